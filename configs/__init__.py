@@ -1,0 +1,1 @@
+"""The dataset config: its schema, its loader, and ready YAML files."""

@@ -1,0 +1,43 @@
+"""Errors that name the file, the place and the fix."""
+
+from __future__ import annotations
+
+from transforms.reasons import Reason
+
+
+class InputError(Exception):
+    """The input as a whole cannot be used: the run stops.
+
+    Attributes:
+        uri: The file or folder concerned.
+        place: Where in it, such as `$.annotations[3].bbox` or `line 4, column 17`; may be empty.
+        problem: What is wrong, what was expected, and how to mend it.
+    """
+
+    def __init__(self, *, uri: str, place: str = "", problem: str) -> None:
+        self.uri = uri
+        self.place = place
+        self.problem = problem
+        super().__init__(f"{uri}: {place}: {problem}" if place else f"{uri}: {problem}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments do not survive BaseException's own pickling.
+        return (_rebuild_input_error, (self.uri, self.place, self.problem))
+
+
+def _rebuild_input_error(uri: str, place: str, problem: str) -> InputError:
+    return InputError(uri=uri, place=place, problem=problem)
+
+
+class RejectedError(Exception):
+    """One image cannot be used: it becomes a reject, and the run goes on.
+
+    Attributes:
+        reason: The stable reason code.
+        detail: The cause in words.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason.value}: {detail}")

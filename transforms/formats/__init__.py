@@ -1,0 +1,1 @@
+"""Dataset formats: one Beam-free module each."""

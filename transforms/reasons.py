@@ -1,0 +1,60 @@
+"""Stable codes for what happens to an input that is not written just as it is.
+
+They stand in rejects files, manifests and summaries, so a code never changes its meaning.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Reason(str, enum.Enum):
+    """Why an input was rejected."""
+
+    # listing and joining
+    UNREADABLE_NAME = "unreadable_name"
+    MISSING_IMAGE = "missing_image"
+    UNKNOWN_IMAGE_ID = "unknown_image_id"
+    DUPLICATE_IMAGE_ID = "duplicate_image_id"
+    DUPLICATE_KEY = "duplicate_key"
+    NO_CLASS_FOLDER = "no_class_folder"
+    GROUP_NOT_MATCHED = "group_not_matched"
+    # reading and checking the image
+    IMAGE_UNREADABLE = "image_unreadable"
+    CHANGED_SINCE_LISTING = "changed_since_listing"
+    ZERO_BYTE = "zero_byte"
+    NOT_AN_IMAGE = "not_an_image"
+    WRONG_EXTENSION = "wrong_extension"
+    TRUNCATED = "truncated"
+    CORRUPT = "corrupt"
+    JPEG_DAMAGED = "jpeg_damaged"
+    UNSUPPORTED_IMAGE = "unsupported_image"
+    DECOMPRESSION_BOMB = "decompression_bomb"
+    # joining image and annotations
+    SIZE_MISMATCH = "size_mismatch"
+
+
+class Exclusion(str, enum.Enum):
+    """Which rule of the config left a listed input out."""
+
+    HIDDEN_FILE = "hidden_file"
+    NOT_AN_IMAGE_NAME = "not_an_image_name"
+    UNANNOTATED = "unannotated"
+    CLASS_NOT_LISTED = "class_not_listed"
+    LABEL_EXCLUDED = "label_excluded"
+
+
+class Correction(str, enum.Enum):
+    """What was changed, or left out, in an example that was written."""
+
+    BOX_CLIPPED = "box_clipped"
+    BOX_WITHOUT_AREA_DROPPED = "box_without_area_dropped"
+    OBJECT_OF_UNKNOWN_CATEGORY_DROPPED = "object_of_unknown_category_dropped"
+    OBJECT_OF_EXCLUDED_LABEL_DROPPED = "object_of_excluded_label_dropped"
+    DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
+    SIZE_CORRECTED = "size_corrected"
+    ORIENTATION_APPLIED = "orientation_applied"
+    IMAGE_CONVERTED = "image_converted"
+    IMAGE_RESIZED = "image_resized"
+    JPEG_DAMAGE_KEPT = "jpeg_damage_kept"
+    WRONG_EXTENSION_KEPT = "wrong_extension_kept"
