@@ -19,7 +19,7 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Source(_Strict, kw_only=True):
+class Source(_Strict, frozen=True, kw_only=True):
     """Where a split's images and annotations come from.
 
     Attributes:
@@ -31,7 +31,7 @@ class Source(_Strict, kw_only=True):
     images: str
 
 
-class CocoSource(Source, kw_only=True):
+class CocoSource(Source, frozen=True, kw_only=True):
     """COCO instances; `file_name` is relative to `images`.
 
     Attributes:
@@ -41,7 +41,7 @@ class CocoSource(Source, kw_only=True):
     annotations: Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
-class ImageFolderSource(Source, kw_only=True):
+class ImageFolderSource(Source, frozen=True, kw_only=True):
     """A folder per class: `images/<class>/.../<image>`.
 
     Attributes:
@@ -52,7 +52,7 @@ class ImageFolderSource(Source, kw_only=True):
     classes: str | None = None
 
 
-class CustomSource(Source, kw_only=True):
+class CustomSource(Source, frozen=True, kw_only=True):
     """A format of the user's own: `format` is `package.module:Class` or `path/to/file.py:Class`.
 
     Attributes:
@@ -68,7 +68,7 @@ class CustomSource(Source, kw_only=True):
 SOURCES: dict[str, type[Source]] = {"coco": CocoSource, "image-folder": ImageFolderSource}
 
 
-class ImageConfig(_Strict, kw_only=True):
+class ImageConfig(_Strict, frozen=True, kw_only=True):
     """How images are checked and stored.
 
     Attributes:
@@ -100,7 +100,7 @@ class ImageConfig(_Strict, kw_only=True):
     max_pixels: PositiveInt = 178_956_970
 
 
-class LabelsConfig(_Strict, kw_only=True):
+class LabelsConfig(_Strict, frozen=True, kw_only=True):
     """Which classes are written, under which names and ids.
 
     Attributes:
@@ -119,7 +119,7 @@ class LabelsConfig(_Strict, kw_only=True):
     first_id: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
-class FeaturesConfig(_Strict, kw_only=True):
+class FeaturesConfig(_Strict, frozen=True, kw_only=True):
     """Which Example keys are written.
 
     Attributes:
@@ -134,7 +134,7 @@ class FeaturesConfig(_Strict, kw_only=True):
     constants: dict[str, Any] = {}
 
 
-class OutputConfig(_Strict, kw_only=True):
+class OutputConfig(_Strict, frozen=True, kw_only=True):
     """Where the dataset goes, and in what pieces.
 
     Attributes:
@@ -149,7 +149,7 @@ class OutputConfig(_Strict, kw_only=True):
     num_shards: PositiveInt | dict[str, PositiveInt] | None = None
 
 
-class RejectsConfig(_Strict, kw_only=True):
+class RejectsConfig(_Strict, frozen=True, kw_only=True):
     """How many rejects are too many.
 
     Attributes:
@@ -159,7 +159,7 @@ class RejectsConfig(_Strict, kw_only=True):
     max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
 
 
-class Config(_Strict, kw_only=True):
+class Config(_Strict, frozen=True, kw_only=True):
     """A dataset: its sources, and what is written from them.
 
     Either `splits` names a source for each split, or `source` and `fractions` make the splits

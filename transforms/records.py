@@ -158,7 +158,7 @@ class ShardKey(NamedTuple):
     """A shard's identity within a dataset."""
 
     split: str
-    index: int
+    shard_index: int
 
 
 _encoder = msgspec.msgpack.Encoder()

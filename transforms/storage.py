@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
 import msgspec
-
-from transforms.errors import InputError
 
 
 class StoredFile(msgspec.Struct, frozen=True):

@@ -1,0 +1,1 @@
+"""From a record and its image to a serialized `tf.train.Example`."""

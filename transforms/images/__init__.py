@@ -1,0 +1,1 @@
+"""Checking, converting and storing the pixels of one image."""

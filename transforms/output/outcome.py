@@ -1,0 +1,88 @@
+"""The outcome of a run, as its gate and its commit record it: the command's only source of truth.
+
+An exception's type does not survive a runner, so exit codes and summaries come from this file.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Status(str, enum.Enum):
+    """How a run ended, or how far it is."""
+
+    APPROVED = "approved"
+    COMMITTED = "committed"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+class SplitOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One split's counts, in images unless said otherwise.
+
+    Attributes:
+        listed: Images that the listing found.
+        examples: Examples written.
+        shards: Shards written.
+        num_bytes: Bytes of all shards.
+        unannotated: Written without annotations because no annotation file names them.
+        rejected: `{reason: count}`, of listed images and of references to missing ones.
+        unlisted: How many of the rejects are not listed images (missing ones, duplicates).
+        excluded: `{rule: count}`.
+        corrections: `{correction: count}`, within what was written.
+    """
+
+    listed: int = 0
+    examples: int = 0
+    shards: int = 0
+    num_bytes: int = 0
+    unannotated: int = 0
+    rejected: Mapping[str, int] = {}
+    unlisted: int = 0
+    excluded: Mapping[str, int] = {}
+    corrections: Mapping[str, int] = {}
+
+    @property
+    def reject_ratio(self) -> float:
+        """Rejects over all inputs: listed images and references to missing ones."""
+        inputs = self.listed + self.unlisted
+        return sum(self.rejected.values()) / inputs if inputs else 0.0
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did.
+
+    Attributes:
+        status: How it ended.
+        splits: Counts by split.
+        message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
+        rejects: The folder that holds the rejects files, where there are any rejects.
+    """
+
+    status: Status
+    splits: Mapping[str, SplitOutcome]
+    message: str = ""
+    rejects: str = ""
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What a run is going to write, known once the join is done."""
+
+    shards: int
+    examples: int
+    num_bytes: int
+
+
+class ShardProgress(msgspec.Struct, frozen=True):
+    """How far one shard is; its file is rewritten at most about once a second.
+
+    Attributes:
+        examples: Records dealt with so far, rejects included.
+        finished: Whether the shard is done.
+    """
+
+    examples: int
+    finished: bool
