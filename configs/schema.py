@@ -11,8 +11,27 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$")]
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
+# What errors say is expected, where a pattern would tell people little, is the description.
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\A[a-zA-Z][a-zA-Z0-9_]*\Z",
+        description="a name (a letter, then letters, digits and _)",
+    ),
+]
+Version = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\A(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\Z",
+        description="major.minor.patch such as 1.0.0",
+    ),
+]
+Colour = Annotated[
+    str, msgspec.Meta(pattern=r"\A#[0-9a-fA-F]{6}\Z", description="a colour such as '#ffffff'")
+]
+Location = Annotated[str, msgspec.Meta(min_length=1, description="a path or URI")]
+Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,7 +47,7 @@ class Source(_Strict, frozen=True, kw_only=True):
     """
 
     format: str
-    images: str
+    images: Location
 
 
 class CocoSource(Source, frozen=True, kw_only=True):
@@ -38,7 +57,7 @@ class CocoSource(Source, frozen=True, kw_only=True):
         annotations: The JSON files of this split.
     """
 
-    annotations: Annotated[list[str], msgspec.Meta(min_length=1)]
+    annotations: Annotated[list[Location], msgspec.Meta(min_length=1)]
 
 
 class ImageFolderSource(Source, frozen=True, kw_only=True):
@@ -49,7 +68,7 @@ class ImageFolderSource(Source, frozen=True, kw_only=True):
             all other folders out; without it, the folders sorted by name.
     """
 
-    classes: str | None = None
+    classes: Location | None = None
 
 
 class CustomSource(Source, frozen=True, kw_only=True):
@@ -60,7 +79,7 @@ class CustomSource(Source, frozen=True, kw_only=True):
         options: Anything else that the class takes.
     """
 
-    annotations: list[str] = []
+    annotations: list[Location] = []
     options: dict[str, Any] = {}
 
 
@@ -96,7 +115,7 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     max_side: PositiveInt | None = None
     orientation: Literal["apply", "keep"] = "apply"
     annotated_as: Literal["auto", "upright", "stored"] = "auto"
-    background: Annotated[str, msgspec.Meta(pattern=r"^#[0-9a-fA-F]{6}$")] = "#ffffff"
+    background: Colour = "#ffffff"
     max_pixels: PositiveInt = 178_956_970
 
 
@@ -144,8 +163,8 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
             where absent.
     """
 
-    path: str
-    shard_size_mb: Annotated[float, msgspec.Meta(gt=0)] = 150
+    path: Location
+    shard_size_mb: Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)] = 150
     num_shards: PositiveInt | dict[str, PositiveInt] | None = None
 
 
@@ -160,13 +179,13 @@ class RejectsConfig(_Strict, frozen=True, kw_only=True):
 
 
 class Config(_Strict, frozen=True, kw_only=True):
-    """A dataset: its sources, and what is written from them.
+    r"""A dataset: its sources, and what is written from them.
 
     Either `splits` names a source for each split, or `source` and `fractions` make the splits
     from one source.
 
     Attributes:
-        name: The dataset's name (TFDS wants `[a-zA-Z]\\w*`).
+        name: The dataset's name (TFDS wants `[a-zA-Z]\w*`).
         version: `major.minor.patch`.
         description: A text for people, kept in `dataset_info.json`.
         seed: Key of the hash that decides split, shard and order.
@@ -184,9 +203,9 @@ class Config(_Strict, frozen=True, kw_only=True):
     """
 
     name: Name
-    version: Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+\.\d+$")] = "1.0.0"
+    version: Version = "1.0.0"
     description: str = ""
-    seed: int = 0
+    seed: Seed = 0
     splits: dict[Name, Source] = {}
     source: Source | None = None
     fractions: dict[Name, Fraction] = {}

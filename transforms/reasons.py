@@ -49,8 +49,11 @@ class Correction(str, enum.Enum):
 
     BOX_CLIPPED = "box_clipped"
     BOX_WITHOUT_AREA_DROPPED = "box_without_area_dropped"
+    BOX_FROM_POLYGONS = "box_from_polygons"
+    OBJECT_WITHOUT_BOX_DROPPED = "object_without_box_dropped"
     OBJECT_OF_UNKNOWN_CATEGORY_DROPPED = "object_of_unknown_category_dropped"
     OBJECT_OF_EXCLUDED_LABEL_DROPPED = "object_of_excluded_label_dropped"
+    EXCLUDED_LABEL_DROPPED = "excluded_label_dropped"
     DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
     SIZE_CORRECTED = "size_corrected"
     ORIENTATION_APPLIED = "orientation_applied"

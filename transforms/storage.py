@@ -1,16 +1,25 @@
 """Reading, listing and writing files, whatever system holds them.
 
-One small interface; local disk is the implementation here. Others register a scheme.
+One small interface; `storage_for` finds its implementation by a URI's scheme.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
 import msgspec
+
+from transforms.errors import InputError
+
+_SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
+
+
+class ChangedError(Exception):
+    """A file is no longer what its listing said."""
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -45,10 +54,24 @@ class Storage(abc.ABC):
         """Describes one file; None where there is none."""
 
     @abc.abstractmethod
-    def read(self, uri: str, *, offset: int = 0, size_bytes: int | None = None) -> bytes:
+    def read(
+        self,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
         """Reads a whole file, or a range of it.
 
+        Args:
+            uri: The file.
+            offset: Where to begin.
+            size_bytes: How much to read; to the end where None.
+            version: What the content must be (`StoredFile.version`); any where None.
+
         Raises:
+            ChangedError: The file's version is another, or it is gone, and `version` was given.
             FileNotFoundError: There is no such file.
             OSError: It cannot be read.
         """
@@ -84,3 +107,26 @@ class Storage(abc.ABC):
     @abc.abstractmethod
     def prune(self, root: str) -> None:
         """Removes `root` if it is an empty folder, where folders exist."""
+
+
+def join_uri(root: str, *parts: str) -> str:
+    """Joins a root and relative `/`-separated parts."""
+    return "/".join([root.rstrip("/"), *parts])
+
+
+def storage_for(uri: str) -> Storage:
+    """Finds the storage that holds `uri`.
+
+    Raises:
+        InputError: Its scheme is not supported.
+    """
+    # Imported here: the implementations stand on this interface.
+    from transforms.local_storage import LocalStorage
+
+    match = _SCHEME.match(uri)
+    if match is None:
+        return LocalStorage()
+    raise InputError(
+        uri=uri,
+        problem=f"this version reads and writes local paths only, not {match[1]}://",
+    )

@@ -4,51 +4,48 @@
 # source: transforms/examples/example.proto
 # Protobuf Python Version: 6.31.1
 """Generated protocol buffer code."""
+
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
+
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC,
-    6,
-    31,
-    1,
-    '',
-    'transforms/examples/example.proto'
+    _runtime_version.Domain.PUBLIC, 6, 31, 1, "", "transforms/examples/example.proto"
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-
-
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!transforms/examples/example.proto\x12\tshardbeam\"\x1a\n\tBytesList\x12\r\n\x05value\x18\x01 \x03(\x0c\"\x1e\n\tFloatList\x12\x11\n\x05value\x18\x01 \x03(\x02\x42\x02\x10\x01\"\x1e\n\tInt64List\x12\x11\n\x05value\x18\x01 \x03(\x03\x42\x02\x10\x01\"\x95\x01\n\x07\x46\x65\x61ture\x12*\n\nbytes_list\x18\x01 \x01(\x0b\x32\x14.shardbeam.BytesListH\x00\x12*\n\nfloat_list\x18\x02 \x01(\x0b\x32\x14.shardbeam.FloatListH\x00\x12*\n\nint64_list\x18\x03 \x01(\x0b\x32\x14.shardbeam.Int64ListH\x00\x42\x06\n\x04kind\"\x81\x01\n\x08\x46\x65\x61tures\x12\x31\n\x07\x66\x65\x61ture\x18\x01 \x03(\x0b\x32 .shardbeam.Features.FeatureEntry\x1a\x42\n\x0c\x46\x65\x61tureEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.shardbeam.Feature:\x02\x38\x01\"0\n\x07\x45xample\x12%\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x13.shardbeam.Featuresb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
+    b'\n!transforms/examples/example.proto\x12\tshardbeam"\x1a\n\tBytesList\x12\r\n\x05value\x18\x01 \x03(\x0c"\x1e\n\tFloatList\x12\x11\n\x05value\x18\x01 \x03(\x02\x42\x02\x10\x01"\x1e\n\tInt64List\x12\x11\n\x05value\x18\x01 \x03(\x03\x42\x02\x10\x01"\x95\x01\n\x07\x46\x65\x61ture\x12*\n\nbytes_list\x18\x01 \x01(\x0b\x32\x14.shardbeam.BytesListH\x00\x12*\n\nfloat_list\x18\x02 \x01(\x0b\x32\x14.shardbeam.FloatListH\x00\x12*\n\nint64_list\x18\x03 \x01(\x0b\x32\x14.shardbeam.Int64ListH\x00\x42\x06\n\x04kind"\x81\x01\n\x08\x46\x65\x61tures\x12\x31\n\x07\x66\x65\x61ture\x18\x01 \x03(\x0b\x32 .shardbeam.Features.FeatureEntry\x1a\x42\n\x0c\x46\x65\x61tureEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.shardbeam.Feature:\x02\x38\x01"0\n\x07\x45xample\x12%\n\x08\x66\x65\x61tures\x18\x01 \x01(\x0b\x32\x13.shardbeam.Featuresb\x06proto3'
+)
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'transforms.examples.example_pb2', _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "transforms.examples.example_pb2", _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
-  _globals['_FLOATLIST'].fields_by_name['value']._loaded_options = None
-  _globals['_FLOATLIST'].fields_by_name['value']._serialized_options = b'\020\001'
-  _globals['_INT64LIST'].fields_by_name['value']._loaded_options = None
-  _globals['_INT64LIST'].fields_by_name['value']._serialized_options = b'\020\001'
-  _globals['_FEATURES_FEATUREENTRY']._loaded_options = None
-  _globals['_FEATURES_FEATUREENTRY']._serialized_options = b'8\001'
-  _globals['_BYTESLIST']._serialized_start=48
-  _globals['_BYTESLIST']._serialized_end=74
-  _globals['_FLOATLIST']._serialized_start=76
-  _globals['_FLOATLIST']._serialized_end=106
-  _globals['_INT64LIST']._serialized_start=108
-  _globals['_INT64LIST']._serialized_end=138
-  _globals['_FEATURE']._serialized_start=141
-  _globals['_FEATURE']._serialized_end=290
-  _globals['_FEATURES']._serialized_start=293
-  _globals['_FEATURES']._serialized_end=422
-  _globals['_FEATURES_FEATUREENTRY']._serialized_start=356
-  _globals['_FEATURES_FEATUREENTRY']._serialized_end=422
-  _globals['_EXAMPLE']._serialized_start=424
-  _globals['_EXAMPLE']._serialized_end=472
+    DESCRIPTOR._loaded_options = None
+    _globals["_FLOATLIST"].fields_by_name["value"]._loaded_options = None
+    _globals["_FLOATLIST"].fields_by_name["value"]._serialized_options = b"\020\001"
+    _globals["_INT64LIST"].fields_by_name["value"]._loaded_options = None
+    _globals["_INT64LIST"].fields_by_name["value"]._serialized_options = b"\020\001"
+    _globals["_FEATURES_FEATUREENTRY"]._loaded_options = None
+    _globals["_FEATURES_FEATUREENTRY"]._serialized_options = b"8\001"
+    _globals["_BYTESLIST"]._serialized_start = 48
+    _globals["_BYTESLIST"]._serialized_end = 74
+    _globals["_FLOATLIST"]._serialized_start = 76
+    _globals["_FLOATLIST"]._serialized_end = 106
+    _globals["_INT64LIST"]._serialized_start = 108
+    _globals["_INT64LIST"]._serialized_end = 138
+    _globals["_FEATURE"]._serialized_start = 141
+    _globals["_FEATURE"]._serialized_end = 290
+    _globals["_FEATURES"]._serialized_start = 293
+    _globals["_FEATURES"]._serialized_end = 422
+    _globals["_FEATURES_FEATUREENTRY"]._serialized_start = 356
+    _globals["_FEATURES_FEATUREENTRY"]._serialized_end = 422
+    _globals["_EXAMPLE"]._serialized_start = 424
+    _globals["_EXAMPLE"]._serialized_end = 472
 # @@protoc_insertion_point(module_scope)

@@ -6,6 +6,7 @@ An exception's type does not survive a runner, so exit codes and summaries come 
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -50,6 +51,29 @@ class SplitOutcome(msgspec.Struct, frozen=True, kw_only=True):
         """Rejects over all inputs: listed images and references to missing ones."""
         inputs = self.listed + self.unlisted
         return sum(self.rejected.values()) / inputs if inputs else 0.0
+
+
+def merge_split_outcomes(one: SplitOutcome, other: SplitOutcome) -> SplitOutcome:
+    """Adds two counts of one split up."""
+    return SplitOutcome(
+        listed=one.listed + other.listed,
+        examples=one.examples + other.examples,
+        shards=one.shards + other.shards,
+        num_bytes=one.num_bytes + other.num_bytes,
+        unannotated=one.unannotated + other.unannotated,
+        rejected=add_counts(one.rejected, other.rejected),
+        unlisted=one.unlisted + other.unlisted,
+        excluded=add_counts(one.excluded, other.excluded),
+        corrections=add_counts(one.corrections, other.corrections),
+    )
+
+
+def add_counts(*counts: Mapping[str, int]) -> dict[str, int]:
+    """Adds `{code: count}` mappings up, sorted by code."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

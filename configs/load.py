@@ -1,0 +1,126 @@
+"""Reads a config: a YAML file, with single keys overridden from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
+
+from configs.checks import check_config
+from configs.convert import Path, Problem, convert, format_path
+from configs.schema import Config
+from configs.yaml_text import YamlError, parse_yaml
+
+OVERRIDE_ORIGIN = "--set"
+
+
+class ConfigError(ValueError):
+    """A config cannot be used. The message is one line: origin, key, and what was expected.
+
+    Attributes:
+        origin: The file, or `--set` where an override is to blame.
+        path: The key's path; empty where the whole is concerned.
+        problem: What was expected, what is there, and the nearest known name.
+    """
+
+    def __init__(self, *, origin: str, path: Path = (), problem: str) -> None:
+        self.origin = origin
+        self.path = path
+        self.problem = problem
+        super().__init__(": ".join(part for part in (origin, format_path(path), problem) if part))
+
+
+def load_config(path: str | FilePath, *, overrides: Sequence[str] = ()) -> Config:
+    """Reads a config file.
+
+    Relative paths in it are kept as they are, so they are relative to the current folder, as
+    in any command, and not to the file's.
+
+    Args:
+        path: The YAML file.
+        overrides: See `make_config`.
+
+    Raises:
+        ConfigError: The file cannot be read, is no YAML, or is no config.
+    """
+    origin = str(path)
+    try:
+        raw = parse_yaml(FilePath(path).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(origin=origin, problem=f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(origin=origin, problem="expected text in UTF-8") from error
+    except YamlError as error:
+        raise ConfigError(origin=origin, problem=str(error)) from error
+    if raw is None:
+        raise ConfigError(origin=origin, problem="the file is empty")
+    if not isinstance(raw, Mapping):
+        raise ConfigError(
+            origin=origin, problem="expected a mapping at the top level, such as `name: coco`"
+        )
+    return make_config(raw, overrides=overrides, origin=origin)
+
+
+def make_config(raw: Mapping[str, Any], *, overrides: Sequence[str] = (), origin: str) -> Config:
+    """Makes a config from plain data.
+
+    Args:
+        raw: What a YAML file would hold.
+        overrides: `path.to.key=value` each, applied in order. The value is YAML, such as `3`,
+            `[a, b]` or `{train: 4}`; missing mappings on the way are made.
+        origin: Where `raw` comes from, for messages.
+
+    Raises:
+        ConfigError: A key is unknown, missing or wrong, or keys contradict each other.
+    """
+    tree: Mapping[str, Any] = raw
+    overridden = []
+    for override in overrides:
+        path, value = _parse_override(override)
+        tree = _replace(tree, path, value)
+        overridden.append(path)
+    try:
+        config = convert(tree, Config)
+        check_config(config)
+    except Problem as problem:
+        if any(_overlap(path, problem.path) for path in overridden):
+            origin = OVERRIDE_ORIGIN
+        raise ConfigError(origin=origin, path=problem.path, problem=problem.text) from problem
+    return config
+
+
+def _parse_override(override: str) -> tuple[tuple[str, ...], Any]:
+    dotted, equals, text = override.partition("=")
+    path = tuple(dotted.strip().split("."))
+    if not equals or not all(path):
+        raise ConfigError(
+            origin=OVERRIDE_ORIGIN, problem=f"expected path.to.key=value, got {override!r}"
+        )
+    try:
+        return path, parse_yaml(text)
+    except YamlError as error:
+        raise ConfigError(
+            origin=OVERRIDE_ORIGIN, path=path, problem=f"{error}; quote the value"
+        ) from error
+
+
+def _replace(
+    tree: Mapping[str, Any], path: tuple[str, ...], value: object, *, depth: int = 0
+) -> dict[str, Any]:
+    # Mappings are replaced and not changed: YAML's aliases may share one between two keys.
+    key = path[depth]
+    if depth == len(path) - 1:
+        return {**tree, key: value}
+    below = {} if tree.get(key) is None else tree[key]
+    if not isinstance(below, Mapping):
+        raise ConfigError(
+            origin=OVERRIDE_ORIGIN,
+            path=path,
+            problem=f"{format_path(path[: depth + 1])} holds no keys; set it as a whole",
+        )
+    return {**tree, key: _replace(below, path, value, depth=depth + 1)}
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]

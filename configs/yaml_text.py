@@ -1,0 +1,105 @@
+"""YAML as configs use it: plain scalars as in YAML 1.2, every key a string and given once.
+
+PyYAML follows YAML 1.1, where `no` is false, `1e-3` is a string, `010` is 8 and `2024-05-01` is
+a date. Class names and paths look like that; here they stay what they look like (YAML 1.2.2,
+section 10.3, the core schema, without octal and hexadecimal numbers, infinity and NaN).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+
+class YamlError(ValueError):
+    """A text is not YAML, or not such as configs use; the message is one line, with the place."""
+
+
+class _Loader(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        if getattr(event, "tag", None) is not None:
+            raise yaml.MarkedYAMLError(
+                problem="tags (!name) are not supported; quote a text that begins with !",
+                problem_mark=event.start_mark,
+            )
+        return super().compose_node(parent, index)
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern in (
+    ("null", r"~|null|Null|NULL|"),
+    ("bool", r"true|True|TRUE|false|False|FALSE"),
+    ("int", r"[-+]?(0|[1-9][0-9]*)"),
+    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"),
+    ("merge", r"<<"),
+):
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), None
+    )
+
+
+def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
+    _check_keys(node)
+    loader.flatten_mapping(node)
+    return {
+        key_node.value: loader.construct_object(value_node, deep=True)
+        for key_node, value_node in node.value
+    }
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen = set()
+    for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        if key_node.tag != "tag:yaml.org,2002:str":
+            shown = f", got {key_node.value}; quote it" if isinstance(key_node.value, str) else ""
+            raise yaml.MarkedYAMLError(
+                problem=f"expected text as a key{shown}", problem_mark=key_node.start_mark
+            )
+        if key_node.value in seen:
+            raise yaml.MarkedYAMLError(
+                problem=f"the key {key_node.value!r} is given twice",
+                problem_mark=key_node.start_mark,
+            )
+        seen.add(key_node.value)
+
+
+def _construct_sequence(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:
+    return [loader.construct_object(item, deep=True) for item in node.value]
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
+_Loader.add_constructor("tag:yaml.org,2002:seq", _construct_sequence)
+
+
+def parse_yaml(text: str) -> Any:  # noqa: ANN401  # It is what the text says.
+    """Parses a YAML document.
+
+    Returns:
+        Mappings with string keys, lists, strings, ints, floats, booleans and None.
+
+    Raises:
+        YamlError: The text is not valid, or a key is given twice or is no string.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        raise YamlError(_describe(error)) from error
+    except yaml.reader.ReaderError as error:
+        raise YamlError(f"character {error.position + 1}: {error.reason}") from error
+    except RecursionError as error:
+        raise YamlError("nested too deeply") from error
+    except ValueError as error:
+        # Python refuses to convert thousands of digits.
+        raise YamlError("a number has too many digits") from error
+
+
+def _describe(error: yaml.MarkedYAMLError) -> str:
+    problem = ", ".join(part for part in (error.context, error.problem) if part)
+    mark = error.problem_mark
+    place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+    return place + " ".join(problem.split())

@@ -1,0 +1,226 @@
+"""From a command line to what a command needs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from configs.load import OVERRIDE_ORIGIN, ConfigError, load_config, make_config
+from configs.nearest import suggest
+from configs.schema import SOURCES, Config
+from pipelines.flags import BUILD_COMMANDS, COMMANDS, UsageError, build_parser, sample_parser
+
+# The flags that make a config without a file, and the keys that they set.
+_CONFIG_FLAGS = {
+    "images": "splits.NAME.images",
+    "annotations": "splits.NAME.annotations",
+    "classes": "splits.NAME.classes",
+    "output": "output.path",
+    "split": "splits",
+    "fractions": "fractions",
+    "group_by": "group_by",
+    "name": "name",
+    "version": "version",
+}
+_SOURCE_FLAGS = ("images", "annotations", "classes")
+_DEFAULT_SPLIT = "train"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BuildArguments:
+    """What `build` and `plan` are asked to do.
+
+    Attributes:
+        command: Which of them.
+        config: What to build.
+        beam_options: Keyword arguments of Beam's `PipelineOptions`: all that is not as by
+            default.
+        overwrite: Whether a dataset that is there already is replaced.
+        if_changed: Whether nothing is to be done where inputs and config are unchanged.
+        threads: Threads that read images in each worker process; None for its CPU count.
+        json: Whether the summary is printed as JSON.
+        verbose: Whether Beam's informational messages are logged.
+    """
+
+    command: Literal["build", "plan"]
+    config: Config
+    beam_options: Mapping[str, Any]
+    overwrite: bool = False
+    if_changed: bool = False
+    threads: int | None = None
+    json: bool = False
+    verbose: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampleArguments:
+    """What `sample shapes` is asked to do.
+
+    Attributes:
+        output: Folder to write to.
+        images: How many images.
+        seed: Decides what is drawn.
+        workers: Processes; None for the CPU count.
+        width: Width of an image in pixels.
+        height: Height of an image in pixels.
+    """
+
+    output: Path
+    images: int
+    seed: int
+    workers: int | None
+    width: int
+    height: int
+
+
+def parse_arguments(arguments: Sequence[str]) -> BuildArguments | SampleArguments:
+    """Parses a command line; flags may stand before, between and after the words.
+
+    Args:
+        arguments: All words after the program's name; `--help` is not among them.
+
+    Raises:
+        UsageError: The command line cannot be understood.
+        ConfigError: The config, or what the flags say instead of one, is wrong.
+    """
+    if _find_command(arguments) == "sample":
+        return _parse_sample(arguments)
+    return _parse_build(arguments)
+
+
+def _find_command(arguments: Sequence[str]) -> str:
+    for word in arguments:
+        if word in COMMANDS:
+            return word
+    expected = f"expected a command ({', '.join(COMMANDS)})"
+    for word in arguments:
+        if not word.startswith("-"):
+            raise UsageError(f"{expected}, got {word!r}{suggest(word, COMMANDS)}")
+    raise UsageError(expected)
+
+
+def _parse_sample(arguments: Sequence[str]) -> SampleArguments:
+    namespace = sample_parser().parse_strictly(arguments)
+    if namespace.words != ["sample", "shapes"]:
+        raise UsageError("expected `sample shapes --output DIR --images N`")
+    _require(namespace, ["output", "images"], command="sample shapes")
+    return SampleArguments(
+        output=Path(namespace.output),
+        images=namespace.images,
+        seed=namespace.seed,
+        workers=namespace.workers,
+        width=namespace.width,
+        height=namespace.height,
+    )
+
+
+def _parse_build(arguments: Sequence[str]) -> BuildArguments:
+    # Imported here: Beam's import takes seconds, and `sample` does without.
+    from pipelines.beam_flags import beam_options, beam_parser, refuse_flags
+
+    ours = build_parser().parse_args([])
+    parser = build_parser(beam=beam_parser())
+    refuse_flags(parser)
+    namespace = parser.parse_strictly(arguments)
+    command, *targets = namespace.words or [""]
+    if command not in BUILD_COMMANDS:
+        raise UsageError(f"expected a command ({', '.join(COMMANDS)}) first, got {command!r}")
+    if len(targets) != 1:
+        got = " ".join(targets) or "none"
+        raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
+    return BuildArguments(
+        command=command,
+        config=_make_config(namespace, command=command, target=targets[0]),
+        beam_options=beam_options(namespace, parser=parser, ours=vars(ours)),
+        overwrite=namespace.overwrite,
+        if_changed=namespace.if_changed,
+        threads=namespace.threads,
+        json=namespace.json,
+        verbose=namespace.verbose,
+    )
+
+
+def _make_config(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
+    if target in SOURCES:
+        return _config_from_flags(namespace, command=f"{command} {target}", target=target)
+    if not Path(target).is_file():
+        raise UsageError(f"{command}: {_describe_target(target)}")
+    for flag, key in _CONFIG_FLAGS.items():
+        if getattr(namespace, flag) is not None:
+            raise UsageError(
+                f"{_flag(flag)} goes with a format ({_formats()}), not with a config file; "
+                f"use --set {key}=..."
+            )
+    return load_config(target, overrides=namespace.set)
+
+
+def _describe_target(target: str) -> str:
+    if Path(target).is_dir():
+        return f"expected a config file or a format ({_formats()}), got the folder {target}"
+    hint = suggest(target, SOURCES) or f"; the formats are {_formats()}"
+    return f"no such config file or format: {target}{hint}"
+
+
+def _config_from_flags(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
+    fields = {field.name: field for field in msgspec.structs.fields(SOURCES[target])}
+    for flag in _SOURCE_FLAGS:
+        if flag not in fields and getattr(namespace, flag) is not None:
+            raise UsageError(f"{command}: this format takes no {_flag(flag)}")
+    required = [flag for flag in _SOURCE_FLAGS if flag in fields and fields[flag].required]
+    _require(namespace, [*required, "output"], command=command)
+    if namespace.fractions and namespace.split:
+        raise UsageError("--split: not together with --fractions, which names the splits")
+
+    source = {"format": target}
+    for flag in _SOURCE_FLAGS:
+        if getattr(namespace, flag) is not None:
+            source[flag] = getattr(namespace, flag)
+    raw: dict[str, Any] = {
+        "name": target.replace("-", "_") if namespace.name is None else namespace.name,
+        "output": {"path": namespace.output},
+    }
+    for flag in ("version", "fractions", "group_by"):
+        if getattr(namespace, flag) is not None:
+            raw[flag] = getattr(namespace, flag)
+    if namespace.fractions is not None:
+        raw["source"] = source
+    else:
+        split = _DEFAULT_SPLIT if namespace.split is None else namespace.split
+        raw["splits"] = {split: source}
+    try:
+        return make_config(raw, overrides=namespace.set, origin="")
+    except ConfigError as error:
+        culprit = _flag_of(error.path)
+        if error.origin == OVERRIDE_ORIGIN or culprit is None:
+            raise
+        raise UsageError(f"{culprit}: {error.problem}") from error
+
+
+def _flag_of(path: Sequence[str | int]) -> str | None:
+    """Names the flag that set a key."""
+    keys = [key for key in path if isinstance(key, str)]
+    if keys[:1] == ["splits"] and len(keys) == 2:
+        return "--split"
+    for flag in (keys[-1], keys[0]) if keys else ():
+        if flag in _CONFIG_FLAGS:
+            return _flag(flag)
+    return "--output" if keys[:1] == ["output"] else None
+
+
+def _require(namespace: argparse.Namespace, flags: Sequence[str], *, command: str) -> None:
+    missing = [_flag(flag) for flag in flags if getattr(namespace, flag) is None]
+    if missing:
+        raise UsageError(f"{command}: missing {', '.join(missing)}")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _formats() -> str:
+    return ", ".join(SOURCES)

@@ -1,0 +1,86 @@
+"""Beam's flags in a parser of ours."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Container
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+
+from configs.nearest import suggest
+from pipelines.flags import FlagParser, UsageError
+
+_TEST_FLAG = "is for Beam's own tests"
+_STREAMING_FLAG = "is for streaming jobs, and a build is a batch job"
+# Flags that would break a build, or have no meaning in it.
+_REFUSED = {
+    "--dry_run": f"{_TEST_FLAG}; `shardbeam plan` shows what a build would do",
+    "--on_success_matcher": _TEST_FLAG,
+    "--wait_until_finish_duration": _TEST_FLAG,
+    "--pubsub_root_url": _TEST_FLAG,
+    "--direct_test_splits": _TEST_FLAG,
+    "--direct_runner_bundle_repeat": _TEST_FLAG,
+    "--streaming": _STREAMING_FLAG,
+    "--update": _STREAMING_FLAG,
+    "--update_compatibility_version": _STREAMING_FLAG,
+    "--transform_name_mapping": _STREAMING_FLAG,
+    "--create_from_snapshot": _STREAMING_FLAG,
+    "--enable_streaming_engine": _STREAMING_FLAG,
+    "--no_wait_until_finish": "would leave nobody to tell how the build ended",
+    "--output_executable_path": "would make a jar and build nothing",
+    "--save_main_session": "is not needed, as all code lies in installed modules",
+}
+
+
+def beam_parser() -> argparse.ArgumentParser:
+    """Makes a parser that holds the options of all of Beam's `PipelineOptions`."""
+    parsers: list[argparse.ArgumentParser] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    return parsers[0]
+
+
+def refuse_flags(parser: FlagParser) -> None:
+    """Makes an error of each flag of Beam that makes no sense for a build."""
+    for flag, reason in _REFUSED.items():
+        parser.refuse(flag, reason=reason)
+
+
+def beam_options(
+    namespace: argparse.Namespace, *, parser: FlagParser, ours: Container[str]
+) -> dict[str, Any]:
+    """Picks Beam's options out of a parsed command line.
+
+    Args:
+        namespace: The parsed command line.
+        parser: What parsed it.
+        ours: The options that are not Beam's.
+
+    Returns:
+        Keyword arguments of `PipelineOptions`: every option that is not as by default.
+
+    Raises:
+        UsageError: There is no such runner.
+    """
+    options = {
+        name: value
+        for name, value in vars(namespace).items()
+        if name not in ours and value != parser.get_default(name)
+    }
+    if "runner" in options:
+        options["runner"] = _runner_name(options["runner"])
+    return options
+
+
+def _runner_name(name: str) -> str:
+    """Spells a runner's name as its class; Beam also takes `direct` or `directrunner`."""
+    known: dict[str, str] = {
+        runner.lower(): runner for runner in StandardOptions.KNOWN_RUNNER_NAMES
+    }
+    for spelling in (name.lower(), f"{name.lower()}runner"):
+        if spelling in known:
+            return known[spelling]
+    if "." in name:
+        return name
+    hint = suggest(name, known.values()) or f"; known: {', '.join(known.values())}"
+    raise UsageError(f"--runner: unknown runner {name!r}{hint}")

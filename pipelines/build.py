@@ -1,0 +1,80 @@
+"""The whole flow, from images and annotations to a committed dataset, on one page."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+
+from pipelines.plan import Plan
+from transforms.assign_split import AssignSplit
+from transforms.build_label_map import BuildLabelMap
+from transforms.check_join import CheckJoin
+from transforms.commit_dataset import CommitDataset
+from transforms.join_annotations import JoinAnnotations
+from transforms.list_images import ListImages
+from transforms.output.dataset import RunSettings
+from transforms.output.staging import Staging
+from transforms.read_annotations import ReadAnnotations
+from transforms.summarize_listing import SummarizeListing
+from transforms.write_to_tfrecord import WriteToTFRecord
+
+
+def build_dataset(
+    pipeline: beam.Pipeline,
+    *,
+    plan: Plan,
+    staging: Staging,
+    run: RunSettings,
+    threads: int | None = None,
+) -> None:
+    """Adds the graph that builds a dataset to a pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        plan: What to build.
+        staging: Where it waits for the commit.
+        run: What is particular to this run.
+        threads: Threads that encode, in each worker process; as many as CPUs where None.
+    """
+    # images: ((source, key), ImageRef)
+    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+    listing = (listed.images, listed.rejects) | SummarizeListing(splits=plan.splits)
+    # entries: ((source, key), AnnotationEntry); categories: Category
+    read = pipeline | ReadAnnotations(sources=plan.sources)
+
+    # records: Record; tally: one JoinTally
+    joined = (listed.images, read.entries) | JoinAnnotations(
+        sources=plan.sources, settings=plan.join
+    )
+    checked = joined.tally | CheckJoin(sources=plan.sources)
+    # one LabelMap
+    label_map = (read.categories, joined.tally) | BuildLabelMap(
+        settings=plan.labels, objects=plan.objects
+    )
+
+    # (split, Record)
+    records = joined.records | AssignSplit(splits=plan.splits)
+    # shards: ShardResult, in staging; images are read, checked, converted and encoded in here
+    written = records | WriteToTFRecord(
+        plan.file_path_prefix,
+        num_shards=plan.num_shards,
+        splits=plan.splits.names,
+        encoder=plan.encoder,
+        label_map=label_map,
+        staging=staging,
+        shard_size_bytes=plan.shard_size_bytes,
+        seed=plan.dataset.seed,
+        threads=threads,
+        after=checked,
+    )
+
+    # Reject
+    rejects = (listed.rejects, joined.rejects, written.rejects) | beam.Flatten()
+    written.shards | CommitDataset(
+        dataset=plan.dataset,
+        run=run,
+        staging=staging,
+        rejects=rejects,
+        listing=listing,
+        tally=joined.tally,
+        label_map=label_map,
+    )

@@ -1,0 +1,73 @@
+"""The default runner: Beam's in-process FnApiRunner, which needs nothing but pip.
+
+Beam's own `DirectRunner` first tries to download a Prism binary; Prism is used by its own name
+only.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
+from apache_beam.runners import runner
+from apache_beam.runners.portability.fn_api_runner import fn_runner
+from apache_beam.runners.portability.portable_runner import JobServiceHandle
+
+# What a worker process runs. Started with `-m` it would have the current folder first on its
+# path, and import a user's own `transforms/` from there (PYTHONSAFEPATH mends that from Python
+# 3.11 on only); so it gets the path of the program itself. And it ends when the program does,
+# even if that is killed.
+_WORKER = """\
+import os, sys, threading, time
+sys.path[:] = {path!r}
+def end_with(parent):
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
+import runpy
+runpy.run_module("apache_beam.runners.worker.sdk_worker_main", run_name="__main__")
+"""
+
+
+class LocalRunner(fn_runner.FnApiRunner):
+    """Runs a pipeline in this process, or in processes of this machine.
+
+    `--direct_running_mode` and `--direct_num_workers` say how, as with Beam's DirectRunner.
+    """
+
+    def __init__(self, *, options: PipelineOptions) -> None:
+        # Without them the workers would see no options at all.
+        encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+        super().__init__(
+            provision_info=fn_runner.ExtendedProvisionInfo(
+                beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
+            )
+        )
+
+    def run_via_runner_api(
+        self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: PipelineOptions
+    ) -> runner.PipelineResult:
+        """Starts worker processes so that they import what this process imports."""
+        for environment in pipeline_proto.components.environments.values():
+            if environment.urn == python_urns.SUBPROCESS_SDK:
+                environment.payload = _worker_command().encode()
+        return super().run_via_runner_api(pipeline_proto, options)
+
+
+def _worker_command() -> str:
+    code = _WORKER.format(path=[entry for entry in sys.path if entry])
+    # `exec`, so that no shell stands between the worker and the program.
+    return f"exec {shlex.join([sys.executable, '-c', code])}"
+
+
+def make_runner(options: PipelineOptions) -> beam.runners.PipelineRunner:
+    """Makes the runner that the options name; in-process without a name or as `DirectRunner`."""
+    name = options.view_as(beam.options.pipeline_options.StandardOptions).runner
+    if name in (None, "DirectRunner"):
+        return LocalRunner(options=options)
+    return beam.runners.create_runner(name)

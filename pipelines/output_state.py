@@ -1,0 +1,53 @@
+"""What is in the output folder before a run, and what may be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from transforms.errors import InputError
+from transforms.output.commit import DATASET_INFO, foreign_files, read_manifest
+from transforms.sources import Source
+from transforms.storage import join_uri, storage_for
+
+_NAMED_FILES = 3
+
+
+class OutputError(ValueError):
+    """The output folder cannot be used as asked. The message is one line."""
+
+
+def is_committed(output: str) -> bool:
+    """Says whether `output` holds a committed dataset of ours.
+
+    Raises:
+        OutputError: It holds something else, which must not be mixed with a dataset.
+    """
+    try:
+        manifest = read_manifest(output)
+    except InputError as error:
+        raise OutputError(str(error)) from error
+    if manifest is not None:
+        return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
+    foreign = foreign_files(output)
+    if foreign:
+        names = ", ".join(foreign[:_NAMED_FILES])
+        more = f" and {len(foreign) - _NAMED_FILES} more" if len(foreign) > _NAMED_FILES else ""
+        raise OutputError(
+            f"{output}: holds files that are not Shardbeam's ({names}{more}); choose another "
+            "output.path, or empty the folder"
+        )
+    return False
+
+
+def check_apart(output: str, *, sources: Iterable[Source]) -> None:
+    """Refuses an output folder within an image root: a run would list what it writes.
+
+    Raises:
+        OutputError: It is.
+    """
+    for source in sources:
+        if f"{output}/".startswith(f"{source.images}/"):
+            raise OutputError(
+                f"{output}: lies within the images' folder {source.images}, whose listing would "
+                "hold what is written; choose another output.path"
+            )

@@ -1,0 +1,178 @@
+"""From a config to the settings of the transforms."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.metadata
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+import configs.schema as schema
+from transforms.examples.record_encoder import EncoderSettings
+from transforms.examples.schema import example_schema
+from transforms.formats.base import Kind
+from transforms.images.check import codec_versions
+from transforms.images.settings import ImageSettings
+from transforms.joining import JoinSettings
+from transforms.labels import LabelSettings
+from transforms.output.dataset import DatasetSettings
+from transforms.sharding import SplitAssignment
+from transforms.sources import Source
+from transforms.storage import join_uri
+
+# The name of a config's only source, where splits are made by fractions.
+_SINGLE_SOURCE = "source"
+_BYTES_PER_MB = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to build, as the transforms take it.
+
+    Attributes:
+        sources: Where images and annotations come from.
+        splits: Which split a key belongs to.
+        labels: Which classes are written.
+        objects: Whether there are labels of objects.
+        join: Rules of the join.
+        encoder: How a record becomes an Example.
+        dataset: What concerns the dataset as a whole.
+        output: The dataset's folder.
+        file_path_prefix: Path of every shard up to its number, with `{split}`.
+        num_shards: Shards of every split, or by split; 0 means by size.
+        shard_size_bytes: Target size of a shard.
+        digest: Names the plan: the same for the same config, whatever the output's path and
+            the rejects that it tolerates.
+    """
+
+    sources: tuple[Source, ...]
+    splits: SplitAssignment
+    labels: LabelSettings
+    objects: bool
+    join: JoinSettings
+    encoder: EncoderSettings
+    dataset: DatasetSettings
+    output: str
+    file_path_prefix: str
+    num_shards: int | Mapping[str, int]
+    shard_size_bytes: int
+    digest: str
+
+
+def make_plan(config: schema.Config) -> Plan:
+    """Makes the plan of a config.
+
+    Raises:
+        FormatError: A format is not known, or cannot be loaded.
+        ValueError: The features contradict each other.
+    """
+    sources = _sources(config)
+    splits = SplitAssignment(
+        by_source={} if config.source else {split: split for split in config.splits},
+        fractions=config.fractions or ({"train": 1.0} if config.source else {}),
+        group_by=config.group_by,
+        seed=config.seed,
+    )
+    kinds: frozenset[Kind] = frozenset().union(
+        *(source.load_format().kinds for source in sources)
+    )
+    labels = LabelSettings(
+        include=None if config.labels.include is None else tuple(config.labels.include),
+        exclude=tuple(config.labels.exclude),
+        merge={new: tuple(old) for new, old in config.labels.merge.items()},
+        ids=config.labels.ids,
+        first_id=config.labels.first_id,
+    )
+    image = msgspec.structs.asdict(config.image)
+    annotated_as = image.pop("annotated_as")
+    output = absolute_path(config.output.path)
+    features = example_schema(
+        kinds=kinds,
+        rename=config.features.rename,
+        drop=config.features.drop,
+        constants=config.features.constants,
+    )
+    return Plan(
+        sources=sources,
+        splits=splits,
+        labels=labels,
+        objects=Kind.DETECTION in kinds,
+        join=JoinSettings(
+            splits=splits, labels=labels, keep_unannotated=config.unannotated == "keep"
+        ),
+        encoder=EncoderSettings(
+            image=ImageSettings(**image),
+            annotated_as=annotated_as,
+            kinds=kinds,
+            rename=config.features.rename,
+            drop=tuple(config.features.drop),
+            constants=config.features.constants,
+        ),
+        dataset=DatasetSettings(
+            name=config.name,
+            version=config.version,
+            description=config.description,
+            splits=splits.names,
+            seed=config.seed,
+            max_reject_ratio=config.rejects.max_ratio,
+            schema=features,
+            config=_portable_config(config),
+            codecs=codec_versions(),
+            shardbeam=importlib.metadata.version("shardbeam"),
+        ),
+        output=output,
+        file_path_prefix=join_uri(output, f"{config.name}-{{split}}.tfrecord"),
+        num_shards=config.output.num_shards or 0,
+        shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
+        digest=_plan_digest(config, sources=sources),
+    )
+
+
+def absolute_path(path: str) -> str:
+    """Makes a local path absolute: workers may run in another folder."""
+    if "://" in path:
+        return path
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _sources(config: schema.Config) -> tuple[Source, ...]:
+    named = {_SINGLE_SOURCE: config.source} if config.source else config.splits
+    return tuple(_source(name, source) for name, source in named.items() if source is not None)
+
+
+def _source(name: str, source: schema.Source) -> Source:
+    settings: dict[str, Any] = {}
+    if isinstance(source, schema.CocoSource):
+        settings = {"annotations": [absolute_path(path) for path in source.annotations]}
+    elif isinstance(source, schema.ImageFolderSource):
+        settings = {"classes": source.classes and absolute_path(source.classes)}
+    elif isinstance(source, schema.CustomSource):
+        settings = {
+            "annotations": [absolute_path(path) for path in source.annotations],
+            **source.options,
+        }
+    return Source(
+        name=name, images=absolute_path(source.images), format=source.format, settings=settings
+    )
+
+
+def _portable_config(config: schema.Config) -> dict[str, Any]:
+    """The config as a manifest keeps it: what does not depend on where things lie."""
+    raw: dict[str, Any] = msgspec.to_builtins(config)
+    del raw["output"]["path"]
+    for source in [*raw["splits"].values(), raw["source"]]:
+        for root in ("images", "annotations", "classes"):
+            if source is not None:
+                source.pop(root, None)
+    return raw
+
+
+def _plan_digest(config: schema.Config, *, sources: tuple[Source, ...]) -> str:
+    what = _portable_config(config)
+    del what["rejects"]
+    encoded = msgspec.msgpack.encode([what, sources], order="deterministic")
+    return hashlib.sha256(encoded).hexdigest()[:16]

@@ -1,0 +1,99 @@
+"""What a build would do: listing and joining, without reading an image or writing a file."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+import msgspec
+from apache_beam import pvalue
+
+from pipelines.plan import Plan
+from transforms.assign_split import AssignSplit
+from transforms.build_label_map import BuildLabelMap
+from transforms.check_join import CheckJoin
+from transforms.join_annotations import JoinAnnotations
+from transforms.labels import LabelMap
+from transforms.list_images import ListImages
+from transforms.output.listing import ListingSummary
+from transforms.output.outcome import Outcome, SplitOutcome, Status
+from transforms.read_annotations import ReadAnnotations
+from transforms.storage import storage_for
+from transforms.summarize_listing import SummarizeListing
+from transforms.tally import JoinTally
+from transforms.write_to_tfrecord import PlanShards, ShardPlan
+
+
+def preview_dataset(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None:
+    """Adds the graph that previews a build to a pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        plan: What would be built.
+        result_uri: Where the `Outcome` goes, as JSON.
+    """
+    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+    listing = (listed.images, listed.rejects) | SummarizeListing(splits=plan.splits)
+    read = pipeline | ReadAnnotations(sources=plan.sources)
+    joined = (listed.images, read.entries) | JoinAnnotations(
+        sources=plan.sources, settings=plan.join
+    )
+    checked = joined.tally | CheckJoin(sources=plan.sources)
+    label_map = (read.categories, joined.tally) | BuildLabelMap(
+        settings=plan.labels, objects=plan.objects
+    )
+    shards = (
+        joined.records
+        | AssignSplit(splits=plan.splits)
+        | PlanShards(
+            splits=plan.splits.names,
+            num_shards=plan.num_shards,
+            shard_size_bytes=plan.shard_size_bytes,
+        )
+    )
+    checked | "WriteOutcome" >> beam.Map(
+        _write_outcome,
+        pvalue.AsSingleton(shards),
+        pvalue.AsSingleton(listing),
+        # Only so that its errors are shown.
+        pvalue.AsSingleton(label_map),
+        splits=plan.splits.names,
+        result_uri=result_uri,
+    )
+
+
+def summarize_listing_only(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None:
+    """Adds the graph that only lists to a pipeline.
+
+    Args:
+        pipeline: The pipeline.
+        plan: What would be built.
+        result_uri: Where the `ListingSummary` goes, as JSON.
+    """
+    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+    listing = (listed.images, listed.rejects) | SummarizeListing(splits=plan.splits)
+    listing | "WriteListing" >> beam.Map(_write_json, uri=result_uri)
+
+
+def _write_outcome(
+    tally: JoinTally,
+    shards: ShardPlan,
+    listing: ListingSummary,
+    label_map: LabelMap,
+    *,
+    splits: tuple[str, ...],
+    result_uri: str,
+) -> None:
+    del label_map
+    counts = {
+        split: msgspec.structs.replace(
+            tally.splits.get(split, SplitOutcome()),
+            listed=listing.files.get(split, 0),
+            shards=shards.num_shards[split],
+            num_bytes=shards.num_bytes[split],
+        )
+        for split in splits
+    }
+    _write_json(Outcome(status=Status.APPROVED, splits=counts), uri=result_uri)
+
+
+def _write_json(value: Outcome | ListingSummary, *, uri: str) -> None:
+    storage_for(uri).replace(uri, msgspec.json.encode(value))

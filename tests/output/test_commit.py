@@ -1,0 +1,301 @@
+"""The commit's steps, each repeated and interrupted at will."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from transforms.errors import InputError
+from transforms.output.commit import (
+    RejectsFile,
+    count_splits,
+    foreign_files,
+    judge,
+    move_into_place,
+    prepare_output,
+    write_rejects,
+)
+from transforms.output.listing import ListingSummary
+from transforms.output.manifest import FileEntry, InputEntry, Manifest, encode_manifest
+from transforms.output.outcome import SplitOutcome, Status
+from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.staging import Staging, shard_key
+from transforms.reasons import Reason
+from transforms.records import Reject
+from transforms.tally import JoinTally
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    return Staging(output=str(tmp_path / "out"), plan="plan", run_id="run")
+
+
+def stage(staging: Staging, name: str, data: bytes = b"data") -> StagedFile:
+    path = Path(staging.uri(f"shards/key/{name}"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return StagedFile(
+        staged=f"shards/key/{name}",
+        destination=name,
+        size_bytes=len(data),
+        crc32c=f"{google_crc32c.value(data):08x}",
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def shard(staging: Staging, *, split: str = "train", examples: int = 3) -> ShardResult:
+    return ShardResult(
+        split=split,
+        shard_index=0,
+        num_shards=1,
+        data=stage(staging, f"{split}.tfrecord"),
+        index=stage(staging, f"{split}.parquet", b"index"),
+        examples=examples,
+        fingerprint="0",
+        inputs=examples,
+        corrections={"box_clipped": 2},
+    )
+
+
+def reject(key: str, *, listed: bool = True, split: str = "train") -> Reject:
+    return Reject(
+        split=split,
+        source="s",
+        key=key,
+        stage="encode",
+        reason=Reason.TRUNCATED if listed else Reason.MISSING_IMAGE,
+        detail="d",
+        listed=listed,
+    )
+
+
+def manifest(*paths: str) -> bytes:
+    return encode_manifest(
+        Manifest(
+            shardbeam="0",
+            name="n",
+            version="1.0.0",
+            seed=0,
+            config={},
+            codecs={},
+            inputs=InputEntry(images=0, fingerprint=""),
+            labels={},
+            features=(),
+            splits={},
+            files=tuple(FileEntry(path=path, size_bytes=0, sha256="") for path in paths),
+        )
+    )
+
+
+def tree(folder: str) -> list[str]:
+    root = Path(folder)
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def test_rejects_are_written_sorted_whatever_their_order(staging: Staging) -> None:
+    rejects = [reject("b"), reject("a"), reject("c", listed=False)]
+    one = write_rejects("train", rejects, staging=staging)
+    content = Path(staging.uri(one.file.staged)).read_bytes()
+    assert write_rejects("train", reversed(rejects), staging=staging) == one
+    assert [line.split(b'"key":"')[1][:1] for line in content.splitlines()] == [b"a", b"b", b"c"]
+    assert one.counts == {"truncated": 2, "missing_image": 1}
+    assert one.listed == 2
+    assert one.file.destination == "rejects/train.jsonl"
+    assert one.file.sha256 == hashlib.sha256(content).hexdigest()
+
+
+def counts(staging: Staging, *, listed: int, examples: int = 3) -> dict[str, SplitOutcome]:
+    rejects = write_rejects("train", [reject("a"), reject("b", listed=False)], staging=staging)
+    return count_splits(
+        splits=["train"],
+        listing=ListingSummary(files={"train": listed}, fingerprint=""),
+        tally=JoinTally(splits={"train": SplitOutcome(unannotated=1, excluded={"hidden_file": 2})}),
+        shards=[shard(staging, examples=examples)],
+        rejects=[rejects],
+    )
+
+
+def test_counts_come_from_the_step_that_knows_them(staging: Staging) -> None:
+    assert counts(staging, listed=6)["train"] == SplitOutcome(
+        listed=6,
+        examples=3,
+        shards=1,
+        num_bytes=4,
+        unannotated=1,
+        rejected={"missing_image": 1, "truncated": 1},
+        unlisted=1,
+        excluded={"hidden_file": 2},
+        corrections={"box_clipped": 2},
+    )
+
+
+@pytest.mark.parametrize(
+    ("listed", "examples", "max_ratio", "status"),
+    [
+        # 3 written + 1 rejected + 2 excluded; 2 of 7 inputs rejected.
+        (6, 3, 0.3, Status.APPROVED),
+        (6, 3, 2 / 7, Status.APPROVED),
+        (6, 3, 0.28, Status.REFUSED),
+        (7, 3, 1.0, Status.FAILED),
+        (6, 2, 1.0, Status.FAILED),
+    ],
+)
+def test_the_gate(
+    staging: Staging, listed: int, examples: int, max_ratio: float, status: Status
+) -> None:
+    splits = counts(staging, listed=listed, examples=examples)
+    outcome = judge(splits, max_ratio=max_ratio, rejects_root="/rejects")
+    assert outcome.status is status
+    assert ("split 'train'" in outcome.message) == (status is not Status.APPROVED)
+    assert outcome.rejects == "/rejects"
+
+
+def test_moving_twice_is_moving_once(staging: Staging) -> None:
+    file = stage(staging, "x")
+    for _ in range(2):
+        move_into_place(file, staging=staging)
+    assert Path(staging.output, "x").read_bytes() == b"data"
+
+
+def test_a_file_that_is_nowhere_or_another_is_an_error(staging: Staging) -> None:
+    file = stage(staging, "x")
+    Path(staging.uri(file.staged)).unlink()
+    with pytest.raises(InputError, match="its staged file is gone"):
+        move_into_place(file, staging=staging)
+    Path(staging.output, "x").write_bytes(b"atad")
+    with pytest.raises(InputError, match="its staged file is gone"):
+        move_into_place(file, staging=staging)
+
+
+def test_preparing_removes_what_the_old_manifest_lists_and_nothing_else(staging: Staging) -> None:
+    output = Path(staging.output)
+    new = stage(staging, "kept.tfrecord")
+    for name in ("kept.tfrecord", "old.tfrecord", "index/old.parquet", "mine.txt", "runs/1.json"):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_bytes(b"old")
+    (output / "dataset_info.json").write_bytes(b"{}")
+    (output / "manifest.json").write_bytes(
+        manifest("kept.tfrecord", "old.tfrecord", "index/old.parquet")
+    )
+    for _ in range(2):
+        prepare_output([new], metadata=["manifest.json"], staging=staging)
+        assert [path for path in tree(staging.output) if not path.startswith(".staging")] == [
+            "kept.tfrecord",
+            "mine.txt",
+            "runs/1.json",
+        ]
+    assert not (output / "index").exists()
+
+
+def test_another_plans_unfinished_commit_is_removed(staging: Staging) -> None:
+    other = Staging(output=staging.output, plan="other", run_id="run")
+    Path(staging.output).mkdir()
+    other.write_commit(["half.tfrecord", "never.tfrecord"])
+    Path(staging.output, "half.tfrecord").write_bytes(b"half")
+    assert foreign_files(staging.output) == []
+    prepare_output([stage(staging, "new.tfrecord")], metadata=[], staging=staging)
+    assert tree(staging.output) == [
+        ".staging/plan/commit.json",
+        ".staging/plan/shards/key/new.tfrecord",
+    ]
+
+
+def test_this_plans_own_unfinished_commit_of_other_input_is_removed(staging: Staging) -> None:
+    one, two = stage(staging, "0-of-1"), stage(staging, "0-of-2")
+    prepare_output([one], metadata=[], staging=staging)
+    move_into_place(one, staging=staging)
+    prepare_output([two], metadata=[], staging=staging)
+    move_into_place(two, staging=staging)
+    staging.clear()
+    assert tree(staging.output) == ["0-of-2"]
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "./x"])
+def test_a_commit_list_that_leads_out_of_the_output_is_refused(staging: Staging, path: str) -> None:
+    other = Staging(output=staging.output, plan="other", run_id="run")
+    other.write_commit([path])
+    with pytest.raises(InputError, match="no path inside the dataset"):
+        prepare_output([], metadata=[], staging=staging)
+
+
+def test_what_is_not_ours_is_foreign(staging: Staging) -> None:
+    output = Path(staging.output)
+    (output / "runs").mkdir(parents=True)
+    for name in ("a.txt", "x.tfrecord", "runs/1.json"):
+        (output / name).write_bytes(b"")
+    assert foreign_files(staging.output) == ["a.txt", "x.tfrecord"]
+    (output / "manifest.json").write_bytes(manifest("x.tfrecord"))
+    assert foreign_files(staging.output) == ["a.txt"]
+
+
+def test_a_finished_shard_is_found_in_staging_and_in_place(staging: Staging) -> None:
+    result = shard(staging)
+    assert staging.find_shard(shard_key="k") is None
+    staging.finish_shard(result, shard_key="k")
+    found = staging.find_shard(shard_key="k")
+    assert found is not None
+    assert found.reused
+    assert found.data == result.data
+    for file in (result.data, result.index):
+        move_into_place(file, staging=staging)
+    assert staging.find_shard(shard_key="k") == found
+    Path(staging.output, result.data.destination).write_bytes(b"DATA")
+    assert staging.find_shard(shard_key="k") is None
+
+
+def test_a_finished_shard_whose_file_is_cut_off_is_written_again(staging: Staging) -> None:
+    result = shard(staging)
+    staging.finish_shard(result, shard_key="k")
+    Path(staging.uri(result.data.staged)).write_bytes(b"dat")
+    assert staging.find_shard(shard_key="k") is None
+
+
+def test_a_shard_key_changes_with_all_that_decides_bytes() -> None:
+    def key(
+        settings_digest: str = "a",
+        split: str = "train",
+        shard_index: int = 0,
+        num_shards: int = 2,
+        records: tuple[bytes, ...] = (b"ab", b"c"),
+    ) -> str:
+        return shard_key(
+            settings_digest=settings_digest,
+            split=split,
+            shard_index=shard_index,
+            num_shards=num_shards,
+            records=records,
+        )
+
+    keys = [
+        key(),
+        key(settings_digest="b"),
+        key(split="test"),
+        key(shard_index=1),
+        key(num_shards=3),
+        key(records=(b"a", b"bc")),
+        key(records=(b"c", b"ab")),
+        key(records=(b"ab",)),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_no_rejects_leave_no_rejects_folder_in_the_outcome() -> None:
+    outcome = judge({"train": SplitOutcome()}, max_ratio=0, rejects_root="/rejects")
+    assert (outcome.status, outcome.rejects) == (Status.APPROVED, "")
+
+
+def test_rejects_file_counts_are_what_the_gate_takes() -> None:
+    file = StagedFile(staged="", destination="", size_bytes=0, crc32c="", sha256="")
+    rejects = RejectsFile(split="b", file=file, counts={"truncated": 1}, listed=1)
+    splits = count_splits(
+        splits=["a", "b"],
+        listing=ListingSummary(files={"a": 0, "b": 1}, fingerprint=""),
+        tally=JoinTally(),
+        shards=[],
+        rejects=[rejects],
+    )
+    assert splits["a"] == SplitOutcome()
+    assert splits["b"].reject_ratio == 1.0

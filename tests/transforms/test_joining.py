@@ -1,0 +1,215 @@
+"""Every way in which listing and annotations can meet, one key at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from transforms.errors import RejectedError
+from transforms.formats.base import Format, Kind
+from transforms.joining import JoinedKey, JoinSettings, join_key, merge_annotations
+from transforms.labels import LabelSettings
+from transforms.reasons import Correction, Exclusion, Reason
+from transforms.records import (
+    AnnotationEntry,
+    ImageAnnotations,
+    ImageRef,
+    ObjectAnnotation,
+    decode_annotations,
+    encode_annotations,
+)
+from transforms.sharding import SplitAssignment
+
+
+class SilentFormat(Format):
+    kinds = frozenset({Kind.DETECTION})
+
+
+class FolderFormat(Format):
+    kinds = frozenset({Kind.CLASSIFICATION})
+
+    def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
+        folder, _, _ = key.rpartition("/")
+        if not folder:
+            raise RejectedError(Reason.NO_CLASS_FOLDER, "no folder")
+        if folder == "other":
+            return Exclusion.CLASS_NOT_LISTED
+        return ImageAnnotations(image_id=key, labels=(folder,))
+
+
+def ref(uri: str = "/root/a.jpg") -> ImageRef:
+    return ImageRef(uri=uri, size_bytes=1, version="1")
+
+
+def entry(
+    image_id: str = "1",
+    *,
+    position: int = 0,
+    file_index: int = 0,
+    defect: Reason | None = None,
+    objects: tuple[ObjectAnnotation, ...] = (),
+) -> AnnotationEntry:
+    annotations = ImageAnnotations(image_id=image_id, width=4, height=3, objects=objects)
+    return AnnotationEntry(
+        key="a.jpg",
+        annotations=encode_annotations(annotations),
+        file_index=file_index,
+        position=position,
+        image_id=image_id,
+        defect=defect,
+        detail="the detail" if defect else "",
+    )
+
+
+def join(
+    *entries: AnnotationEntry,
+    images: tuple[ImageRef, ...] = (ref(),),
+    key: str = "a.jpg",
+    keep_unannotated: bool = True,
+    source_format: Format | None = None,
+    labels: LabelSettings | None = None,
+    splits: SplitAssignment | None = None,
+) -> JoinedKey:
+    return join_key(
+        source="s",
+        key=key,
+        images=images,
+        entries=entries,
+        source_format=source_format or SilentFormat(),
+        settings=JoinSettings(
+            splits=splits or SplitAssignment(by_source={"s": "train"}),
+            labels=labels or LabelSettings(),
+            keep_unannotated=keep_unannotated,
+        ),
+    )
+
+
+def reasons(joined: JoinedKey) -> list[tuple[Reason, bool]]:
+    return [(reject.reason, reject.listed) for reject in joined.rejects]
+
+
+def test_an_annotated_image_goes_on_with_its_annotations() -> None:
+    joined = join(entry())
+    assert joined.record is not None
+    assert joined.record.image == ref()
+    assert joined.record.annotations == entry().annotations
+    assert not joined.unannotated
+    assert (joined.split, joined.rejects, joined.excluded) == ("train", (), None)
+
+
+def test_an_image_without_annotations_is_kept_or_excluded() -> None:
+    kept = join()
+    assert kept.record is not None
+    assert kept.unannotated
+    assert decode_annotations(kept.record.annotations) == ImageAnnotations(image_id="")
+    dropped = join(keep_unannotated=False)
+    assert dropped.record is None
+    assert dropped.excluded is Exclusion.UNANNOTATED
+    assert dropped.rejects == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "rule"),
+    [("README.md", Exclusion.NOT_AN_IMAGE_NAME), (".DS_Store", Exclusion.HIDDEN_FILE)],
+)
+def test_what_is_no_image_is_excluded_unless_an_annotation_names_it(
+    key: str, rule: Exclusion
+) -> None:
+    excluded = join(key=key)
+    assert (excluded.record, excluded.excluded, excluded.rejects) == (None, rule, ())
+    assert join(entry(), key=key).record is not None
+
+
+def test_a_missing_image_is_a_reject_that_is_not_listed() -> None:
+    joined = join(entry(), images=())
+    assert joined.record is None
+    assert reasons(joined) == [(Reason.MISSING_IMAGE, False)]
+
+
+@pytest.mark.parametrize("reason", [Reason.UNKNOWN_IMAGE_ID, Reason.DUPLICATE_IMAGE_ID])
+def test_a_defective_entry_without_an_image_is_one_reject(reason: Reason) -> None:
+    joined = join(entry(defect=reason), images=())
+    assert reasons(joined) == [(reason, False)]
+    assert joined.rejects[0].detail == "the detail"
+
+
+def test_an_image_whose_only_entries_are_defective_is_not_written_as_if_it_had_none() -> None:
+    defective = [
+        entry(position=position, defect=Reason.DUPLICATE_IMAGE_ID) for position in range(2)
+    ]
+    joined = join(*defective)
+    assert joined.record is None
+    assert reasons(joined) == [
+        (Reason.DUPLICATE_IMAGE_ID, True),
+        (Reason.DUPLICATE_IMAGE_ID, False),
+    ]
+
+
+def test_a_defective_entry_beside_a_good_one_is_a_reject_of_its_own() -> None:
+    joined = join(entry(position=1, defect=Reason.DUPLICATE_KEY), entry(position=0))
+    assert joined.record is not None
+    assert reasons(joined) == [(Reason.DUPLICATE_KEY, False)]
+
+
+def test_of_two_image_ids_with_one_key_the_first_file_wins() -> None:
+    later, first = entry("2", file_index=1), entry("1", file_index=0, position=9)
+    for entries in ([later, first], [first, later]):
+        joined = join(*entries)
+        assert joined.record is not None
+        assert decode_annotations(joined.record.annotations).image_id == "1"
+        assert reasons(joined) == [(Reason.DUPLICATE_KEY, False)]
+
+
+def test_one_image_in_several_files_is_merged() -> None:
+    box = ObjectAnnotation(label="cat", bbox=(0, 0, 1, 1), annotation_id=7)
+    other = ObjectAnnotation(label="dog", bbox=(0, 0, 2, 2), annotation_id=8)
+    joined = join(entry(objects=(box,)), entry(file_index=1, objects=(box, other)))
+    assert joined.record is not None
+    merged = decode_annotations(joined.record.annotations)
+    assert merged.objects == (box, other)
+    assert merged.corrections == {Correction.DUPLICATE_ANNOTATION_DROPPED.value: 1}
+    assert joined.rejects == ()
+
+
+def test_objects_without_ids_are_never_taken_for_the_same() -> None:
+    box = ObjectAnnotation(label="cat", bbox=(0, 0, 1, 1))
+    part = ImageAnnotations(image_id="1", objects=(box,))
+    assert merge_annotations([part, part]).objects == (box, box)
+
+
+def test_of_two_listed_files_with_one_key_one_is_rejected() -> None:
+    one, other = ref("/root/e\u0301.jpg"), ref("/root/\u00e9.jpg")
+    for images in ((one, other), (other, one)):
+        joined = join(entry(), images=images)
+        assert joined.record is not None
+        assert joined.record.image == one
+        assert reasons(joined) == [(Reason.DUPLICATE_KEY, True)]
+
+
+def test_a_name_can_tell_the_annotations() -> None:
+    joined = join(key="cat/1.jpg", source_format=FolderFormat())
+    assert joined.record is not None
+    assert decode_annotations(joined.record.annotations).labels == ("cat",)
+    assert joined.labels == ("cat",)
+    assert not joined.unannotated
+
+
+def test_a_name_can_exclude_or_be_rejected() -> None:
+    excluded = join(key="other/1.jpg", source_format=FolderFormat())
+    assert (excluded.record, excluded.excluded) == (None, Exclusion.CLASS_NOT_LISTED)
+    rejected = join(key="1.jpg", source_format=FolderFormat())
+    assert reasons(rejected) == [(Reason.NO_CLASS_FOLDER, True)]
+
+
+def test_an_image_of_an_excluded_class_is_excluded_and_its_class_still_known() -> None:
+    labels = LabelSettings(exclude=("cat",))
+    joined = join(key="cat/1.jpg", source_format=FolderFormat(), labels=labels)
+    assert (joined.record, joined.excluded) == (None, Exclusion.LABEL_EXCLUDED)
+    assert joined.labels == ("cat",)
+
+
+def test_a_key_without_a_group_is_a_reject_where_groups_decide() -> None:
+    splits = SplitAssignment(by_source={}, fractions={"train": 1.0}, group_by=r"^(v\d+)_")
+    joined = join(entry(), splits=splits)
+    assert joined.record is None
+    assert reasons(joined) == [(Reason.GROUP_NOT_MATCHED, True)]
+    assert join(entry(), key="v1_2.jpg", splits=splits).record is not None

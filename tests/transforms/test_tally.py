@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.errors import InputError
+from transforms.joining import JoinedKey
+from transforms.reasons import Exclusion, Reason
+from transforms.records import Reject
+from transforms.sources import Source
+from transforms.tally import JoinCounter, JoinTally, SourceTally, check_join, merge_tallies
+
+SOURCE = Source(name="train", images="/data/images", format="coco")
+
+
+def reject(*, listed: bool) -> Reject:
+    return Reject(
+        split="train",
+        source="train",
+        key="a",
+        stage="join",
+        reason=Reason.MISSING_IMAGE,
+        detail="",
+        listed=listed,
+    )
+
+
+KEYS = st.tuples(
+    st.sampled_from(["a", "b", "c/d", "e"]),
+    st.sampled_from(["train", "test"]),
+    st.sampled_from(
+        [
+            ((), None),
+            ((reject(listed=False),), None),
+            ((reject(listed=True), reject(listed=False)), None),
+            ((), Exclusion.HIDDEN_FILE),
+        ]
+    ),
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.sampled_from([(), ("cat",), ("dog", "cat")]),
+)
+
+
+@given(st.lists(KEYS), st.integers(0, 20))
+def test_counting_in_parts_gives_the_same_sum(
+    keys: list[tuple[str, str, tuple[tuple[Reject, ...], Exclusion | None], int, int, tuple[str]]],
+    cut: int,
+) -> None:
+    def count(part: list[object]) -> JoinTally:
+        counter = JoinCounter()
+        for key, split, (rejects, excluded), listed, referenced, labels in part:  # type: ignore[misc]
+            joined = JoinedKey(split=split, rejects=rejects, excluded=excluded, labels=labels)
+            counter.add(joined, source="s", key=key, listed=listed, referenced=referenced)
+        return counter.tally()
+
+    whole = merge_tallies([count(list(keys))])
+    parts = merge_tallies([count(list(keys[cut:])), JoinTally(), count(list(keys[:cut]))])
+    assert parts == whole
+    rejected = sum(sum(split.rejected.values()) for split in whole.splits.values())
+    assert rejected == sum(len(rejects) for _, _, (rejects, _), *_ in keys)
+
+
+def refuse(*, listed: str, referenced: str) -> str:
+    tally = JoinTally(
+        sources={"train": SourceTally(referenced=5, listed_key=listed, referenced_key=referenced)}
+    )
+    with pytest.raises(InputError) as caught:
+        check_join(tally, sources=[SOURCE])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("listed", "referenced", "mend"),
+    [
+        ("train2017/1.jpg", "1.jpg", "move the root down: add /train2017 to `images`"),
+        ("1.jpg", "train2017/1.jpg", "move the root up: take /train2017 from `images`"),
+        ("train2017/1.jpg", "2.jpg", "move the root down: try `images` with /train2017 added"),
+        ("1.jpg", "train2017/2.jpg", "move the root up: try the folder that holds train2017/"),
+        ("a/1.jpg", "a\\1.jpg", "replace the backslashes"),
+        ("a.jpg", "b.jpg", "check that `images` and `annotations` belong together"),
+    ],
+)
+def test_a_join_without_a_match_stops_with_a_mend(listed: str, referenced: str, mend: str) -> None:
+    message = refuse(listed=listed, referenced=referenced)
+    assert message.startswith("/data/images: none of the 5 annotated images is listed here: ")
+    assert repr(listed) in message
+    assert repr(referenced) in message
+    assert mend in message
+
+
+def test_a_join_with_a_match_or_without_annotations_goes_on() -> None:
+    for source in (SourceTally(referenced=5, matched=1), SourceTally(listed_key="a.jpg")):
+        tally = JoinTally(sources={"train": source})
+        assert check_join(tally, sources=[SOURCE]) is tally

@@ -1,0 +1,69 @@
+"""Beam coders of the value classes that cross a shuffle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from apache_beam import coders
+from apache_beam.coders.coders import FastCoder
+
+from transforms.labels import LabelMap
+from transforms.output.shard_result import ShardResult
+from transforms.records import AnnotationEntry, Category, ImageRef, Record, Reject
+from transforms.tally import JoinTally
+
+
+class StructCoder(FastCoder):
+    """Encodes a msgspec struct type as MessagePack.
+
+    Deterministic as long as the struct holds no sets; mappings are written in sorted order.
+    """
+
+    def __init__(self, struct_type: type[msgspec.Struct]) -> None:
+        super().__init__()
+        self._struct_type = struct_type
+
+    @classmethod
+    def from_type_hint(cls, typehint: type[msgspec.Struct], registry: object) -> StructCoder:
+        """Makes the coder that Beam's registry asks for."""
+        del registry
+        return cls(typehint)
+
+    def _create_impl(self) -> coders.coder_impl.CallbackCoderImpl:
+        encoder = msgspec.msgpack.Encoder(order="deterministic")
+        decoder = msgspec.msgpack.Decoder(self._struct_type)
+        return coders.coder_impl.CallbackCoderImpl(encoder.encode, decoder.decode)
+
+    def is_deterministic(self) -> bool:
+        """Always so."""
+        return True
+
+    def to_type_hint(self) -> type[msgspec.Struct]:
+        """Returns the struct type."""
+        return self._struct_type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StructCoder) and self._struct_type is other._struct_type
+
+    def __hash__(self) -> int:
+        return hash((StructCoder, self._struct_type))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Encoders and decoders do not pickle; they are made again where the coder arrives.
+        return (StructCoder, (self._struct_type,))
+
+
+def register_coders() -> None:
+    """Makes these the coders of their types; every stage module whose elements they are does so."""
+    for struct_type in (
+        AnnotationEntry,
+        Category,
+        ImageRef,
+        JoinTally,
+        LabelMap,
+        Record,
+        Reject,
+        ShardResult,
+    ):
+        coders.registry.register_coder(struct_type, StructCoder)

@@ -1,0 +1,175 @@
+"""CommitDataset: gate, a rename a file, and the finish."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam import pvalue
+
+from transforms.coders import register_coders
+from transforms.labels import LabelMap
+from transforms.output.commit import (
+    RefusedError,
+    RejectsFile,
+    count_splits,
+    judge,
+    move_into_place,
+    prepare_output,
+    write_rejects,
+)
+from transforms.output.dataset import (
+    DatasetSettings,
+    RunSettings,
+    metadata_paths,
+    write_dataset_files,
+)
+from transforms.output.listing import ListingSummary
+from transforms.output.outcome import Status
+from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.staging import Staging
+from transforms.records import Reject
+from transforms.tally import JoinTally
+
+register_coders()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CommitDataset(beam.PTransform):
+    """Commits staged shards as one dataset, or refuses to: `ShardResult` → the committed counts.
+
+    The gate writes the rejects files and the run's outcome into staging, and raises if the
+    counts do not add up or too much was rejected. Every step is idempotent, so retries and
+    runs that are started again end in the same files.
+
+    Args:
+        dataset: What the config says about the dataset.
+        run: What is particular to this run.
+        staging: Where the shards wait.
+        rejects: All rejects, of every step.
+        listing: One `ListingSummary`.
+        tally: One `JoinTally`.
+        label_map: One `LabelMap`.
+
+    Raises:
+        RefusedError: (at run time) The gate refused; the outcome says why.
+        InputError: (at run time) A staged file is gone, or the output cannot be written.
+    """
+
+    dataset: DatasetSettings
+    run: RunSettings
+    staging: Staging
+    rejects: beam.PCollection[Reject]
+    listing: beam.PCollection[ListingSummary]
+    tally: beam.PCollection[JoinTally]
+    label_map: beam.PCollection[LabelMap]
+
+    def expand(self, shards: beam.PCollection[ShardResult]) -> beam.PCollection[str]:
+        """Adds the step to a pipeline."""
+        rejects_files = (
+            self.rejects
+            | "KeyBySplit" >> beam.Map(_key_by_split)
+            | "GroupBySplit" >> beam.GroupByKey()
+            | "WriteRejects" >> beam.Map(_write_rejects, staging=self.staging)
+        )
+        results = (
+            pvalue.AsList(shards),
+            pvalue.AsList(rejects_files),
+            pvalue.AsSingleton(self.listing),
+            pvalue.AsSingleton(self.tally),
+        )
+        start = shards.pipeline | "Start" >> beam.Create([None])
+        moved = (
+            start
+            | "Gate" >> beam.FlatMap(_gate, *results, dataset=self.dataset, staging=self.staging)
+            # StagedFile; without this barrier a retry of a move would repeat the gate.
+            | "SpreadMoves" >> beam.Reshuffle()
+            | "Move" >> beam.Map(_move, staging=self.staging)
+            | "CountMoved" >> beam.combiners.Count.Globally()
+        )
+        return moved | "Finish" >> beam.Map(
+            _finish,
+            *results,
+            pvalue.AsSingleton(self.label_map),
+            dataset=self.dataset,
+            run=self.run,
+            staging=self.staging,
+        )
+
+
+def _key_by_split(reject: Reject) -> tuple[str, Reject]:
+    return reject.split, reject
+
+
+def _write_rejects(
+    element: tuple[str, Iterable[Reject]], *, staging: Staging
+) -> RejectsFile:
+    split, rejects = element
+    return write_rejects(split, rejects, staging=staging)
+
+
+def _gate(
+    start: None,
+    shards: Sequence[ShardResult],
+    rejects: Sequence[RejectsFile],
+    listing: ListingSummary,
+    tally: JoinTally,
+    *,
+    dataset: DatasetSettings,
+    staging: Staging,
+) -> Iterator[StagedFile]:
+    del start
+    splits = count_splits(
+        splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
+    )
+    outcome = judge(splits, max_ratio=dataset.max_reject_ratio, rejects_root=staging.rejects_root)
+    staging.write_outcome(outcome)
+    if outcome.status is not Status.APPROVED:
+        raise RefusedError(outcome.message)
+    files = committed_files(shards, rejects)
+    prepare_output(files, metadata=metadata_paths(dataset), staging=staging)
+    yield from files
+
+
+def committed_files(
+    shards: Iterable[ShardResult], rejects: Iterable[RejectsFile]
+) -> list[StagedFile]:
+    """Lists the files that the commit moves into place."""
+    files = [file for shard in shards for file in (shard.data, shard.index)]
+    return files + [split.file for split in rejects]
+
+
+def _move(file: StagedFile, *, staging: Staging) -> str:
+    move_into_place(file, staging=staging)
+    return file.destination
+
+
+def _finish(
+    moved: int,
+    shards: Sequence[ShardResult],
+    rejects: Sequence[RejectsFile],
+    listing: ListingSummary,
+    tally: JoinTally,
+    label_map: LabelMap,
+    *,
+    dataset: DatasetSettings,
+    run: RunSettings,
+    staging: Staging,
+) -> str:
+    del moved
+    splits = count_splits(
+        splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
+    )
+    write_dataset_files(
+        dataset=dataset,
+        run=run,
+        staging=staging,
+        splits=splits,
+        shards=shards,
+        rejects=rejects,
+        listing=listing,
+        label_map=label_map,
+    )
+    staging.clear()
+    return staging.output

@@ -1,0 +1,205 @@
+"""Geometry of boxes and points: EXIF orientation, clipping, and which frame they refer to.
+
+Coordinates are continuous: the pixel in row `r` and column `c` covers `[c, c + 1] x [r, r + 1]`,
+the origin being the top left corner of the image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+from transforms.errors import RejectedError
+from transforms.reasons import Reason
+
+# (xmin, ymin, xmax, ymax), (x, y) and (width, height), all in pixels.
+Box: TypeAlias = tuple[float, float, float, float]
+Point: TypeAlias = tuple[float, float]
+Size: TypeAlias = tuple[int, int]
+
+AnnotatedAs: TypeAlias = Literal["auto", "upright", "stored"]
+
+
+class _Turn(NamedTuple):
+    """Exchanges the axes, then mirrors along the new ones."""
+
+    transpose: bool
+    mirror_x: bool
+    mirror_y: bool
+
+
+# From the stored pixels to the upright image, by EXIF orientation (EXIF 2.32, tag 0x0112).
+_TURNS = {
+    1: _Turn(False, False, False),
+    2: _Turn(False, True, False),
+    3: _Turn(False, True, True),
+    4: _Turn(False, False, True),
+    5: _Turn(True, False, False),
+    6: _Turn(True, True, False),
+    7: _Turn(True, True, True),
+    8: _Turn(True, False, True),
+}
+# The orientation that undoes another; all but the two quarter turns undo themselves.
+_INVERSE = {orientation: orientation for orientation in _TURNS} | {6: 8, 8: 6}
+
+# Annotation tools round, and some count pixels from 1.
+_BORDER_TOLERANCE_PX = 1.0
+# Sides below this fraction of the image's may vanish in float32, which Examples hold.
+_MIN_RELATIVE_SIDE = 2.0**-23
+
+
+class AnnotatedFrame(NamedTuple):
+    """The frame that annotated coordinates refer to, and how they get into the written one.
+
+    The written frame is that of the image in the Example, before any resize.
+
+    Attributes:
+        width: Width of the annotated frame in pixels.
+        height: Height of the annotated frame in pixels.
+        orientation: The EXIF orientation that takes it to the written frame.
+        size_corrected: Whether the annotated size was wrong, and the file's is used instead.
+    """
+
+    width: int
+    height: int
+    orientation: int
+    size_corrected: bool
+
+    @property
+    def written_size(self) -> Size:
+        """Width and height of the written frame in pixels."""
+        return orient_size((self.width, self.height), orientation=self.orientation)
+
+    def place(self, box: Box) -> Box:
+        """Takes a box from the annotated frame to the written one."""
+        if self.orientation == 1:
+            return box
+        return orient_box(box, width=self.width, height=self.height, orientation=self.orientation)
+
+
+def orient_size(size: Size, *, orientation: int) -> Size:
+    """Returns the size of an image of `size` once its EXIF orientation is applied."""
+    width, height = size
+    return (height, width) if _TURNS[orientation].transpose else size
+
+
+def orient_box(box: Box, *, width: int, height: int, orientation: int) -> Box:
+    """Takes a box of the stored image to the upright image.
+
+    Args:
+        box: The box; one with negative sides keeps them.
+        width: Width of the stored image in pixels.
+        height: Height of the stored image in pixels.
+        orientation: The EXIF orientation, 1 to 8.
+    """
+    turn = _TURNS[orientation]
+    xmin, ymin, xmax, ymax = box
+    if turn.transpose:
+        xmin, ymin, xmax, ymax = ymin, xmin, ymax, xmax
+        width, height = height, width
+    if turn.mirror_x:
+        xmin, xmax = width - xmax, width - xmin
+    if turn.mirror_y:
+        ymin, ymax = height - ymax, height - ymin
+    return xmin, ymin, xmax, ymax
+
+
+def orient_points(
+    points: Iterable[Point], *, width: int, height: int, orientation: int
+) -> list[Point]:
+    """Takes points of the stored image to the upright image; arguments as for `orient_box`."""
+    corners = (
+        orient_box((x, y, x, y), width=width, height=height, orientation=orientation)
+        for x, y in points
+    )
+    return [(x, y) for x, y, _, _ in corners]
+
+
+def clip_box(box: Box, *, width: int, height: int) -> tuple[Box, bool] | None:
+    """Cuts off what reaches over the image's border.
+
+    Args:
+        box: The box, in the image's frame.
+        width: Width of the image in pixels.
+        height: Height of the image in pixels.
+
+    Returns:
+        The clipped box and whether it differs; None where no area is left. Sides that vanish
+        in float32 once they are divided by the image's, and coordinates that are not finite,
+        have no area.
+    """
+    if not all(map(math.isfinite, box)):
+        return None
+    xmin, ymin, xmax, ymax = box
+    clipped = (max(xmin, 0.0), max(ymin, 0.0), min(xmax, width), min(ymax, height))
+    if (
+        clipped[2] - clipped[0] < width * _MIN_RELATIVE_SIDE
+        or clipped[3] - clipped[1] < height * _MIN_RELATIVE_SIDE
+    ):
+        return None
+    return clipped, clipped != box
+
+
+def annotated_frame(
+    *,
+    annotated: Size,
+    stored: Size,
+    orientation: int,
+    upright: bool,
+    annotated_as: AnnotatedAs,
+    boxes: Iterable[Box],
+) -> AnnotatedFrame:
+    """Decides which frame an image's annotations refer to.
+
+    With `auto`, they refer to the stored pixels if the annotated size is that of the stored
+    pixels and not that of the upright image, and to the upright image otherwise: also where
+    the size cannot tell, being unknown, square or the same either way. An annotated size that
+    is not that of its frame is taken for wrong if every box lies in the frame all the same.
+
+    Args:
+        annotated: The size that the annotations give; unknown where a side is 0.
+        stored: The size of the file's pixels as they are stored.
+        orientation: The file's EXIF orientation, 1 to 8.
+        upright: Whether the written image is upright, or as stored.
+        annotated_as: What the config says about the frame.
+        boxes: The annotated boxes.
+
+    Raises:
+        RejectedError: The annotated size is not the file's, and a box lies outside the file's
+            by more than a pixel.
+    """
+    upright_size = orient_size(stored, orientation=orientation)
+    if annotated_as == "auto":
+        as_stored = annotated == stored != upright_size
+    else:
+        as_stored = annotated_as == "stored"
+    size = stored if as_stored else upright_size
+    size_corrected = min(annotated) > 0 and annotated != size
+    if size_corrected:
+        _check_boxes_inside(boxes, size=size, annotated=annotated)
+    if as_stored and upright:
+        turn = orientation
+    elif not as_stored and not upright:
+        turn = _INVERSE[orientation]
+    else:
+        turn = 1
+    return AnnotatedFrame(*size, orientation=turn, size_corrected=size_corrected)
+
+
+def _check_boxes_inside(boxes: Iterable[Box], *, size: Size, annotated: Size) -> None:
+    width, height = size
+
+    def overhang(box: Box) -> float:
+        xmin, ymin, xmax, ymax = box
+        return max(-xmin, -ymin, xmax - width, ymax - height)
+
+    worst = max(boxes, key=overhang, default=None)
+    if worst is None or overhang(worst) <= _BORDER_TOLERANCE_PX:
+        return
+    corners = ", ".join(f"{corner:g}" for corner in worst)
+    raise RejectedError(
+        Reason.SIZE_MISMATCH,
+        f"annotated as {annotated[0]}x{annotated[1]}, but the image is {width}x{height}, and the "
+        f"box ({corners}) reaches {overhang(worst):g} px over its border",
+    )

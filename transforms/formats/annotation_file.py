@@ -1,0 +1,161 @@
+"""Reading annotation files: their bytes, their JSON, and words for what is wrong with them."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from typing import TypeVar
+
+import msgspec
+
+from transforms.errors import InputError
+from transforms.storage import Storage
+
+T = TypeVar("T")
+
+# What a file that is not JSON begins with, and what it therefore is.
+_SIGNATURES = (
+    (b"\x1f\x8b", "the file is compressed with gzip: unpack it first"),
+    (b"PK\x03\x04", "the file is a zip archive: unpack it first"),
+    (b"version https://git-lfs", "the file is a Git LFS pointer: fetch its content first"),
+    (b"<", "the file is HTML or XML, perhaps an error page that was saved in its place"),
+    (codecs.BOM_UTF16_LE, "the file is UTF-16 text: save it as UTF-8"),
+    (codecs.BOM_UTF16_BE, "the file is UTF-16 text: save it as UTF-8"),
+)
+_UTF16_WITHOUT_BOM = re.compile(rb"[\s{\[]\0|\0[\s{\[]")
+
+# msgspec's wording of places: "... (byte 17)" and "... - at `$.annotations[3].bbox`".
+_BYTE = re.compile(r" \(byte (\d+)\)$")
+_PATH = re.compile(r" - at `\$(.*)`$", re.DOTALL)
+
+# Escapes in JSON strings: a surrogate pair, half of one (the group), and any other.
+_ESCAPE = re.compile(
+    rb"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}"
+    rb"|(\\u[dD][89a-fA-F][\da-fA-F]{2})|\\.",
+    re.DOTALL,
+)
+
+
+def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
+    """Reads an annotation file whole, without its UTF-8 byte order mark.
+
+    Raises:
+        InputError: It is not there, or cannot be read.
+    """
+    try:
+        data = storage.read(uri)
+    except FileNotFoundError as error:
+        raise InputError(uri=uri, problem="there is no such file") from error
+    except OSError as error:
+        raise InputError(
+            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
+        ) from error
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def decode_json(data: bytes, *, decoder: msgspec.json.Decoder[T], uri: str) -> T:
+    """Decodes a JSON file.
+
+    Half of a surrogate pair, which JSON's escapes can write and no text can hold, is read as a
+    NUL character.
+
+    Args:
+        data: The file's content.
+        decoder: What it should be.
+        uri: The file, for errors.
+
+    Raises:
+        InputError: It is not JSON, or not of the type that `decoder` expects.
+    """
+    try:
+        try:
+            return decoder.decode(data)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.DecodeError:
+            mended = _ESCAPE.sub(_without_lone_surrogate, data)
+            if mended == data:
+                raise
+            return decoder.decode(mended)
+    except msgspec.ValidationError as error:
+        raise _validation_error(error, uri=uri, root="$") from error
+    except UnicodeDecodeError as error:
+        place = _place(data, _first_undecodable(data))
+        raise InputError(uri=uri, place=place, problem="expected UTF-8 text") from error
+    except msgspec.DecodeError as error:
+        raise _malformed(error, data=data, uri=uri) from error
+    except RecursionError as error:
+        raise InputError(uri=uri, problem="the JSON is nested too deeply") from error
+
+
+def decode_json_part(
+    part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], uri: str, place: str
+) -> T:
+    """Decodes a part of a JSON file that `decode_json` has left as it is.
+
+    Args:
+        part: The part.
+        decoder: What it should be.
+        uri: The file, for errors.
+        place: The part's path in the file, such as `$.annotations[3]`.
+
+    Raises:
+        InputError: It is not of the type that `decoder` expects.
+    """
+    try:
+        return decoder.decode(part)
+    except msgspec.ValidationError as error:
+        raise _validation_error(error, uri=uri, root=place) from error
+    except UnicodeDecodeError as error:
+        raise InputError(uri=uri, place=place, problem="expected UTF-8 text") from error
+
+
+def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) -> InputError:
+    # Paths in msgspec's message begin at what was decoded, which lies at `root` in the file.
+    message = str(error)
+    path = _PATH.search(message)
+    problem = _PATH.sub("", message).replace("`", "'")
+    return InputError(
+        uri=uri,
+        place=root + path[1] if path else root,
+        problem=problem[:1].lower() + problem[1:],
+    )
+
+
+def _malformed(error: msgspec.DecodeError, *, data: bytes, uri: str) -> InputError:
+    if not data or data.isspace():
+        return InputError(uri=uri, problem="the file is empty")
+    start = data[:64].lstrip()
+    for signature, problem in _SIGNATURES:
+        if start.startswith(signature):
+            return InputError(uri=uri, problem=problem)
+    if _UTF16_WITHOUT_BOM.match(data):
+        return InputError(uri=uri, problem="the file is UTF-16 text: save it as UTF-8")
+    message = str(error)
+    byte = _BYTE.search(message)
+    if byte is None:
+        return InputError(
+            uri=uri,
+            place=_place(data, len(data)),
+            problem="the JSON ends in the middle: the file is truncated",
+        )
+    return InputError(uri=uri, place=_place(data, int(byte[1])), problem=_BYTE.sub("", message))
+
+
+def _place(data: bytes, position: int) -> str:
+    line = data.count(b"\n", 0, position) + 1
+    column = position - data.rfind(b"\n", 0, position)
+    return f"line {line}, column {column}"
+
+
+def _first_undecodable(data: bytes) -> int:
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return error.start
+    return 0
+
+
+def _without_lone_surrogate(escape: re.Match[bytes]) -> bytes:
+    # As long as what it replaces, so that places in errors stay right.
+    return rb"\u0000" if escape[1] else escape[0]

@@ -1,0 +1,110 @@
+"""A folder per class: `<class>/…/<image>`, the class being the key's first component."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from transforms.errors import InputError, RejectedError
+from transforms.formats.annotation_file import read_annotation_file
+from transforms.formats.base import Format, Kind
+from transforms.formats.names import listing_exclusion
+from transforms.reasons import Exclusion, Reason
+from transforms.records import AnnotationEntry, Category, ImageAnnotations
+from transforms.storage import Storage, storage_for
+
+
+class ImageFolderFormat(Format):
+    """A folder per class.
+
+    Args:
+        classes: A UTF-8 text file with a class name a line, which gives each class its id (0 for
+            the first) and leaves all other folders out. It is read here, as `annotate_listed`
+            needs it.
+
+    Raises:
+        InputError: `classes` cannot be read or names no classes, or names one twice.
+    """
+
+    kinds = frozenset({Kind.CLASSIFICATION})
+
+    def __init__(self, *, classes: str | None = None) -> None:
+        self._classes = classes
+        self._ids = (
+            None if classes is None else read_class_ids(classes, storage=storage_for(classes))
+        )
+
+    def annotation_files(self) -> Sequence[str]:
+        """The classes file, if there is one: it declares the categories."""
+        return () if self._classes is None else (self._classes,)
+
+    def read_annotations(
+        self, *, storage: Storage, file_index: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Declares the classes file's categories, each with its position as id."""
+        del storage, file_index
+        for name, class_id in (self._ids or {}).items():
+            yield Category(name=name, source_id=class_id, origin=self._classes or "")
+
+    def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
+        """Takes an image's class from its folder; see the base class.
+
+        Raises:
+            RejectedError: The image is in no folder.
+        """
+        exclusion = listing_exclusion(key)
+        if exclusion is not None:
+            return exclusion
+        folder, slash, _ = key.partition("/")
+        if not slash:
+            raise RejectedError(
+                Reason.NO_CLASS_FOLDER, "the image is in no class folder: <class>/<image> expected"
+            )
+        if self._ids is not None and folder not in self._ids:
+            return Exclusion.CLASS_NOT_LISTED
+        return ImageAnnotations(image_id=key, labels=(folder,))
+
+
+def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
+    """Reads a classes file: a name a line, in order of their ids.
+
+    Blank lines, and spaces around a name, mean nothing.
+
+    Args:
+        uri: The file.
+        storage: Reads it.
+
+    Returns:
+        `{name: id}`, ids counted from 0.
+
+    Raises:
+        InputError: The file cannot be read, is not UTF-8, holds no name, a name twice, or one
+            that cannot be a folder's.
+    """
+    try:
+        text = read_annotation_file(uri, storage=storage).decode()
+    except UnicodeDecodeError as error:
+        raise InputError(uri=uri, problem=f"expected UTF-8 text: {error}") from error
+    # {name: its line}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        # Composed, as keys are.
+        name = unicodedata.normalize("NFC", line.strip())
+        if not name:
+            continue
+        if name in lines:
+            raise InputError(
+                uri=uri,
+                place=f"line {number}",
+                problem=f"{name!r} is on line {lines[name]} already",
+            )
+        if "/" in name or "\0" in name:
+            raise InputError(
+                uri=uri,
+                place=f"line {number}",
+                problem=f"expected the name of a class folder, got {name!r}",
+            )
+        lines[name] = number
+    if not lines:
+        raise InputError(uri=uri, problem="the file names no classes")
+    return {name: class_id for class_id, name in enumerate(lines)}

@@ -1,0 +1,148 @@
+"""Finding a format by the name that a config gives it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from transforms.errors import InputError, did_you_mean
+from transforms.formats.base import Format
+from transforms.formats.coco import CocoFormat
+from transforms.formats.image_folder import ImageFolderFormat
+
+_BUILT_IN: dict[str, type[Format]] = {"coco": CocoFormat, "image-folder": ImageFolderFormat}
+
+# {(name, encoded settings): the format}
+_loaded: dict[tuple[str, bytes], Format] = {}
+# Worker threads ask at the same time, and a module must not be seen half imported.
+_lock = threading.RLock()
+
+
+class FormatError(ValueError):
+    """A format cannot be found, or refuses its settings."""
+
+
+def format_names() -> tuple[str, ...]:
+    """Names of the built-in formats."""
+    return tuple(_BUILT_IN)
+
+
+def load_format(*, name: str, settings: Mapping[str, Any]) -> Format:
+    """Makes a format, or gives the one made before of the same name and settings.
+
+    What goes to a worker is name and settings, never the format: an object whose class lies in a
+    user's file could not be unpickled where that file is not imported. So the user's file has to
+    be readable by the workers, and its code runs again in each of their processes.
+
+    Args:
+        name: A built-in format's name, or a user's own subclass of `Format` as
+            `package.module:Class` or `path/to/file.py:Class`.
+        settings: Keyword arguments of its constructor; values that JSON can hold.
+
+    Raises:
+        FormatError: There is no such format, its module cannot be imported, or its constructor
+            refuses the settings.
+        InputError: A file that the settings name cannot be used.
+    """
+    try:
+        identity = name, msgspec.json.encode(settings, order="deterministic")
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"format {name!r}: settings: {error}") from error
+    with _lock:
+        if identity not in _loaded:
+            _loaded[identity] = _make_format(name, settings)
+        return _loaded[identity]
+
+
+def _make_format(name: str, settings: Mapping[str, Any]) -> Format:
+    format_class = _BUILT_IN.get(name) or _load_class(name)
+    try:
+        inspect.signature(format_class).bind(**settings)
+    except TypeError as error:
+        taken = ", ".join(inspect.signature(format_class).parameters) or "none"
+        raise FormatError(f"format {name!r}: {error}; its settings: {taken}") from error
+    try:
+        made = format_class(**settings)
+    except InputError:
+        raise
+    except Exception as error:
+        # A user's constructor may raise anything.
+        raise FormatError(f"format {name!r} refuses its settings: {_in_words(error)}") from error
+    if not hasattr(made, "kinds"):
+        raise FormatError(f"format {name!r}: the class sets no `kinds`")
+    return made
+
+
+@functools.cache
+def _load_class(name: str) -> type[Format]:
+    module_name, colon, class_name = name.rpartition(":")
+    if not colon:
+        raise FormatError(
+            f"unknown format {name!r}: expected {', '.join(_BUILT_IN)}, or a class of your own as "
+            f"package.module:Class or path/to/file.py:Class{did_you_mean(name, known=_BUILT_IN)}"
+        )
+    try:
+        if module_name.endswith(".py"):
+            module = _import_file(os.path.abspath(module_name))
+        else:
+            module = importlib.import_module(module_name)
+    except Exception as error:
+        # A user's module may raise anything.
+        raise FormatError(
+            f"format {name!r}: {module_name} cannot be imported: {_in_words(error)}"
+        ) from error
+    format_class = getattr(module, class_name, None)
+    if format_class is None:
+        near = did_you_mean(class_name, known=_format_classes(module))
+        raise FormatError(f"format {name!r}: {module_name} has no {class_name!r}{near}")
+    if not (isinstance(format_class, type) and issubclass(format_class, Format)):
+        raise FormatError(
+            f"format {name!r}: {class_name} is no subclass of {Format.__module__}.Format"
+        )
+    return format_class
+
+
+def _import_file(path: str) -> ModuleType:
+    if not os.path.isfile(path):
+        raise FileNotFoundError("there is no such file")
+    # The name can neither hide a module of the same name nor be hidden by one.
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()
+    module_name = f"_shardbeam_format_{digest[:16]}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python source file")
+    module = importlib.util.module_from_spec(spec)
+    # While it runs it must be there: dataclasses look their module up.
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module
+
+
+def _format_classes(module: ModuleType) -> list[str]:
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Format) and value is not Format
+    ]
+
+
+def _in_words(error: Exception) -> str:
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

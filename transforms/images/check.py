@@ -1,0 +1,201 @@
+"""Checking an image file, and converting it where its own bytes cannot be stored."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import PIL
+import simplejpeg
+from PIL import features
+
+from transforms.errors import RejectedError
+from transforms.images.convert import (
+    apply_orientation,
+    encode,
+    shrink,
+    to_gray,
+    to_rgb,
+)
+from transforms.images.damage import find_damage
+from transforms.images.decode import decode_image, pillow_errors_as_rejects
+from transforms.images.header import ImageHeader, check_pixel_count
+from transforms.images.jpeg import scan_jpeg
+from transforms.images.png import scan_png
+from transforms.images.settings import ImageSettings
+from transforms.images.sniff import FileFormat, claimed_format, sniff_format
+from transforms.reasons import Correction, Reason
+
+# Libraries inside Pillow that decode or encode.
+_PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")
+
+
+class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
+    """An image as it goes into an Example.
+
+    Attributes:
+        data: The encoded image; the very input where that can be stored as it is.
+        format: The format of `data`, `jpeg` or `png`.
+        width: Width of `data` in pixels.
+        height: Height of `data` in pixels.
+        file_width: Width in pixels as stored in the source file, before any orientation.
+        file_height: Height in pixels as stored in the source file, before any orientation.
+        orientation: The source file's EXIF orientation, 1 to 8; 1 where it has none.
+        upright: Whether the pixels of `data` show the picture upright.
+        corrections: What was changed, or kept although it is wrong.
+        notes: The damage that was kept, a line each, in the decoder's words.
+    """
+
+    data: bytes
+    format: str
+    width: int
+    height: int
+    file_width: int
+    file_height: int
+    orientation: int
+    upright: bool
+    corrections: tuple[Correction, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def check_image(data: bytes, *, name: str, settings: ImageSettings) -> StoredImage:
+    """Checks an image file, and converts it if need be.
+
+    Stored untouched are baseline, extended sequential and progressive JPEGs with 8 bits and 1 or
+    3 components, and gray or RGB PNGs with up to 8 bits and neither transparency nor animation,
+    if they are upright and within `max_side`. All else that can be decoded is re-encoded: its
+    first picture, upright, opaque, within `max_side`, in RGB; gray where the file could have been
+    stored but for its orientation or size. `orientation: keep` carries an EXIF orientation over
+    instead, except for TIFF files, where it is part of decoding.
+
+    Thread-safe; equal input gives equal bytes under the same `codec_versions`.
+
+    Args:
+        data: The file's content.
+        name: The file's name or key, for its extension.
+        settings: What to check and how to store.
+
+    Raises:
+        RejectedError: The image cannot be used.
+    """
+    if not data:
+        raise RejectedError(Reason.ZERO_BYTE, "the file is empty")
+    file_format = sniff_format(data)
+    if file_format is None:
+        raise RejectedError(
+            Reason.NOT_AN_IMAGE, f"no known image format begins with {data[:8].hex(' ')}"
+        )
+    corrections = _check_name(name, file_format, settings=settings)
+    header = _scan(data, file_format, verify=settings.verify)
+    notes: tuple[str, ...] = ()
+    if header is not None:
+        check_pixel_count(header.width, header.height, max_pixels=settings.max_pixels)
+        if header.storable and file_format is FileFormat.JPEG and settings.verify == "decode":
+            notes = _check_damage(data, settings=settings)
+            corrections += (Correction.JPEG_DAMAGE_KEPT,) * len(notes)
+        if (
+            header.storable
+            and (header.orientation == 1 or settings.orientation == "keep")
+            and max(header.width, header.height) <= (settings.max_side or math.inf)
+        ):
+            if file_format is FileFormat.PNG and settings.verify == "decode":
+                decode_image(data, file_format=file_format, max_pixels=settings.max_pixels)
+            return StoredImage(
+                data=data,
+                format=file_format.value,
+                width=header.width,
+                height=header.height,
+                file_width=header.width,
+                file_height=header.height,
+                orientation=header.orientation,
+                upright=header.orientation == 1,
+                corrections=corrections,
+                notes=notes,
+            )
+    stored = _convert(data, file_format, scanned=header, settings=settings)
+    return msgspec.structs.replace(
+        stored, corrections=corrections + stored.corrections, notes=notes
+    )
+
+
+def codec_versions() -> dict[str, str]:
+    """Returns the versions of all that decides which images are stored, and as which bytes."""
+    versions = {"pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}
+    for codec in _PILLOW_CODECS:
+        version = features.version(codec)
+        if version is not None:
+            versions[codec] = version
+    return versions
+
+
+def _check_name(
+    name: str, file_format: FileFormat, *, settings: ImageSettings
+) -> tuple[Correction, ...]:
+    claimed = claimed_format(name)
+    if settings.verify == "none" or claimed is None or claimed is file_format:
+        return ()
+    if settings.wrong_extension == "keep":
+        return (Correction.WRONG_EXTENSION_KEPT,)
+    raise RejectedError(
+        Reason.WRONG_EXTENSION,
+        f"the name says {claimed.value}, the content is {file_format.value}",
+    )
+
+
+def _scan(data: bytes, file_format: FileFormat, *, verify: str) -> ImageHeader | None:
+    """Describes a file in a format that may be stored as it is; None for all others."""
+    if file_format is FileFormat.JPEG:
+        return scan_jpeg(data, complete=verify != "none")
+    if file_format is FileFormat.PNG:
+        return scan_png(data, complete=verify != "none", checksums=verify == "decode")
+    return None
+
+
+def _check_damage(data: bytes, *, settings: ImageSettings) -> tuple[str, ...]:
+    damage = find_damage(data, max_pixels=settings.max_pixels)
+    if damage is None:
+        return ()
+    if settings.damaged == "reject":
+        raise RejectedError(Reason.JPEG_DAMAGED, damage)
+    return (damage,)
+
+
+def _convert(
+    data: bytes, file_format: FileFormat, *, scanned: ImageHeader | None, settings: ImageSettings
+) -> StoredImage:
+    decoded = decode_image(data, file_format=file_format, max_pixels=settings.max_pixels)
+    header = scanned or decoded.header
+    upright = decoded.upright or header.orientation == 1
+    corrections = []
+    with pillow_errors_as_rejects(file_format):
+        if header.storable and header.gray:
+            image = to_gray(decoded.image)
+        else:
+            image = to_rgb(decoded.image, background=settings.background)
+        if not header.storable or file_format.value != settings.encoding:
+            corrections.append(Correction.IMAGE_CONVERTED)
+        if not upright and settings.orientation == "apply":
+            image = apply_orientation(image, header.orientation)
+            upright = True
+        if upright and header.orientation != 1:
+            corrections.append(Correction.ORIENTATION_APPLIED)
+        if settings.max_side is not None and max(image.size) > settings.max_side:
+            image = shrink(image, max_side=settings.max_side)
+            corrections.append(Correction.IMAGE_RESIZED)
+        encoded = encode(
+            image,
+            settings=settings,
+            orientation=1 if upright else header.orientation,
+            icc_profile=decoded.image.info.get("icc_profile"),
+        )
+    return StoredImage(
+        data=encoded,
+        format=settings.encoding,
+        width=image.width,
+        height=image.height,
+        file_width=header.width,
+        file_height=header.height,
+        orientation=header.orientation,
+        upright=upright,
+        corrections=tuple(corrections),
+    )

@@ -1,0 +1,100 @@
+"""Turning decoded pixels into an image file that every reader understands."""
+
+from __future__ import annotations
+
+import io
+
+from PIL import ExifTags, Image
+
+from transforms.errors import RejectedError
+from transforms.images.settings import ImageSettings
+from transforms.reasons import Reason
+
+# EXIF orientation: what turns the stored pixels upright (Exif 2.32, 4.6.4).
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+# Of an ICC profile: where it says what colours it is for, and the modes for these.
+_PROFILE_COLOURS = slice(16, 20)
+_PROFILE_MODES = {b"RGB ": "RGB", b"GRAY": "L"}
+
+# libjpeg's limit for a side, in pixels.
+_JPEG_MAX_SIDE = 65_500
+
+
+def apply_orientation(image: Image.Image, orientation: int) -> Image.Image:
+    """Turns stored pixels upright."""
+    method = _UPRIGHT.get(orientation)
+    return image if method is None else image.transpose(method)
+
+
+def to_gray(image: Image.Image) -> Image.Image:
+    """Returns a one-channel image with 8 bits."""
+    return image.convert("L")
+
+
+def to_rgb(image: Image.Image, *, background: str) -> Image.Image:
+    """Returns an RGB image, laid over `background` (`#rrggbb`) where it is transparent."""
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    pixels = image.convert("RGBA")
+    canvas = Image.new("RGB", image.size, background)
+    canvas.paste(pixels, mask=pixels)
+    return canvas
+
+
+def shrink(image: Image.Image, *, max_side: int) -> Image.Image:
+    """Resizes an image so that its longer side is `max_side`."""
+    scale = max_side / max(image.size)
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    return image.resize(size, Image.Resampling.LANCZOS)
+
+
+def encode(
+    image: Image.Image,
+    *,
+    settings: ImageSettings,
+    orientation: int,
+    icc_profile: bytes | None,
+) -> bytes:
+    """Encodes an image as `settings` says.
+
+    Of the metadata only what gives the pixels their meaning is written.
+
+    Args:
+        image: Gray (`L`) or `RGB` pixels.
+        settings: Encoding and quality. JPEG keeps the full colour resolution (4:4:4).
+        orientation: Written as EXIF where it is not 1.
+        icc_profile: Of the source's pixels; written where it is for the image's kind of colours.
+
+    Raises:
+        RejectedError: JPEG cannot hold an image of this size.
+    """
+    options: dict[str, bytes | None] = {"icc_profile": None}
+    if icc_profile and _PROFILE_MODES.get(icc_profile[_PROFILE_COLOURS]) == image.mode:
+        options["icc_profile"] = icc_profile
+    if orientation != 1:
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation
+        options["exif"] = exif.tobytes()
+    # Pillow writes some of this unasked: comments, resolution, a transparent colour.
+    image.info = {}
+    buffer = io.BytesIO()
+    if settings.encoding == "png":
+        image.save(buffer, "PNG", **options)
+    elif max(image.size) <= _JPEG_MAX_SIDE:
+        image.save(buffer, "JPEG", quality=settings.quality, subsampling="4:4:4", **options)
+    else:
+        raise RejectedError(
+            Reason.UNSUPPORTED_IMAGE,
+            f"a JPEG image has at most {_JPEG_MAX_SIDE} pixels a side, this one has "
+            f"{image.width} x {image.height}: set max_side, or encoding to png",
+        )
+    return buffer.getvalue()

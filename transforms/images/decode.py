@@ -1,0 +1,211 @@
+"""Decoding a file of any format into 8-bit pixels with Pillow, safely."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+
+import msgspec
+from PIL import (
+    AvifImagePlugin,
+    BmpImagePlugin,
+    ExifTags,
+    GifImagePlugin,
+    IcoImagePlugin,
+    Image,
+    ImageChops,
+    ImageFile,
+    Jpeg2KImagePlugin,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+
+from transforms.errors import RejectedError
+from transforms.images.header import (
+    ImageHeader,
+    check_pixel_count,
+    exif_orientation,
+    valid_orientation,
+)
+from transforms.images.sniff import FileFormat
+from transforms.reasons import Reason
+
+# Pillow's classes are called directly: `Image.open` would try formats that the file is not in,
+# hide what was wrong behind "cannot identify", and warn of large images by limits of its own.
+_DECODERS: dict[FileFormat, type[ImageFile.ImageFile]] = {
+    FileFormat.JPEG: JpegImagePlugin.JpegImageFile,
+    FileFormat.PNG: PngImagePlugin.PngImageFile,
+    FileFormat.GIF: GifImagePlugin.GifImageFile,
+    FileFormat.WEBP: WebPImagePlugin.WebPImageFile,
+    FileFormat.BMP: BmpImagePlugin.BmpImageFile,
+    FileFormat.TIFF: TiffImagePlugin.TiffImageFile,
+    FileFormat.JPEG_2000: Jpeg2KImagePlugin.Jpeg2KImageFile,
+    FileFormat.AVIF: AvifImagePlugin.AvifImageFile,
+    FileFormat.PNM: PpmImagePlugin.PpmImageFile,
+    FileFormat.ICO: IcoImagePlugin.IcoImageFile,
+}
+
+# What Pillow raises, in `open` and `load` alike, on files that it cannot make sense of.
+_DECODER_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+# Pillow has no error classes for these: its words tell.
+_WORDS = (
+    (Reason.DECOMPRESSION_BOMB, ("data too large", "too much memory")),
+    (Reason.TRUNCATED, ("truncated",)),
+    (
+        Reason.UNSUPPORTED_IMAGE,
+        ("unsupported", "unknown", "cannot handle", "not supported", "not installed", "illegal"),
+    ),
+)
+
+_PNG_BIT_DEPTH_OFFSET = 24
+
+# All that Pillow says of a file beyond its errors concerns metadata, or says again what an error
+# says; a line an image would drown the logs. Set once, since neither can be set for one thread.
+warnings.filterwarnings("ignore", module=r"PIL\.")
+logging.getLogger("PIL").setLevel(logging.CRITICAL)
+
+
+class DecodedImage(msgspec.Struct, frozen=True, kw_only=True):
+    """A decoded file.
+
+    Attributes:
+        image: Its first picture, with at most 8 bits a channel.
+        header: What the file says of itself.
+        upright: Whether the decoder has applied the orientation already.
+    """
+
+    image: Image.Image
+    header: ImageHeader
+    upright: bool
+
+
+def decode_image(data: bytes, *, file_format: FileFormat, max_pixels: int) -> DecodedImage:
+    """Decodes the first picture of a file.
+
+    Args:
+        data: The file.
+        file_format: Its format.
+        max_pixels: An image with more pixels is not decoded.
+
+    Raises:
+        RejectedError: It cannot be decoded, or holds too many pixels.
+    """
+    decoder = _DECODERS.get(file_format)
+    if decoder is None:
+        raise RejectedError(
+            Reason.UNSUPPORTED_IMAGE, f"{file_format.value}: cannot be decoded here"
+        )
+    if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise RejectedError(Reason.TRUNCATED, "webp: the file is shorter than its header says")
+    with pillow_errors_as_rejects(file_format):
+        image = decoder(io.BytesIO(data))
+        check_pixel_count(*image.size, max_pixels=max_pixels)
+        is_tiff = isinstance(image, TiffImagePlugin.TiffImageFile)
+        if isinstance(image, TiffImagePlugin.TiffImageFile):
+            orientation = valid_orientation(image.tag_v2.get(ExifTags.Base.Orientation))
+            # Pillow would turn the image by what XMP says where this tag is absent.
+            image.info.pop("xmp", None)
+        else:
+            orientation = exif_orientation(image.info.get("exif", b""))
+        image.load()
+        # An icon may hold a larger image than its directory says.
+        check_pixel_count(*image.size, max_pixels=max_pixels)
+        width, height = image.size
+        if is_tiff and orientation >= 5:
+            width, height = height, width
+        return DecodedImage(
+            image=_with_eight_bits(image, data),
+            header=ImageHeader(width=width, height=height, orientation=orientation),
+            upright=is_tiff,
+        )
+
+
+@contextlib.contextmanager
+def pillow_errors_as_rejects(file_format: FileFormat) -> Iterator[None]:
+    """Turns what Pillow raises on a bad file into a reject, with Pillow's words.
+
+    Raises:
+        RejectedError: Pillow gave up inside the context.
+    """
+    try:
+        yield
+    except (Image.DecompressionBombError, MemoryError) as error:
+        # The pixels were counted before: what asks for so much memory now hides it elsewhere.
+        reason = Reason.DECOMPRESSION_BOMB
+        raise RejectedError(reason, _describe(error, file_format)) from error
+    except _DECODER_ERRORS as error:
+        words = str(error).lower()
+        reason = next(
+            (reason for reason, signs in _WORDS if any(sign in words for sign in signs)),
+            Reason.CORRUPT,
+        )
+        raise RejectedError(reason, _describe(error, file_format)) from error
+
+
+def _describe(error: BaseException, file_format: FileFormat) -> str:
+    return f"{file_format.value}: {type(error).__name__}: {error}"
+
+
+def _with_eight_bits(image: ImageFile.ImageFile, data: bytes) -> Image.Image:
+    """Mends what Pillow gets wrong in pixels that are not plain 8-bit ones."""
+    if image.format == "JPEG" and image.mode == "CMYK" and "adobe_transform" not in image.info:
+        # Pillow takes every CMYK file for one of Adobe's, which are stored inverted.
+        return ImageChops.invert(image)
+    if image.format == "PNG" and "transparency" in image.info:
+        _scale_transparent_color(image, bit_depth=data[_PNG_BIT_DEPTH_OFFSET])
+    if image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I"):
+        return _high_bits(image)
+    if image.mode in ("I", "F"):
+        raise RejectedError(
+            Reason.UNSUPPORTED_IMAGE,
+            f"{image.format}: signed, 32-bit or float samples, which have no set black and white",
+        )
+    return image
+
+
+def _scale_transparent_color(image: ImageFile.ImageFile, *, bit_depth: int) -> None:
+    """Brings the colour that a PNG file declares transparent to the scale of Pillow's pixels."""
+    if image.mode == "L":
+        image.info["transparency"] *= 255 // (2**bit_depth - 1)
+    elif image.mode == "RGB" and bit_depth == 16:
+        # Pillow keeps the high bytes only: other colours share them.
+        raise RejectedError(
+            Reason.UNSUPPORTED_IMAGE, "png: a transparent colour in an RGB image of 16 bits"
+        )
+
+
+def _high_bits(image: ImageFile.ImageFile) -> Image.Image:
+    """Reduces gray samples of 12 or 16 bits to their highest 8; Pillow alone would clip them."""
+    bits = 16
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        (bits,) = image.tag_v2.get(ExifTags.Base.BitsPerSample, (bits,))
+    transparent = image.info.pop("transparency", None)
+    samples = image.convert("I")
+    gray = samples.point(lambda value: value * (1 / 2 ** (bits - 8))).convert("L")
+    if transparent is not None:
+        opacity = [255] * (1 << 16)
+        opacity[transparent] = 0
+        gray.putalpha(samples.point(opacity, "L"))
+    return gray

@@ -1,0 +1,134 @@
+"""Reading the header of a JPEG file, marker by marker, as libjpeg reads it.
+
+Source: ITU-T T.81, annex B; libjpeg-turbo, `jdmarker.c`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from transforms.errors import RejectedError
+from transforms.images.header import ImageHeader, exif_orientation
+from transforms.reasons import Reason
+
+# Whatever stands before the next marker is junk, which libjpeg skips as well.
+_MARKER = re.compile(rb"\xff([\x01-\xfe])")
+
+_EOI = b"\xff\xd9"
+_SOS = 0xDA
+_APP1 = 0xE1
+_COM = 0xFE
+_BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Beside these three: lossless, and extended sequential and progressive with arithmetic coding.
+_DECODABLE_FRAMES = frozenset({_BASELINE, _EXTENDED, _PROGRESSIVE, 0xC3, 0xC9, 0xCA})
+_APPLICATION = frozenset({*range(0xE0, 0xF0), _COM})
+_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
+# Tables, frames, restart interval and DNL; anything else is an error to libjpeg.
+_KNOWN = _FRAMES | _APPLICATION | {0xC4, 0xCC, 0xDB, 0xDC, 0xDD, _SOS}
+
+
+def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
+    """Describes a JPEG file.
+
+    Storable are baseline, extended sequential and progressive files with 8 bits and 1 or 3
+    components: what every reader decodes, and all that may be given to TurboJPEG, which on a
+    lossless file can write past its buffer.
+
+    Args:
+        data: The file, which begins with `FF D8 FF`.
+        complete: Whether to look for the end-of-image marker.
+
+    Raises:
+        RejectedError: The header or the end is not there, libjpeg would not read the header, or
+            no decoder here knows this kind of JPEG.
+    """
+    frame: tuple[int, int, int, int, int] | None = None
+    orientation: int | None = None
+    end = 0
+    for marker, start, end in _segments(data):
+        if marker in _FRAMES:
+            if frame is not None:
+                raise RejectedError(Reason.CORRUPT, "JPEG: a second frame header")
+            frame = (marker, *_parse_frame(data[start:end]))
+        elif marker == _APP1 and orientation is None and data.startswith(b"Exif\0\0", start):
+            orientation = exif_orientation(data[start:end])
+    if frame is None:
+        raise RejectedError(Reason.CORRUPT, "JPEG: no frame header before the first scan")
+    marker, precision, height, width, components = frame
+    if marker not in _DECODABLE_FRAMES:
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"JPEG: frame type 0x{marker:02x}")
+    # Inside a scan FF is always followed by 00: no other bytes there look like the marker.
+    if complete and data.rfind(_EOI, end) < 0:
+        raise RejectedError(Reason.TRUNCATED, "JPEG: no end-of-image marker")
+    return ImageHeader(
+        width=width,
+        height=height,
+        orientation=orientation or 1,
+        storable=marker <= _PROGRESSIVE and precision == 8 and components in (1, 3),
+        gray=components == 1,
+    )
+
+
+def essential_jpeg(data: bytes) -> bytes:
+    """Returns a JPEG file with nothing but what its pixels depend on.
+
+    Junk between header segments, application segments and comments are left out, and the scan
+    parameters that a sequential scan ignores (some cameras leave them zero) are set as T.81
+    B.2.3 wants them: all of it is harmless, yet libjpeg warns of it, and warns only once, so that
+    damage behind it goes unsaid.
+
+    Args:
+        data: A file that `scan_jpeg` takes.
+    """
+    parts = [data[:2]]
+    sequential = False
+    end = 2
+    for marker, start, end in _segments(data):
+        if marker in _APPLICATION:
+            continue
+        sequential = sequential or marker in (_BASELINE, _EXTENDED)
+        segment = bytes((0xFF, marker)) + data[start - 2 : end]
+        parts.append(segment[:-3] + b"\x00\x3f\x00" if marker == _SOS and sequential else segment)
+    parts.append(data[end:])
+    return b"".join(parts)
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yields marker, start and end of the content of each segment, up to the first scan's."""
+    position = 2
+    while found := _MARKER.search(data, position):
+        marker = data[found.end() - 1]
+        position = found.end()
+        if marker in _WITHOUT_LENGTH:
+            continue
+        if marker not in _KNOWN:
+            raise RejectedError(
+                Reason.CORRUPT, f"JPEG: marker 0x{marker:02x} before the first scan"
+            )
+        length = int.from_bytes(data[position : position + 2], "big")
+        start, position = position + 2, position + length
+        if start > len(data) or position > len(data):
+            break
+        if length < 2:
+            raise RejectedError(
+                Reason.CORRUPT, f"JPEG: the segment 0x{marker:02x} has length {length}"
+            )
+        yield marker, start, position
+        if marker == _SOS:
+            return
+    raise RejectedError(Reason.TRUNCATED, "JPEG: the file ends in its header")
+
+
+def _parse_frame(content: bytes) -> tuple[int, int, int, int]:
+    """Returns precision, height, width and the number of components."""
+    if len(content) < 6 or len(content) != 6 + 3 * content[5]:
+        raise RejectedError(Reason.CORRUPT, "JPEG: the frame header has a wrong length")
+    height = int.from_bytes(content[1:3], "big")
+    width = int.from_bytes(content[3:5], "big")
+    if not width or not content[5]:
+        raise RejectedError(Reason.CORRUPT, "JPEG: the frame header says there are no pixels")
+    if not height:
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, "JPEG: the height is not in the header (DNL)")
+    return content[0], height, width, content[5]

@@ -1,0 +1,174 @@
+"""Reading a PNG file, chunk by chunk.
+
+Source: W3C Portable Network Graphics (PNG) Specification (Third Edition).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from transforms.errors import RejectedError
+from transforms.images.header import ImageHeader, exif_orientation
+from transforms.reasons import Reason
+
+_SIGNATURE_BYTES = 8
+_CHUNK = struct.Struct(">I4s")
+_CHECKSUM = struct.Struct(">I")
+_GRAY, _RGB, _PALETTE, _GRAY_ALPHA, _RGB_ALPHA = 0, 2, 3, 4, 6
+_CHANNELS = {_GRAY: 1, _RGB: 3, _PALETTE: 1, _GRAY_ALPHA: 2, _RGB_ALPHA: 4}
+_BIT_DEPTHS = {
+    _GRAY: (1, 2, 4, 8, 16),
+    _RGB: (8, 16),
+    _PALETTE: (1, 2, 4, 8),
+    _GRAY_ALPHA: (8, 16),
+    _RGB_ALPHA: (8, 16),
+}
+# First column, first row, column step and row step of each pass: in one pass, and Adam7.
+_PASSES = (
+    ((0, 0, 1, 1),),
+    (
+        (0, 0, 8, 8),
+        (4, 0, 8, 8),
+        (0, 4, 4, 8),
+        (2, 0, 4, 4),
+        (0, 2, 2, 4),
+        (1, 0, 2, 2),
+        (0, 1, 1, 2),
+    ),
+)
+# DEFLATE expands at most 1,032 times, so that a step takes no more than 17 MB.
+_INFLATE_STEP_BYTES = 1 << 14
+
+
+class _Shape(NamedTuple):
+    """The fields of the IHDR chunk, in their order."""
+
+    width: int
+    height: int
+    bit_depth: int
+    color_type: int
+    compression: int
+    filtering: int
+    interlacing: int
+
+
+_SHAPE = struct.Struct(">IIBBBBB")
+
+
+def scan_png(data: bytes, *, complete: bool, checksums: bool) -> ImageHeader:
+    """Describes a PNG file.
+
+    Storable are gray and RGB files with up to 8 bits, without transparency and animation.
+
+    Args:
+        data: The file, which begins with the PNG signature.
+        complete: Whether its chunks must be in order up to the last one.
+        checksums: Whether to check every chunk's checksum, and that the pixel data inflates to as
+            many bytes as the size asks for (Pillow leaves black what is missing).
+
+    Raises:
+        RejectedError: The file is truncated or corrupt.
+    """
+    view = memoryview(data)
+    shape: _Shape | None = None
+    kinds: set[bytes] = set()
+    pixel_data: list[memoryview] = []
+    orientation = 1
+    for kind, start, end in _chunks(data, complete=complete):
+        if checksums and zlib.crc32(view[start - 4 : end]) != _CHECKSUM.unpack_from(data, end)[0]:
+            raise RejectedError(
+                Reason.CORRUPT, f"PNG: wrong checksum of the {kind.decode()} chunk at {start - 8}"
+            )
+        if (kind == b"IHDR") == bool(kinds):
+            raise RejectedError(Reason.CORRUPT, "PNG: the IHDR chunk is not first, or not alone")
+        kinds.add(kind)
+        if kind == b"IHDR":
+            shape = _parse_shape(data[start:end])
+        elif kind == b"IDAT":
+            pixel_data.append(view[start:end])
+        elif kind == b"eXIf":
+            orientation = exif_orientation(data[start:end])
+    if shape is None:
+        raise RejectedError(Reason.TRUNCATED, "PNG: the file ends in its header")
+    if checksums:
+        _check_pixel_data(pixel_data, expected_bytes=_pixel_data_bytes(shape))
+    return ImageHeader(
+        width=shape.width,
+        height=shape.height,
+        orientation=orientation,
+        storable=(
+            shape.color_type in (_GRAY, _RGB)
+            and shape.bit_depth <= 8
+            and kinds.isdisjoint((b"tRNS", b"acTL"))
+        ),
+        gray=shape.color_type == _GRAY,
+    )
+
+
+def _chunks(data: bytes, *, complete: bool) -> Iterator[tuple[bytes, int, int]]:
+    """Yields type, start and end of the content of each chunk, up to IEND."""
+    position = _SIGNATURE_BYTES
+    while position + 12 <= len(data):
+        length, kind = _CHUNK.unpack_from(data, position)
+        start, end = position + 8, position + 8 + length
+        position = end + 4
+        if not kind.isalpha():
+            if complete:
+                raise RejectedError(Reason.CORRUPT, f"PNG: no chunk at byte {start - 8}")
+            return
+        if position > len(data):
+            break
+        yield kind, start, end
+        if kind == b"IEND":
+            return
+    if complete:
+        raise RejectedError(Reason.TRUNCATED, "PNG: the file ends before its last chunk does")
+
+
+def _parse_shape(content: bytes) -> _Shape:
+    if len(content) != _SHAPE.size:
+        raise RejectedError(Reason.CORRUPT, "PNG: the IHDR chunk has a wrong length")
+    shape = _Shape._make(_SHAPE.unpack(content))
+    if not shape.width or not shape.height:
+        raise RejectedError(Reason.CORRUPT, "PNG: the header says there are no pixels")
+    if (
+        shape.bit_depth not in _BIT_DEPTHS.get(shape.color_type, ())
+        or shape.compression
+        or shape.filtering
+        or shape.interlacing > 1
+    ):
+        raise RejectedError(Reason.CORRUPT, f"PNG: the header holds impossible values: {shape}")
+    return shape
+
+
+def _pixel_data_bytes(shape: _Shape) -> int:
+    """Returns how many bytes the filtered rows of all passes have."""
+    bits_per_pixel = shape.bit_depth * _CHANNELS[shape.color_type]
+    total = 0
+    for left, top, column_step, row_step in _PASSES[shape.interlacing]:
+        columns = -(-(shape.width - left) // column_step)
+        rows = -(-(shape.height - top) // row_step)
+        if columns > 0 and rows > 0:
+            total += rows * (1 + -(-columns * bits_per_pixel // 8))
+    return total
+
+
+def _check_pixel_data(pieces: Sequence[memoryview], *, expected_bytes: int) -> None:
+    inflater = zlib.decompressobj()
+    size = 0
+    try:
+        for piece in pieces:
+            for start in range(0, len(piece), _INFLATE_STEP_BYTES):
+                # What lies beyond the last row is ignored by decoders.
+                if inflater.eof or size > expected_bytes:
+                    return
+                size += len(inflater.decompress(piece[start : start + _INFLATE_STEP_BYTES]))
+    except zlib.error as error:
+        raise RejectedError(Reason.CORRUPT, f"PNG: the pixel data: {error}") from error
+    if size < expected_bytes:
+        raise RejectedError(
+            Reason.CORRUPT, f"PNG: the pixel data ends after {size} of {expected_bytes} bytes"
+        )

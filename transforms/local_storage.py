@@ -1,0 +1,150 @@
+"""Storage on local disk (or whatever the operating system mounts as such)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from transforms.errors import InputError
+from transforms.storage import ChangedError, Storage, StoredFile
+
+# Shards are written in records of 100 KB and more: few, large system calls.
+_WRITE_BUFFER_BYTES = 1 << 20
+
+
+class LocalStorage(Storage):
+    """Files and folders. Symbolic links are followed, loops among them are not."""
+
+    def list(self, root: str) -> Iterator[StoredFile]:
+        """Yields every regular file below `root`; see the base class."""
+        try:
+            status = os.stat(root)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise InputError(uri=root, problem=f"cannot be listed: {error.strerror}") from error
+        if not stat.S_ISDIR(status.st_mode):
+            raise InputError(uri=root, problem="expected a folder, found a file")
+        yield from _walk(folder=root, prefix="", above=((status.st_dev, status.st_ino),))
+
+    def stat(self, uri: str) -> StoredFile | None:
+        """Describes a regular file; see the base class."""
+        try:
+            status = os.stat(uri)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _stored_file(path=uri, uri=uri, status=status)
+
+    def read(
+        self,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        """Reads a file or a range of it; see the base class."""
+        try:
+            with open(uri, "rb", buffering=0) as file:
+                if version is not None and _version(os.fstat(file.fileno())) != version:
+                    raise ChangedError(f"{uri} was changed after it was listed")
+                if offset:
+                    file.seek(offset)
+                return _read_fully(file, size_bytes)
+        except FileNotFoundError as error:
+            if version is not None:
+                raise ChangedError(f"{uri} was deleted after it was listed") from error
+            raise
+
+    @contextlib.contextmanager
+    def create(self, uri: str) -> Iterator[BinaryIO]:
+        """Opens a new file for writing; see the base class."""
+        os.makedirs(os.path.dirname(uri) or ".", exist_ok=True)
+        try:
+            with open(uri, "xb", buffering=_WRITE_BUFFER_BYTES) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(uri)
+            raise
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Writes a small file in one step; see the base class."""
+        temporary = f"{uri}.{uuid.uuid4().hex}.tmp"
+        with self.create(temporary) as file:
+            file.write(data)
+        os.replace(temporary, uri)
+
+    def rename(self, source: str, destination: str) -> None:
+        """Moves a file; see the base class."""
+        os.stat(source)
+        os.makedirs(os.path.dirname(destination) or ".", exist_ok=True)
+        os.replace(source, destination)
+
+    def delete(self, uri: str) -> None:
+        """Deletes a file; see the base class."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(uri)
+
+    def delete_tree(self, root: str) -> None:
+        """Deletes a folder and all below it; see the base class."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(root)
+
+    def prune(self, root: str) -> None:
+        """Removes an empty folder; see the base class."""
+        with contextlib.suppress(OSError):
+            os.rmdir(root)
+
+
+def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[StoredFile]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = f"{prefix}{entry.name}"
+                try:
+                    status = entry.stat()
+                except OSError:
+                    # A dangling link: listed all the same, so that it ends as a reject.
+                    yield StoredFile(path=path, uri=entry.path, size_bytes=0, version="")
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    identity = (status.st_dev, status.st_ino)
+                    if identity not in above:
+                        yield from _walk(
+                            folder=entry.path, prefix=f"{path}/", above=(*above, identity)
+                        )
+                    continue
+                stored = _stored_file(path=path, uri=entry.path, status=status)
+                if stored is not None:
+                    yield stored
+    except OSError as error:
+        raise InputError(uri=folder, problem=f"cannot be listed: {error.strerror}") from error
+
+
+def _stored_file(*, path: str, uri: str, status: os.stat_result) -> StoredFile | None:
+    # Reading a pipe or a device could block for ever: they are no images.
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return StoredFile(path=path, uri=uri, size_bytes=status.st_size, version=_version(status))
+
+
+def _version(status: os.stat_result) -> str:
+    return str(status.st_mtime_ns)
+
+
+def _read_fully(file: BinaryIO, size_bytes: int | None) -> bytes:
+    if size_bytes is None:
+        return file.read()
+    data = file.read(size_bytes)
+    # A raw read may be short (over 2 GB, or on network mounts) without being at the end.
+    while len(data) < size_bytes and (more := file.read(size_bytes - len(data))):
+        data += more
+    return data

@@ -1,0 +1,239 @@
+"""The commit: a gate, a rename a file, and a finish that writes `dataset_info.json` last.
+
+Each step can be repeated at any point, also by a run that is started again after a kill.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import google_crc32c
+import msgspec
+
+from transforms.errors import InputError
+from transforms.output.listing import ListingSummary
+from transforms.output.manifest import Manifest, decode_manifest
+from transforms.output.outcome import Outcome, SplitOutcome, Status, add_counts
+from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.staging import STAGING_FOLDER, Staging, is_in_place, staged_commits
+from transforms.records import Reject
+from transforms.storage import join_uri, storage_for
+from transforms.tally import JoinTally
+
+DATASET_INFO = "dataset_info.json"
+MANIFEST = "manifest.json"
+RUNS_FOLDER = "runs"
+
+
+class RefusedError(Exception):
+    """The gate refused to commit; the run's outcome says why."""
+
+
+class RejectsFile(msgspec.Struct, frozen=True, array_like=True):
+    """The rejects of one split, in staging.
+
+    Attributes:
+        split: The split.
+        file: The file.
+        counts: `{reason: count}`.
+        listed: How many of them are listed images.
+    """
+
+    split: str
+    file: StagedFile
+    counts: Mapping[str, int]
+    listed: int
+
+
+def write_rejects(split: str, rejects: Iterable[Reject], *, staging: Staging) -> RejectsFile:
+    """Writes a split's rejects to staging: JSON Lines, sorted."""
+    ordered = sorted(
+        rejects,
+        key=lambda reject: (
+            reject.source,
+            reject.key,
+            reject.stage,
+            reject.reason.value,
+            reject.detail,
+            reject.listed,
+        ),
+    )
+    data = b"".join(msgspec.json.encode(reject) + b"\n" for reject in ordered)
+    name = f"{split}.jsonl"
+    storage_for(staging.root).replace(join_uri(staging.rejects_root, name), data)
+    return RejectsFile(
+        split=split,
+        file=StagedFile(
+            staged=join_uri("runs", staging.run_id, "rejects", name),
+            destination=join_uri("rejects", name),
+            size_bytes=len(data),
+            crc32c=f"{google_crc32c.value(data):08x}",
+            sha256=hashlib.sha256(data).hexdigest(),
+        ),
+        counts=dict(Counter(reject.reason.value for reject in ordered)),
+        listed=sum(reject.listed for reject in ordered),
+    )
+
+
+def count_splits(
+    *,
+    splits: Sequence[str],
+    listing: ListingSummary,
+    tally: JoinTally,
+    shards: Iterable[ShardResult],
+    rejects: Iterable[RejectsFile],
+) -> dict[str, SplitOutcome]:
+    """Counts what became of everything, each number from the data of the step that knows it."""
+    written: dict[str, list[ShardResult]] = {split: [] for split in splits}
+    for shard in shards:
+        written[shard.split].append(shard)
+    rejected = {file.split: file for file in rejects}
+    counts = {}
+    for split in splits:
+        joined = tally.splits.get(split, SplitOutcome())
+        file = rejected.get(split)
+        all_rejects = sum(file.counts.values()) if file else 0
+        counts[split] = SplitOutcome(
+            listed=listing.files.get(split, 0),
+            examples=sum(shard.examples for shard in written[split]),
+            shards=len(written[split]),
+            num_bytes=sum(shard.data.size_bytes for shard in written[split]),
+            unannotated=joined.unannotated,
+            rejected=dict(sorted(file.counts.items())) if file else {},
+            unlisted=all_rejects - (file.listed if file else 0),
+            excluded=joined.excluded,
+            corrections=add_counts(*(shard.corrections for shard in written[split])),
+        )
+    return counts
+
+
+def judge(splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects_root: str) -> Outcome:
+    """Decides whether a dataset may be committed.
+
+    Args:
+        splits: What became of everything.
+        max_ratio: The greatest share of a split's inputs that may be rejected.
+        rejects_root: Where the rejects files are.
+
+    Returns:
+        APPROVED; FAILED where the counts do not add up; REFUSED where too much was rejected.
+    """
+    root = rejects_root if any(split.rejected for split in splits.values()) else ""
+    lost = []
+    over = []
+    for name, split in splits.items():
+        rejected = sum(split.rejected.values()) - split.unlisted
+        excluded = sum(split.excluded.values())
+        if split.listed != split.examples + rejected + excluded:
+            lost.append(
+                f"split {name!r}: {split.listed} listed, but {split.examples} written + "
+                f"{rejected} rejected + {excluded} excluded"
+            )
+        if split.reject_ratio > max_ratio:
+            over.append(
+                f"split {name!r}: {sum(split.rejected.values())} of "
+                f"{split.listed + split.unlisted} inputs rejected ({split.reject_ratio:.2%}); "
+                f"rejects.max_ratio allows {max_ratio:.2%}"
+            )
+    if lost:
+        message = "the counts do not add up, nothing was committed: " + "; ".join(lost)
+        return Outcome(status=Status.FAILED, splits=splits, message=message, rejects=root)
+    if over:
+        message = "too many rejects, nothing was committed: " + "; ".join(over)
+        return Outcome(status=Status.REFUSED, splits=splits, message=message, rejects=root)
+    return Outcome(status=Status.APPROVED, splits=splits, rejects=root)
+
+
+def prepare_output(
+    files: Sequence[StagedFile], *, metadata: Sequence[str], staging: Staging
+) -> None:
+    """Makes the output ready for the moves: what an older commit left there goes.
+
+    `dataset_info.json` goes first: from then on readers see no dataset until the finish. Only
+    what a manifest of ours, or an unfinished commit of ours, lists is ever removed.
+
+    Args:
+        files: What is going to be moved into the output.
+        metadata: Paths of what the finish is going to write there.
+        staging: The run's staging area.
+    """
+    output = staging.output
+    storage = storage_for(output)
+    storage.delete(join_uri(output, DATASET_INFO))
+    kept = {file.destination for file in files}
+    for plan, paths in staged_commits(output).items():
+        for path in paths:
+            if path not in kept and path != MANIFEST:
+                storage.delete(_inside(output, path))
+        if plan != staging.plan:
+            storage.delete(join_uri(output, STAGING_FOLDER, plan, "commit.json"))
+    staging.write_commit([*kept, *metadata])
+    manifest = read_manifest(output)
+    if manifest is not None:
+        for path in manifest.paths():
+            if path not in kept:
+                storage.delete(join_uri(output, path))
+        storage.delete(join_uri(output, MANIFEST))
+    for folder in ("index", "rejects"):
+        storage.prune(join_uri(output, folder))
+
+
+def move_into_place(file: StagedFile, *, staging: Staging) -> None:
+    """Moves one staged file to where it belongs; done already is done.
+
+    Raises:
+        InputError: The file is neither in staging nor in place.
+    """
+    destination = join_uri(staging.output, file.destination)
+    try:
+        storage_for(destination).rename(staging.uri(file.staged), destination)
+    except FileNotFoundError:
+        if not is_in_place(file, output=staging.output):
+            raise InputError(
+                uri=destination,
+                problem="its staged file is gone; was it deleted? Run the same command again",
+            ) from None
+
+
+def read_manifest(output: str) -> Manifest | None:
+    """Returns the manifest of the dataset in `output`; None where there is none.
+
+    Raises:
+        InputError: It is not one of ours, or damaged.
+    """
+    uri = join_uri(output, MANIFEST)
+    try:
+        data = storage_for(output).read(uri)
+    except FileNotFoundError:
+        return None
+    return decode_manifest(data, uri=uri)
+
+
+def foreign_files(output: str) -> list[str]:
+    """Finds what is in the output and is not ours: neither in a manifest nor in staging.
+
+    Returns:
+        Paths relative to `output`, sorted.
+    """
+    manifest = read_manifest(output)
+    ours = {*manifest.paths(), MANIFEST, DATASET_INFO} if manifest is not None else set()
+    for paths in staged_commits(output).values():
+        ours.update(paths)
+    return sorted(
+        file.path
+        for file in storage_for(output).list(output)
+        if file.path not in ours and file.path.split("/")[0] not in (STAGING_FOLDER, RUNS_FOLDER)
+    )
+
+
+def _inside(output: str, path: str) -> str:
+    """Resolves a path that a commit's list names, which must not lead out of the output."""
+    if path.startswith("/") or posixpath.normpath(path) != path or path.startswith("../"):
+        raise InputError(
+            uri=join_uri(output, STAGING_FOLDER),
+            problem=f"an unfinished commit lists {path!r}, which is no path inside the dataset",
+        )
+    return join_uri(output, path)

@@ -1,0 +1,57 @@
+"""What the writer of a shard reports, and what a resumed run finds in the shard's done-file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from transforms.records import Reject
+
+
+class StagedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A finished file that waits for the commit.
+
+    Attributes:
+        staged: Its path below the staging folder, unique to the attempt that wrote it.
+        destination: Its path below the dataset's folder.
+        size_bytes: Its length.
+        crc32c: Checksum of the whole file, 8 hex digits.
+        sha256: Digest of the whole file, hex.
+    """
+
+    staged: str
+    destination: str
+    size_bytes: int
+    crc32c: str
+    sha256: str
+
+
+class ShardResult(msgspec.Struct, frozen=True, array_like=True):
+    """One shard, written to staging.
+
+    Attributes:
+        split: Its split.
+        shard_index: Which of the split's shards.
+        num_shards: How many the split has.
+        data: The TFRecord file.
+        index: The Parquet file with a row an example.
+        examples: Examples in `data`.
+        fingerprint: Sum of the fingerprints of its inputs, hex (`transforms.output.manifest`).
+        inputs: Images that `fingerprint` covers.
+        corrections: `{correction: count}`.
+        rejects: The records that could not be written.
+        reused: Whether an earlier run wrote it.
+    """
+
+    split: str
+    shard_index: int
+    num_shards: int
+    data: StagedFile
+    index: StagedFile
+    examples: int
+    fingerprint: str
+    inputs: int
+    corrections: Mapping[str, int]
+    rejects: tuple[Reject, ...] = ()
+    reused: bool = False

@@ -1,0 +1,173 @@
+"""Writing one shard to staging."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO
+
+import google_crc32c
+import msgspec
+
+from transforms.examples.record_encoder import EncodedRecord
+from transforms.output.index import IndexRow, index_parquet
+from transforms.output.manifest import Fingerprint
+from transforms.output.outcome import ShardProgress
+from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.staging import Staging
+from transforms.records import Reject
+from transforms.storage import storage_for
+from transforms.tfrecord import frame
+
+_PROGRESS_INTERVAL_S = 1.0
+
+
+class ShardTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Which shard is written, and where to.
+
+    Attributes:
+        staging: The run's staging area.
+        shard_key: What decides the shard's bytes (`transforms.output.staging.shard_key`).
+        split: Its split.
+        shard_index: Which of the split's shards.
+        num_shards: How many the split has.
+        file_name: The committed file's name.
+    """
+
+    staging: Staging
+    shard_key: str
+    split: str
+    shard_index: int
+    num_shards: int
+    file_name: str
+
+
+def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> ShardResult:
+    """Writes one attempt at a shard, its TFRecord file and its index, and marks it as finished.
+
+    Args:
+        records: The shard's records in their order, each used once and let go.
+        target: Which shard, and where to.
+
+    Raises:
+        OSError: The staging area cannot be written; the attempt then leaves nothing behind
+            that counts.
+    """
+    attempt = target.staging.new_attempt(shard_key=target.shard_key)
+    rows: list[IndexRow] = []
+    rejects: list[Reject] = []
+    corrections: Counter[str] = Counter()
+    fingerprint = Fingerprint()
+    progress = _Progress(target)
+    with _create(target.staging, path=f"{attempt}.tfrecord") as file:
+        for encoded in records:
+            identity = encoded.record
+            if encoded.content_sha256:
+                fingerprint.add(
+                    source=identity.source,
+                    key=identity.key,
+                    size_bytes=identity.image.size_bytes,
+                    sha256=encoded.content_sha256,
+                )
+            if encoded.reject is not None:
+                rejects.append(encoded.reject)
+            if encoded.example is not None and encoded.image is not None:
+                rows.append(
+                    IndexRow(
+                        key=identity.key,
+                        source=identity.source,
+                        split=target.split,
+                        shard=target.shard_index,
+                        offset=file.size_bytes,
+                        length=len(encoded.example.data),
+                        sha256=encoded.example.sha256,
+                        width=encoded.image.width,
+                        height=encoded.image.height,
+                        format=encoded.image.format,
+                        objects=encoded.example.objects,
+                    )
+                )
+                header, footer = frame(encoded.example.data)
+                file.write(header, encoded.example.data, footer)
+                corrections.update(encoded.example.corrections)
+            progress.advance()
+    with _create(target.staging, path=f"{attempt}.parquet") as index_file:
+        index_file.write(index_parquet(rows))
+    result = ShardResult(
+        split=target.split,
+        shard_index=target.shard_index,
+        num_shards=target.num_shards,
+        data=file.staged_file(destination=target.file_name),
+        index=index_file.staged_file(destination=f"index/{target.file_name}.parquet"),
+        examples=len(rows),
+        fingerprint=fingerprint.hex(),
+        inputs=fingerprint.count,
+        corrections=dict(corrections),
+        rejects=tuple(rejects),
+    )
+    target.staging.finish_shard(result, shard_key=target.shard_key)
+    progress.finish()
+    return result
+
+
+class _StagedWriter:
+    """A file being written, and what is known of its content so far."""
+
+    def __init__(self, file: BinaryIO, *, path: str) -> None:
+        self._file = file
+        self._path = path
+        self._crc32c = 0
+        self._sha256 = hashlib.sha256()
+        self.size_bytes = 0
+
+    def write(self, *chunks: bytes) -> None:
+        for chunk in chunks:
+            self._file.write(chunk)
+            self._crc32c = google_crc32c.extend(self._crc32c, chunk)
+            self._sha256.update(chunk)
+            self.size_bytes += len(chunk)
+
+    def staged_file(self, *, destination: str) -> StagedFile:
+        return StagedFile(
+            staged=self._path,
+            destination=destination,
+            size_bytes=self.size_bytes,
+            crc32c=f"{self._crc32c:08x}",
+            sha256=self._sha256.hexdigest(),
+        )
+
+
+@contextlib.contextmanager
+def _create(staging: Staging, *, path: str) -> Iterator[_StagedWriter]:
+    uri = staging.uri(path)
+    with storage_for(uri).create(uri) as file:
+        yield _StagedWriter(file, path=path)
+
+
+class _Progress:
+    """Tells how far the shard is, at most once a second."""
+
+    def __init__(self, target: ShardTarget) -> None:
+        self._target = target
+        self._examples = 0
+        self._told_at_s = time.monotonic()
+
+    def advance(self) -> None:
+        self._examples += 1
+        now_s = time.monotonic()
+        if now_s - self._told_at_s >= _PROGRESS_INTERVAL_S:
+            self._told_at_s = now_s
+            self._tell(finished=False)
+
+    def finish(self) -> None:
+        self._tell(finished=True)
+
+    def _tell(self, *, finished: bool) -> None:
+        self._target.staging.write_progress(
+            ShardProgress(examples=self._examples, finished=finished),
+            split=self._target.split,
+            shard_index=self._target.shard_index,
+        )

@@ -1,0 +1,205 @@
+"""Where a run keeps what is not committed yet, and how it finds it again.
+
+Below the dataset's folder:
+
+    .staging/<plan>/commit.json              what the commit is moving (or has moved) into place
+    .staging/<plan>/shards/<shard key>/      one attempt's files or several, and `done`
+    .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/
+
+A plan is a config; a shard key is all that decides a shard's bytes. A run that is killed and
+started again has the same plan and finds the finished shards by their keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Mapping
+
+import google_crc32c
+import msgspec
+
+from transforms.output.outcome import Outcome, ShardProgress, Totals
+from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.storage import join_uri, storage_for
+
+STAGING_FOLDER = ".staging"
+
+_json = msgspec.json.Encoder()
+_msgpack = msgspec.msgpack.Encoder(order="deterministic")
+
+
+class Staging(msgspec.Struct, frozen=True, kw_only=True):
+    """The staging area of one run.
+
+    Attributes:
+        output: The dataset's folder.
+        plan: Digest of the config.
+        run_id: This run's start in UTC, which names its files.
+    """
+
+    output: str
+    plan: str
+    run_id: str
+
+    @property
+    def root(self) -> str:
+        """The plan's folder."""
+        return join_uri(self.output, STAGING_FOLDER, self.plan)
+
+    @property
+    def run_root(self) -> str:
+        """This run's own folder."""
+        return join_uri(self.root, "runs", self.run_id)
+
+    def uri(self, path: str) -> str:
+        """Resolves a path below the plan's folder (`StagedFile.staged`)."""
+        return join_uri(self.root, path)
+
+    def new_attempt(self, *, shard_key: str) -> str:
+        """Names an attempt at a shard: a path that no other attempt has."""
+        return join_uri("shards", shard_key, uuid.uuid4().hex)
+
+    # Finished shards
+
+    def find_shard(self, *, shard_key: str) -> ShardResult | None:
+        """Returns the result of a shard that an earlier run or attempt finished.
+
+        None unless all its files are still there, in staging or already in place.
+        """
+        storage = storage_for(self.root)
+        try:
+            done = storage.read(self._done_uri(shard_key))
+        except FileNotFoundError:
+            return None
+        result = msgspec.msgpack.decode(done, type=ShardResult)
+        if all(self._holds(file) for file in (result.data, result.index)):
+            return msgspec.structs.replace(result, reused=True)
+        return None
+
+    def finish_shard(self, result: ShardResult, *, shard_key: str) -> None:
+        """Marks a shard as finished; its files must be durable."""
+        storage_for(self.root).replace(self._done_uri(shard_key), _msgpack.encode(result))
+
+    def _done_uri(self, shard_key: str) -> str:
+        return join_uri(self.root, "shards", shard_key, "done")
+
+    def _holds(self, file: StagedFile) -> bool:
+        storage = storage_for(self.root)
+        staged = storage.stat(self.uri(file.staged))
+        if staged is not None:
+            return staged.size_bytes == file.size_bytes
+        return is_in_place(file, output=self.output)
+
+    # What the run tells whoever watches it
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Records how the run stands, for the command's summary and exit code."""
+        storage_for(self.root).replace(self.outcome_uri, _json.encode(outcome))
+
+    @property
+    def outcome_uri(self) -> str:
+        """The run's outcome, until the commit moves it to `runs/`."""
+        return join_uri(self.run_root, "outcome.json")
+
+    @property
+    def rejects_root(self) -> str:
+        """The run's rejects files, until the commit moves them into place."""
+        return join_uri(self.run_root, "rejects")
+
+    def write_totals(self, totals: Totals) -> None:
+        """Records what the run is going to write."""
+        storage_for(self.root).replace(join_uri(self.run_root, "totals.json"), _json.encode(totals))
+
+    def read_totals(self) -> Totals | None:
+        """Returns what the run is going to write, once that is known."""
+        try:
+            data = storage_for(self.root).read(join_uri(self.run_root, "totals.json"))
+        except FileNotFoundError:
+            return None
+        return msgspec.json.decode(data, type=Totals)
+
+    def write_progress(self, progress: ShardProgress, *, split: str, shard_index: int) -> None:
+        """Records how far a shard is."""
+        storage_for(self.root).replace(
+            join_uri(self._progress_root, f"{split}-{shard_index}.json"), _json.encode(progress)
+        )
+
+    def read_progress(self) -> list[ShardProgress]:
+        """Returns how far each shard is that was begun."""
+        storage = storage_for(self.root)
+        progress = []
+        for file in storage.list(self._progress_root):
+            # A file that is just being replaced is seen again the next time.
+            if file.path.endswith(".json"):
+                try:
+                    data = storage.read(file.uri)
+                except FileNotFoundError:
+                    continue
+                progress.append(msgspec.json.decode(data, type=ShardProgress))
+        return progress
+
+    @property
+    def _progress_root(self) -> str:
+        return join_uri(self.run_root, "progress")
+
+    # The commit
+
+    @property
+    def commit_uri(self) -> str:
+        """The list of the files that the commit moves into place."""
+        return join_uri(self.root, "commit.json")
+
+    def write_commit(self, destinations: Iterable[str]) -> None:
+        """Records which paths of the output this plan's commit may create."""
+        storage_for(self.root).replace(self.commit_uri, _json.encode(sorted(destinations)))
+
+    def clear(self) -> None:
+        """Removes this plan's staging, and the staging folder once it is empty."""
+        storage = storage_for(self.root)
+        storage.delete_tree(self.root)
+        storage.prune(join_uri(self.output, STAGING_FOLDER))
+
+
+def staged_commits(output: str) -> Mapping[str, list[str]]:
+    """Finds commits under `output` that were begun and not finished.
+
+    Returns:
+        `{plan: paths that it may have created}`.
+    """
+    storage = storage_for(output)
+    commits = {}
+    for file in storage.list(join_uri(output, STAGING_FOLDER)):
+        plan, _, name = file.path.partition("/")
+        if name == "commit.json":
+            commits[plan] = msgspec.json.decode(storage.read(file.uri), type=list[str])
+    return commits
+
+
+def is_in_place(file: StagedFile, *, output: str) -> bool:
+    """Says whether the commit has moved a file already: by size and checksum."""
+    storage = storage_for(output)
+    uri = join_uri(output, file.destination)
+    stored = storage.stat(uri)
+    if stored is None or stored.size_bytes != file.size_bytes:
+        return False
+    return f"{google_crc32c.value(storage.read(uri)):08x}" == file.crc32c
+
+
+def shard_key(
+    *, settings_digest: str, split: str, shard_index: int, num_shards: int, records: Iterable[bytes]
+) -> str:
+    """Digests all that decides a shard's bytes.
+
+    Args:
+        settings_digest: Digest of all settings, schema and codec versions that matter.
+        split: The shard's split.
+        shard_index: Which of the split's shards.
+        num_shards: How many the split has.
+        records: The shard's encoded records, in order.
+    """
+    digest = hashlib.sha256(_msgpack.encode([settings_digest, split, shard_index, num_shards]))
+    for record in records:
+        digest.update(len(record).to_bytes(8, "little"))
+        digest.update(record)
+    return digest.hexdigest()

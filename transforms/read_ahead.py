@@ -1,0 +1,56 @@
+"""Mapping with threads that run ahead, in order and within bounds."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def map_ahead(
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    executor: ThreadPoolExecutor,
+    size_bytes: Callable[[T], int],
+    max_items: int,
+    max_bytes: int,
+) -> Iterator[R]:
+    """Yields `function(item)` for each item, in order, computing ahead in `executor`.
+
+    Args:
+        function: Runs in the executor's threads.
+        items: What it is applied to.
+        executor: The threads.
+        size_bytes: What an item weighs while it is under way.
+        max_items: Items under way at most.
+        max_bytes: Weight under way at most; a single heavier item goes alone.
+
+    Raises:
+        Exception: What `function` raises, in the item's turn. What is under way then is
+            cancelled or waited for.
+    """
+    under_way: deque[tuple[Future[R], int]] = deque()
+    weight = 0
+    try:
+        for item in items:
+            size = size_bytes(item)
+            while under_way and (len(under_way) >= max_items or weight + size > max_bytes):
+                future, done_size = under_way.popleft()
+                yield future.result()
+                weight -= done_size
+            under_way.append((executor.submit(function, item), size))
+            weight += size
+        while under_way:
+            future, _ = under_way.popleft()
+            yield future.result()
+    finally:
+        for future, _ in under_way:
+            future.cancel()
+        for future, _ in under_way:
+            if not future.cancelled():
+                future.exception()

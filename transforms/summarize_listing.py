@@ -1,0 +1,48 @@
+"""SummarizeListing: how much was listed, counted from the listing itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import apache_beam as beam
+
+from transforms.coders import register_coders
+from transforms.output.listing import (
+    ListingSummary,
+    add_images,
+    summarize_image,
+    summarize_listing,
+    summarize_reject,
+)
+from transforms.records import ImageRef, Reject
+from transforms.sharding import SplitAssignment
+
+register_coders()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SummarizeListing(beam.PTransform):
+    """Counts and fingerprints all that was listed: one `ListingSummary`.
+
+    Args:
+        splits: Which split a key belongs to.
+    """
+
+    splits: SplitAssignment
+
+    def expand(
+        self,
+        inputs: tuple[beam.PCollection[tuple[tuple[str, str], ImageRef]], beam.PCollection[Reject]],
+    ) -> beam.PCollection[ListingSummary]:
+        """Adds the step: `(images, rejects) | SummarizeListing(...)`, both of `ListImages`."""
+        images, rejects = inputs
+        return (
+            (
+                images | "SummarizeImages" >> beam.Map(summarize_image, splits=self.splits),
+                rejects | "SummarizeRejects" >> beam.Map(summarize_reject),
+            )
+            | beam.Flatten()
+            | "Add" >> beam.CombinePerKey(add_images)
+            | "ToDict" >> beam.combiners.ToDict()
+            | "Total" >> beam.Map(summarize_listing)
+        )

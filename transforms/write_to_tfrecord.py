@@ -1,0 +1,415 @@
+"""WriteToTFRecord: records into deterministic shards, encoded where they are written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import msgspec
+from apache_beam import coders as beam_coders
+from apache_beam import pvalue
+from apache_beam.io import filesystem
+
+from transforms.coders import register_coders
+from transforms.errors import InputError
+from transforms.examples.record_encoder import EncoderSettings, RecordEncoder
+from transforms.labels import LabelMap
+from transforms.output.naming import ShardNaming
+from transforms.output.outcome import ShardProgress, Totals
+from transforms.output.shard_result import ShardResult
+from transforms.output.shard_writer import ShardTarget, write_shard
+from transforms.output.staging import Staging, shard_key
+from transforms.read_ahead import map_ahead
+from transforms.records import Record, Reject
+from transforms.sharding import HASH_BYTES, example_hash, shard_count, shard_index
+
+register_coders()
+
+_REJECTS = "rejects"
+
+_record_encoder = msgspec.msgpack.Encoder(order="deterministic")
+_record_decoder = msgspec.msgpack.Decoder(Record)
+
+
+class ShardPlan(msgspec.Struct, frozen=True):
+    """How many shards each split has, and what goes into them.
+
+    Attributes:
+        num_shards: `{split: shards}`.
+        num_bytes: `{split: bytes of its images and records}`.
+        totals: Sums over all splits.
+    """
+
+    num_shards: Mapping[str, int]
+    num_bytes: Mapping[str, int]
+    totals: Totals
+
+
+class WriteResult(NamedTuple):
+    """What `WriteToTFRecord` gives.
+
+    Attributes:
+        shards: A `ShardResult` for each shard, written to staging.
+        rejects: A `Reject` for each record that could not be encoded.
+    """
+
+    shards: beam.PCollection[ShardResult]
+    rejects: beam.PCollection[Reject]
+
+
+class WriteToTFRecord(beam.io.WriteToTFRecord):
+    """Writes `(split, Record)` into sharded TFRecord files of `tf.train.Example`.
+
+    Takes the arguments of `beam.io.WriteToTFRecord`, and differs from it in five ways. Split,
+    shard and order follow from hashes of the examples' identity, so the files are the same
+    whatever the runner, the number of workers and the order of arrival. Records are shuffled;
+    images are read, checked and encoded by the worker that writes the shard, threads reading
+    ahead of the writer. An empty shard is written too. Files go to a staging area, where a run
+    that is started again finds the finished ones. And the result says what was written:
+    `CommitDataset` moves it into place.
+
+        records | WriteToTFRecord(
+            "/data/coco/coco-{split}.tfrecord", splits=["train"], encoder=..., staging=...
+        )
+
+    Args:
+        file_path_prefix: As Beam's; `{split}` in it stands for the split's name.
+        coder: Only Beam's default, BytesCoder: what is written are serialized Examples.
+        file_name_suffix: As Beam's.
+        num_shards: Shards of every split, or by split (`{split: shards}`); 0 means by size.
+        shard_name_template: As Beam's: `S` and `N` stand for shard and shard count. The default
+            pads them to at least five digits, as TFDS reads them. Window templates are refused.
+        compression_type: Only uncompressed: TFDS loads no compressed shards.
+        triggering_frequency: Refused, the input being bounded.
+        splits: The splits' names.
+        encoder: How a record becomes an Example.
+        label_map: One `LabelMap`.
+        staging: Where the shards wait for the commit.
+        shard_size_bytes: Target size of a shard where `num_shards` is 0.
+        seed: Key of the hash that decides shard and order.
+        threads: Threads that read and encode ahead, in each worker process; by default as many
+            as there are CPUs.
+        max_items_ahead: Images under way in a worker at most.
+        max_bytes_ahead: Bytes of images under way in a worker at most.
+        after: A PCollection that must be complete before anything is written.
+
+    Raises:
+        ValueError: (at construction) An argument that no reader above could load, or that
+            makes sense for unbounded input only. (in `expand`) The input is unbounded.
+        InputError: (at run time) A split has no examples, or staging cannot be written.
+    """
+
+    def __init__(
+        self,
+        file_path_prefix: str,
+        coder: beam_coders.Coder | None = None,
+        file_name_suffix: str = "",
+        num_shards: int | Mapping[str, int] = 0,
+        shard_name_template: str | None = None,
+        compression_type: str = filesystem.CompressionTypes.AUTO,
+        triggering_frequency: int | None = None,
+        *,
+        splits: Sequence[str],
+        encoder: EncoderSettings,
+        label_map: beam.PCollection[LabelMap],
+        staging: Staging,
+        shard_size_bytes: int = 150_000_000,
+        seed: int = 0,
+        threads: int | None = None,
+        max_items_ahead: int = 64,
+        max_bytes_ahead: int = 64_000_000,
+        after: beam.PCollection[Any] | None = None,
+    ) -> None:
+        if coder is not None and not isinstance(coder, beam_coders.BytesCoder):
+            raise ValueError(f"coder must be BytesCoder, got {type(coder).__name__}")
+        if triggering_frequency is not None:
+            raise ValueError("triggering_frequency is for unbounded input; this input is bounded")
+        self._naming = ShardNaming(
+            prefix=file_path_prefix, suffix=file_name_suffix, template=shard_name_template
+        )
+        compression = (
+            filesystem.CompressionTypes.detect_compression_type(
+                f"{file_path_prefix}{file_name_suffix}"
+            )
+            if compression_type == filesystem.CompressionTypes.AUTO
+            else compression_type
+        )
+        if compression != filesystem.CompressionTypes.UNCOMPRESSED:
+            raise ValueError(
+                f"compression {compression!r}: tfds.load reads uncompressed shards only; "
+                "images are compressed already"
+            )
+        if len(splits) > 1 and "{split}" not in file_path_prefix:
+            raise ValueError(f"several splits need {{split}} in the prefix {file_path_prefix!r}")
+        super().__init__(
+            file_path_prefix,
+            file_name_suffix=file_name_suffix,
+            compression_type=filesystem.CompressionTypes.UNCOMPRESSED,
+        )
+        self._splits = tuple(splits)
+        self._num_shards = num_shards
+        self._encoder = encoder
+        self._label_map = label_map
+        self._staging = staging
+        self._shard_size_bytes = shard_size_bytes
+        self._seed = seed
+        self._threads = threads
+        self._max_items_ahead = max_items_ahead
+        self._max_bytes_ahead = max_bytes_ahead
+        self._after = after
+
+    def display_data(self) -> dict[str, Any]:
+        """Shows the settings that decide the files, on runners that have a console."""
+        return {
+            "file_path_prefix": self._naming.prefix,
+            "num_shards": str(self._num_shards or "by size"),
+            "shard_size_bytes": self._shard_size_bytes,
+            "seed": self._seed,
+        }
+
+    def expand(self, records: beam.PCollection[tuple[str, Record]]) -> WriteResult:
+        """Adds the step to a pipeline."""
+        if not records.is_bounded:
+            raise ValueError("WriteToTFRecord writes bounded input only")
+        plan = records | "PlanShards" >> PlanShards(
+            splits=self._splits,
+            num_shards=1 if self._naming.is_single_file else self._num_shards,
+            shard_size_bytes=self._shard_size_bytes,
+        )
+        after = () if self._after is None else (pvalue.AsIter(self._after),)
+        # Every index of every shard gets an empty value: GroupByKey emits no empty groups.
+        seeds = plan | "SeedShards" >> beam.FlatMap(_seed_shards, self._staging, *after)
+        assigned = records | "AssignShard" >> beam.Map(
+            _assign_shard, pvalue.AsSingleton(plan), seed=self._seed
+        )
+        # ((split, shard), b"" or hash + record)
+        written = (
+            (seeds, assigned)
+            | beam.Flatten()
+            | beam.GroupByKey()
+            # ((split, shard), [b"" and hash + record ...])
+            | "WriteShard"
+            >> beam.ParDo(
+                _WriteShardFn(
+                    naming=self._naming,
+                    encoder=self._encoder,
+                    staging=self._staging,
+                    threads=self._threads,
+                    max_items_ahead=self._max_items_ahead,
+                    max_bytes_ahead=self._max_bytes_ahead,
+                ),
+                pvalue.AsSingleton(plan),
+                pvalue.AsSingleton(self._label_map),
+            ).with_outputs(_REJECTS, main="shards")
+        )
+        written[_REJECTS].element_type = Reject
+        return WriteResult(shards=written.shards, rejects=written[_REJECTS])
+
+
+class PlanShards(beam.PTransform):
+    """Decides how many shards each split gets: `(split, Record)` → one `ShardPlan`.
+
+    Args:
+        splits: The splits' names.
+        num_shards: Shards of every split, or by split; 0 or absent means by size.
+        shard_size_bytes: Target size of a shard where the number is not given.
+
+    Raises:
+        InputError: (at run time) A split has no examples: TFDS cannot read one.
+    """
+
+    def __init__(
+        self,
+        *,
+        splits: Sequence[str],
+        num_shards: int | Mapping[str, int],
+        shard_size_bytes: int,
+    ) -> None:
+        super().__init__()
+        self._splits = tuple(splits)
+        self._num_shards = num_shards
+        self._shard_size_bytes = shard_size_bytes
+
+    def expand(self, records: beam.PCollection[tuple[str, Record]]) -> beam.PCollection[ShardPlan]:
+        """Adds the step to a pipeline."""
+        return (
+            records
+            | "Sizes" >> beam.Map(_record_size)
+            | "AddSizes" >> beam.CombinePerKey(_add_sizes)
+            | "ToDict" >> beam.combiners.ToDict()
+            | "Plan"
+            >> beam.Map(
+                plan_shards,
+                splits=self._splits,
+                num_shards=self._num_shards,
+                shard_size_bytes=self._shard_size_bytes,
+            )
+        )
+
+
+def plan_shards(
+    sizes: Mapping[str, tuple[int, int]],
+    *,
+    splits: Sequence[str],
+    num_shards: int | Mapping[str, int],
+    shard_size_bytes: int,
+) -> ShardPlan:
+    """Decides how many shards each split gets.
+
+    Args:
+        sizes: `{split: (examples, bytes)}`.
+        splits: The splits' names.
+        num_shards: Shards of every split, or by split; 0 or absent means by size.
+        shard_size_bytes: Target size of a shard where the number is not given.
+
+    Raises:
+        InputError: A split has no examples.
+    """
+    shards = {}
+    for split in splits:
+        num_examples, num_bytes = sizes.get(split, (0, 0))
+        if num_examples == 0:
+            raise InputError(
+                uri=f"split {split!r}",
+                problem="has no examples, and no reader can load an empty split; take it out of "
+                "the config, or give it more images or a larger fraction",
+            )
+        given = num_shards if isinstance(num_shards, int) else num_shards.get(split, 0)
+        shards[split] = given or shard_count(
+            num_bytes=num_bytes, num_examples=num_examples, shard_size_bytes=shard_size_bytes
+        )
+    return ShardPlan(
+        num_shards=shards,
+        num_bytes={split: num_bytes for split, (_, num_bytes) in sizes.items()},
+        totals=Totals(
+            shards=sum(shards.values()),
+            examples=sum(examples for examples, _ in sizes.values()),
+            num_bytes=sum(num_bytes for _, num_bytes in sizes.values()),
+        ),
+    )
+
+
+def _record_size(element: tuple[str, Record]) -> tuple[str, tuple[int, int]]:
+    split, record = element
+    return split, (1, record.image.size_bytes + len(record.annotations))
+
+
+def _add_sizes(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    num_examples = num_bytes = 0
+    for examples, size in sizes:
+        num_examples += examples
+        num_bytes += size
+    return num_examples, num_bytes
+
+
+def _seed_shards(
+    plan: ShardPlan, staging: Staging, *after: object
+) -> Iterator[tuple[tuple[str, int], bytes]]:
+    del after
+    staging.write_totals(plan.totals)
+    for split, num_shards in plan.num_shards.items():
+        for index in range(num_shards):
+            yield (split, index), b""
+
+
+def _assign_shard(
+    element: tuple[str, Record], plan: ShardPlan, *, seed: int
+) -> tuple[tuple[str, int], bytes]:
+    split, record = element
+    digest = example_hash(seed=seed, source=record.source, key=record.key)
+    index = shard_index(digest, num_shards=plan.num_shards[split])
+    # With the hash in front, sorting the bytes sorts the examples.
+    return (split, index), digest + _record_encoder.encode(record)
+
+
+class _WriteShardFn(beam.DoFn):
+    def __init__(
+        self,
+        *,
+        naming: ShardNaming,
+        encoder: EncoderSettings,
+        staging: Staging,
+        threads: int | None,
+        max_items_ahead: int,
+        max_bytes_ahead: int,
+    ) -> None:
+        self._naming = naming
+        self._encoder_settings = encoder
+        self._staging = staging
+        self._threads = threads
+        self._max_items_ahead = max_items_ahead
+        self._max_bytes_ahead = max_bytes_ahead
+
+    def setup(self) -> None:
+        self._executor = ThreadPoolExecutor(
+            max_workers=self._threads or os.cpu_count() or 1, thread_name_prefix="encode"
+        )
+
+    def teardown(self) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    @beam.typehints.with_output_types(ShardResult)
+    def process(
+        self,
+        element: tuple[tuple[str, int], Iterable[bytes]],
+        plan: ShardPlan,
+        label_map: LabelMap,
+    ) -> Iterator[ShardResult | pvalue.TaggedOutput]:
+        (split, index), values = element
+        payloads = [value[HASH_BYTES:] for value in sorted(values) if value]
+        num_shards = plan.num_shards[split]
+        key = shard_key(
+            settings_digest=self._encoder_settings.digest(label_map=label_map),
+            split=split,
+            shard_index=index,
+            num_shards=num_shards,
+            records=payloads,
+        )
+        target = ShardTarget(
+            staging=self._staging,
+            shard_key=key,
+            split=split,
+            shard_index=index,
+            num_shards=num_shards,
+            file_name=self._naming.file_name(split=split, shard_index=index, num_shards=num_shards),
+        )
+        result = self._staging.find_shard(shard_key=key)
+        if result is not None:
+            progress = ShardProgress(examples=len(payloads), finished=True)
+            self._staging.write_progress(progress, split=split, shard_index=index)
+        else:
+            result = self._write(payloads, target=target, label_map=label_map)
+        for reject in result.rejects:
+            yield pvalue.TaggedOutput(_REJECTS, reject)
+        # The rejects travel on their own; the shard's result stays small.
+        yield msgspec.structs.replace(result, rejects=())
+
+    def _write(
+        self, payloads: Sequence[bytes], *, target: ShardTarget, label_map: LabelMap
+    ) -> ShardResult:
+        encoder = RecordEncoder(
+            settings=self._encoder_settings, label_map=label_map, split=target.split
+        )
+        encoded = map_ahead(
+            encoder.encode,
+            map(_record_decoder.decode, payloads),
+            executor=self._executor,
+            size_bytes=_image_size,
+            max_items=self._max_items_ahead,
+            max_bytes=self._max_bytes_ahead,
+        )
+        try:
+            return write_shard(encoded, target=target)
+        except OSError as error:
+            raise InputError(
+                uri=target.staging.root,
+                problem=f"shard {target.file_name} cannot be written: {error.strerror or error}; "
+                "mend it and run the same command again, finished shards are kept",
+            ) from error
+
+
+def _image_size(record: Record) -> int:
+    return record.image.size_bytes
