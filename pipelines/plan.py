@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 
 import configs.schema as schema
+from configs.load import ConfigError
 from transforms.examples.record_encoder import EncoderSettings
 from transforms.examples.schema import example_schema
 from transforms.formats.base import Kind
-from transforms.images.check import codec_versions
 from transforms.images.settings import ImageSettings
 from transforms.joining import JoinSettings
 from transforms.labels import LabelSettings
 from transforms.output.dataset import DatasetSettings
+from transforms.output.versions import library_versions
 from transforms.sharding import SplitAssignment
 from transforms.sources import Source
 from transforms.storage import join_uri
@@ -68,7 +69,7 @@ def make_plan(config: schema.Config) -> Plan:
 
     Raises:
         FormatError: A format is not known, or cannot be loaded.
-        ValueError: The features contradict each other.
+        ConfigError: The features contradict each other.
     """
     sources = _sources(config)
     splits = SplitAssignment(
@@ -77,9 +78,7 @@ def make_plan(config: schema.Config) -> Plan:
         group_by=config.group_by,
         seed=config.seed,
     )
-    kinds: frozenset[Kind] = frozenset().union(
-        *(source.load_format().kinds for source in sources)
-    )
+    kinds: frozenset[Kind] = frozenset().union(*(source.load_format().kinds for source in sources))
     labels = LabelSettings(
         include=None if config.labels.include is None else tuple(config.labels.include),
         exclude=tuple(config.labels.exclude),
@@ -90,12 +89,15 @@ def make_plan(config: schema.Config) -> Plan:
     image = msgspec.structs.asdict(config.image)
     annotated_as = image.pop("annotated_as")
     output = absolute_path(config.output.path)
-    features = example_schema(
-        kinds=kinds,
-        rename=config.features.rename,
-        drop=config.features.drop,
-        constants=config.features.constants,
-    )
+    try:
+        features = example_schema(
+            kinds=kinds,
+            rename=config.features.rename,
+            drop=config.features.drop,
+            constants=config.features.constants,
+        )
+    except ValueError as error:
+        raise ConfigError(origin="config", problem=str(error)) from error
     return Plan(
         sources=sources,
         splits=splits,
@@ -121,7 +123,7 @@ def make_plan(config: schema.Config) -> Plan:
             max_reject_ratio=config.rejects.max_ratio,
             schema=features,
             config=_portable_config(config),
-            codecs=codec_versions(),
+            codecs=library_versions(),
             shardbeam=importlib.metadata.version("shardbeam"),
         ),
         output=output,

@@ -60,7 +60,7 @@ def preview_dataset(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> 
     )
 
 
-def summarize_listing_only(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None:
+def list_inputs(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None:
     """Adds the graph that only lists to a pipeline.
 
     Args:

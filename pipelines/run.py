@@ -1,18 +1,21 @@
-"""Running the graphs: before, while and after."""
+"""Running the graphs: what comes before, while and after."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import re
 import signal
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apache_beam as beam
 import msgspec
@@ -23,9 +26,9 @@ from pipelines.build import build_dataset
 from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import OutputError, check_apart, is_committed
 from pipelines.plan import Plan, make_plan
-from pipelines.preview import preview_dataset, summarize_listing_only
+from pipelines.preview import list_inputs, preview_dataset
 from pipelines.progress import ProgressMonitor, ProgressSnapshot
-from pipelines.summary import print_summary
+from pipelines.summary import Summary, print_summary
 from transforms.errors import InputError
 from transforms.output.dataset import RunRecord, RunSettings, read_runs, run_path
 from transforms.output.listing import ListingSummary
@@ -33,7 +36,209 @@ from transforms.output.outcome import Outcome, Status
 from transforms.output.staging import Staging
 from transforms.storage import join_uri, storage_for
 
-T = TypeVar("T")
+T = TypeVar("T", Outcome, ListingSummary)
 
-# How an error of ours looks within the text of a runner's error, which has lost its type.
-_INPUT_ERROR = re.compile(r"transforms\.errors\.InputError: (.*?)(?: \[while running [^\]]*\])?$", re.M)
+_EXIT_CODES = {Status.APPROVED: 0, Status.COMMITTED: 0, Status.REFUSED: 3, Status.FAILED: 1}
+
+# How an error of ours looks in the text of a runner's error, which has lost its type.
+_INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
+_WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
+
+
+def run_build(arguments: BuildArguments) -> int:
+    """Builds a dataset, showing progress on stderr and a summary on stdout.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        OutputError: The output folder cannot be used as asked.
+        InputError: The input cannot be used.
+        KeyboardInterrupt: The run was interrupted; started again it goes on.
+    """
+    plan = make_plan(arguments.config)
+    check_apart(plan.output, sources=plan.sources)
+    annotation_files = _stat_annotation_files(plan)
+    started = datetime.datetime.now(tz=datetime.timezone.utc)
+    started_s = time.monotonic()
+    if is_committed(plan.output):
+        current = _current_run(plan, annotation_files) if arguments.if_changed else None
+        if current is not None:
+            Staging(output=plan.output, plan=plan.digest, run_id="").clear()
+            message = "nothing to do: inputs and config are as they were"
+            outcome = msgspec.structs.replace(current.outcome, message=message)
+            return _finish(arguments, plan, outcome=outcome, started_s=started_s)
+        if not arguments.overwrite:
+            changed = "; inputs or config have changed" if arguments.if_changed else ""
+            raise OutputError(
+                f"{plan.output}: holds a committed dataset already{changed}; add --overwrite to "
+                "replace it, or choose another output.path"
+            )
+
+    run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
+    staging = Staging(output=plan.output, plan=plan.digest, run_id=run_id)
+    # Without an empty list of flags Beam would read the program's own command line.
+    options = PipelineOptions([], **arguments.beam_options)
+    runner = make_runner(options)
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    build_dataset(
+        pipeline,
+        plan=plan,
+        staging=staging,
+        run=RunSettings(
+            started_at=started.isoformat(),
+            runner=type(runner).__name__,
+            annotation_files=annotation_files,
+        ),
+        threads=arguments.threads,
+    )
+    with ProgressMonitor(read=functools.partial(_read_progress, staging), stream=sys.stderr):
+        error = _run_pipeline(pipeline)
+    recorded = _read_outcome(staging)
+    if recorded is None or recorded.status is Status.APPROVED:
+        # It ended before its gate, or after it and before it was committed.
+        recorded = _failed(error)
+    return _finish(arguments, plan, outcome=recorded, started_s=started_s)
+
+
+def run_plan(arguments: BuildArguments) -> int:
+    """Lists and joins as a build would, and prints what it would write.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        InputError: The input cannot be used.
+    """
+    plan = make_plan(arguments.config)
+    started_s = time.monotonic()
+    _stat_annotation_files(plan)
+    outcome = _run_locally(functools.partial(preview_dataset, plan=plan), Outcome)
+    if isinstance(outcome, Exception):
+        outcome = _failed(outcome)
+    return _finish(arguments, plan, outcome=outcome, started_s=started_s)
+
+
+def _finish(arguments: BuildArguments, plan: Plan, *, outcome: Outcome, started_s: float) -> int:
+    exit_code = _EXIT_CODES[outcome.status]
+    summary = Summary(
+        outcome=outcome,
+        output=plan.output,
+        exit_code=exit_code,
+        wall_time_s=time.monotonic() - started_s,
+    )
+    print_summary(summary, as_json=arguments.json)
+    return exit_code
+
+
+def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
+    """Describes the annotation files: `(uri, size in bytes, version)` each."""
+    files = []
+    for source in plan.sources:
+        for uri in source.load_format().annotation_files():
+            stored = storage_for(uri).stat(uri)
+            if stored is None:
+                raise InputError(uri=uri, problem="no such file")
+            files.append((uri, stored.size_bytes, stored.version))
+    return tuple(files)
+
+
+def _current_run(
+    plan: Plan, annotation_files: tuple[tuple[str, int, str], ...]
+) -> RunRecord | None:
+    """Returns the run that committed what is there, if its inputs and config are as now."""
+    runs = read_runs(plan.output)
+    if not runs:
+        return None
+    last = max(runs, key=lambda run: run.finished_at)
+    if last.plan != plan.digest or last.annotation_files != annotation_files:
+        return None
+    listing = _run_locally(functools.partial(list_inputs, plan=plan), ListingSummary)
+    return last if listing == last.listing else None
+
+
+def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Exception:
+    """Runs a graph that ends in one small result, in this process; returns that or the error."""
+    options = PipelineOptions([])
+    with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+        uri = join_uri(folder, "result.json")
+        pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
+        build(pipeline, result_uri=uri)
+        error = _run_pipeline(pipeline)
+        if error is not None:
+            return error
+        return msgspec.json.decode(Path(uri).read_bytes(), type=result_type)
+
+
+def _run_pipeline(pipeline: beam.Pipeline) -> Exception | None:
+    """Runs a pipeline to its end; returns the error it ended with.
+
+    Raises:
+        KeyboardInterrupt: The process got SIGINT or SIGTERM.
+    """
+    with _interruptible() as interrupted:
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:  # Of whatever type: runners change it.
+            if interrupted.is_set():
+                raise KeyboardInterrupt from error
+            return error
+    return None
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Notes SIGINT and SIGTERM, whose KeyboardInterrupt a runner may turn into another error."""
+    interrupted = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, interrupt) for number in signals}
+    try:
+        yield interrupted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _read_progress(staging: Staging) -> ProgressSnapshot:
+    totals = staging.read_totals()
+    if totals is None:
+        return ProgressSnapshot()
+    shards = staging.read_progress()
+    return ProgressSnapshot(
+        shards_done=sum(shard.finished for shard in shards),
+        shards_total=totals.shards,
+        images_done=sum(shard.examples for shard in shards),
+        images_total=totals.examples,
+    )
+
+
+def _read_outcome(staging: Staging) -> Outcome | None:
+    """Returns a run's outcome: from `runs/` once it is committed, from staging before."""
+    storage = storage_for(staging.output)
+    with contextlib.suppress(FileNotFoundError):
+        data = storage.read(join_uri(staging.output, run_path(staging.run_id)))
+        return msgspec.json.decode(data, type=RunRecord).outcome
+    with contextlib.suppress(FileNotFoundError):
+        return msgspec.json.decode(storage.read(staging.outcome_uri), type=Outcome)
+    return None
+
+
+def _failed(error: Exception | None) -> Outcome:
+    """Makes the outcome of a run that could not record one itself.
+
+    Raises:
+        Exception: `error`, if it is not one that a user could mend: all of it is to be seen.
+    """
+    if error is None:
+        raise RuntimeError("the run ended without an error and without an outcome")
+    found = _INPUT_ERROR.search("".join(traceback.format_exception(error)))
+    if found is None:
+        raise error
+    message = _WHILE_RUNNING.sub("", found["message"])
+    return Outcome(status=Status.FAILED, splits={}, message=message)

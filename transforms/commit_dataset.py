@@ -102,9 +102,7 @@ def _key_by_split(reject: Reject) -> tuple[str, Reject]:
     return reject.split, reject
 
 
-def _write_rejects(
-    element: tuple[str, Iterable[Reject]], *, staging: Staging
-) -> RejectsFile:
+def _write_rejects(element: tuple[str, Iterable[Reject]], *, staging: Staging) -> RejectsFile:
     split, rejects = element
     return write_rejects(split, rejects, staging=staging)
 

@@ -301,6 +301,15 @@ def test_corrections_of_parsing_and_of_the_image_are_counted_in() -> None:
     }
 
 
+def test_a_digest_that_is_known_is_used() -> None:
+    annotations = annotate()
+    encoded = make_encoder(label_map=make_label_map(LABELS)).encode(
+        record=make_record(annotations), annotations=annotations, image=make_image(), sha256="ab"
+    )
+    assert encoded.sha256 == "ab"
+    assert values(encoded.data)["image/key/sha256"] == [b"ab"]
+
+
 def test_bytes_do_not_depend_on_the_order_of_settings() -> None:
     label_map = make_label_map(LABELS)
     constants = {f"constant/{number}": number for number in range(20)}

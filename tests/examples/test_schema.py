@@ -140,15 +140,15 @@ def test_rename_drop_and_constants() -> None:
         ),
         (
             {"rename": {"image/width": "image/height"}},
-            "features.rename: 'image/height' would be the key of 2 features",
+            "features.rename: two features would have the key 'image/height'",
         ),
         (
             {"rename": {"image/width": "x", "image/height": "x"}},
-            "features.rename: 'x' would be the key of 2 features",
+            "features.rename: two features would have the key 'x'",
         ),
         (
             {"constants": {"image/width": 3}},
-            "features.constants: 'image/width' would be the key of 2 features",
+            "features.constants: two features would have the key 'image/width'",
         ),
         (
             {"rename": {"image/width": "w"}, "drop": ["image/width"]},

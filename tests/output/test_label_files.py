@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +36,7 @@ def parse_pbtxt(text: str) -> list[tuple[str, int]]:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     descriptor = pool.FindMessageTypeByName("tfod.StringIntLabelMap")
-    message = message_factory.GetMessageClass(descriptor)()
+    message: Any = message_factory.GetMessageClass(descriptor)()
     text_format.Parse(text, message)
     return [(entry.name, entry.id) for entry in message.item]
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from typing import Any
@@ -62,8 +63,8 @@ def test_bytes_do_not_depend_on_the_order_of_mappings() -> None:
     manifest = make_manifest()
     reordered = msgspec.structs.replace(
         manifest,
-        config=dict(reversed(manifest.config.items())),
-        labels=dict(reversed(manifest.labels.items())),
+        config=dict(sorted(manifest.config.items(), reverse=True)),
+        labels=dict(sorted(manifest.labels.items(), reverse=True)),
     )
     assert encode_manifest(reordered) == encode_manifest(manifest)
 
@@ -168,6 +169,16 @@ def digest(*parts: list[dict[str, Any]]) -> tuple[str, int]:
             fingerprint.add(**image)
         total.merge(Fingerprint.from_hex(fingerprint.hex(), count=fingerprint.count))
     return total.hex(), total.count
+
+
+def test_fingerprint_is_the_sum_of_digests() -> None:
+    group = [
+        {"source": "a", "key": f"{number}.jpg", "size_bytes": number, "sha256": "0f" * 32}
+        for number in range(20)
+    ]
+    texts = [f"a\0{number}.jpg\0{number}\0{'0f' * 32}" for number in range(20)]
+    total = sum(int(hashlib.sha256(text.encode()).hexdigest(), 16) for text in texts)
+    assert digest(group) == (f"{total % 2**256:064x}", 20)
 
 
 @given(st.lists(images), st.integers(0, 10), st.randoms())

@@ -19,7 +19,7 @@ from transforms.examples.boxes import (
     clip_box,
 )
 from transforms.examples.features import FeatureKind
-from transforms.examples.schema import constant_features, written_features
+from transforms.examples.schema import plan_features
 from transforms.formats.base import Kind
 from transforms.images.check import StoredImage
 from transforms.labels import LabelMap
@@ -74,18 +74,17 @@ class ExampleEncoder:
         """Prepares an encoder.
 
         Args:
-            kinds: As for `example_schema`.
-            rename: As for `example_schema`.
-            drop: As for `example_schema`.
-            constants: As for `example_schema`.
+            kinds: As for `plan_features`.
+            rename: As for `plan_features`.
+            drop: As for `plan_features`.
+            constants: As for `plan_features`.
             label_map: The labels' written names and ids; objects of other labels are left out.
             annotated_as: Which pixels boxes refer to (`annotated_frame`).
 
         Raises:
-            ValueError: As for `example_schema`.
+            ValueError: As for `plan_features`.
         """
-        self._features = written_features(kinds=kinds, rename=rename, drop=drop)
-        self._constants = constant_features(constants)
+        self._plan = plan_features(kinds=kinds, rename=rename, drop=drop, constants=constants)
         self._label_map = label_map
         self._annotated_as = annotated_as
 
@@ -150,9 +149,9 @@ class ExampleEncoder:
         }
         example = example_pb2.Example()
         features = example.features.feature
-        for default_key, spec in self._features.items():
+        for default_key, spec in self._plan.defaults.items():
             _fill(features[spec.key], kind=spec.kind, values=values[default_key])
-        for constant in self._constants:
+        for constant in self._plan.constants:
             _fill(features[constant.spec.key], kind=constant.spec.kind, values=constant.values)
         return EncodedExample(
             data=example.SerializeToString(deterministic=True),

@@ -15,9 +15,10 @@ from transforms.examples.boxes import AnnotatedAs
 from transforms.examples.encode import EncodedExample, ExampleEncoder
 from transforms.examples.schema import example_schema
 from transforms.formats.base import Kind
-from transforms.images.check import StoredImage, check_image, codec_versions
+from transforms.images.check import StoredImage, check_image
 from transforms.images.settings import ImageSettings
 from transforms.labels import LabelMap
+from transforms.output.versions import library_versions
 from transforms.reasons import Reason
 from transforms.records import Record, Reject, decode_annotations
 from transforms.storage import ChangedError, storage_for
@@ -62,7 +63,7 @@ class EncoderSettings:
             self.rename,
             self.constants,
             label_map,
-            codec_versions(),
+            library_versions(),
         ]
         return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 

@@ -6,13 +6,13 @@ The default keys are those of the TF Object Detection API and the TF Model Garde
 
 from __future__ import annotations
 
-import difflib
-from collections import Counter
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
+from transforms.errors import did_you_mean
 from transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 from transforms.formats.base import Kind
 
@@ -64,6 +64,23 @@ class Constant(msgspec.Struct, frozen=True):
     values: tuple[bytes, ...] | tuple[int, ...] | tuple[float, ...]
 
 
+class FeaturePlan(msgspec.Struct, frozen=True):
+    """Which features are written under which keys, no two under one.
+
+    Attributes:
+        defaults: `{default key: feature as written}`.
+        constants: The features with the same value in every Example.
+    """
+
+    defaults: Mapping[str, FeatureSpec]
+    constants: tuple[Constant, ...]
+
+    def schema(self) -> tuple[FeatureSpec, ...]:
+        """Returns all features, sorted by key."""
+        constants = [constant.spec for constant in self.constants]
+        return tuple(sorted((*self.defaults.values(), *constants), key=lambda spec: spec.key))
+
+
 def example_schema(
     *,
     kinds: Collection[Kind],
@@ -71,10 +88,21 @@ def example_schema(
     drop: Collection[str],
     constants: Mapping[str, Any],
 ) -> tuple[FeatureSpec, ...]:
-    """Lists the features of every Example, sorted by key.
+    """Lists the features of every Example, sorted by key; as for `plan_features`."""
+    return plan_features(kinds=kinds, rename=rename, drop=drop, constants=constants).schema()
+
+
+def plan_features(
+    *,
+    kinds: Collection[Kind],
+    rename: Mapping[str, str],
+    drop: Collection[str],
+    constants: Mapping[str, Any],
+) -> FeaturePlan:
+    """Decides which features every Example has.
 
     Args:
-        kinds: The groups of keys that the dataset's formats fill.
+        kinds: The groups of default keys that the dataset's formats fill.
         rename: `{default key: written key}`.
         drop: Default keys that are not written.
         constants: `{key: value}`: a string, an integer, a float, or a list of one of these.
@@ -82,27 +110,25 @@ def example_schema(
     Raises:
         ValueError: A key or a value cannot be; one line that begins with the setting's name.
     """
-    written = written_features(kinds=kinds, rename=rename, drop=drop).values()
-    added = [constant.spec for constant in constant_features(constants)]
-    schema = sorted((*written, *added), key=lambda spec: spec.key)
+    plan = FeaturePlan(
+        defaults=_written_features(kinds=kinds, rename=rename, drop=drop),
+        constants=tuple(_constant(key, value) for key, value in constants.items()),
+    )
+    schema = plan.schema()
     if not schema:
         raise ValueError("features.drop: no key is left to be written")
-    for key, count in Counter(spec.key for spec in schema).items():
-        if count > 1:
-            setting = "constants" if key in constants else "rename"
-            raise ValueError(f"features.{setting}: {key!r} would be the key of {count} features")
-    return tuple(schema)
+    for spec, following in itertools.pairwise(schema):
+        if spec.key == following.key:
+            setting = "constants" if spec.key in constants else "rename"
+            raise ValueError(f"features.{setting}: two features would have the key {spec.key!r}")
+    return plan
 
 
-def written_features(
+def _written_features(
     *, kinds: Collection[Kind], rename: Mapping[str, str], drop: Collection[str]
 ) -> dict[str, FeatureSpec]:
-    """Returns `{default key: feature as written}`; arguments and errors as for `example_schema`."""
-    defaults = {
-        spec.key: spec
-        for group in (_IMAGE_FEATURES, *(_KIND_FEATURES[kind] for kind in Kind if kind in kinds))
-        for spec in group
-    }
+    groups = [_IMAGE_FEATURES, *(_KIND_FEATURES[kind] for kind in Kind if kind in kinds)]
+    defaults = {spec.key: spec for group in groups for spec in group}
     _check_known(drop, known=defaults, setting="features.drop")
     _check_known(rename, known=defaults, setting="features.rename")
     for default_key, key in rename.items():
@@ -116,17 +142,13 @@ def written_features(
     }
 
 
-def constant_features(constants: Mapping[str, Any]) -> list[Constant]:
-    """Types the constants; argument and errors as for `example_schema`."""
-    features = []
-    for key, value in constants.items():
-        _check_key(key, setting="features.constants")
-        values = value if isinstance(value, list) else [value]
-        kind, typed = _typed_constants(values, setting=f"features.constants.{key}")
-        role = FeatureRole.TEXT if kind is FeatureKind.BYTES else FeatureRole.VALUE
-        spec = FeatureSpec(key, kind, repeated=isinstance(value, list), role=role)
-        features.append(Constant(spec=spec, values=typed))
-    return features
+def _constant(key: str, value: object) -> Constant:
+    _check_key(key, setting="features.constants")
+    values = value if isinstance(value, list) else [value]
+    kind, typed = _typed_constants(values, setting=f"features.constants.{key}")
+    role = FeatureRole.TEXT if kind is FeatureKind.BYTES else FeatureRole.VALUE
+    spec = FeatureSpec(key, kind, repeated=isinstance(value, list), role=role)
+    return Constant(spec=spec, values=typed)
 
 
 def _typed_constants(values: list[Any], *, setting: str) -> tuple[FeatureKind, tuple[Any, ...]]:
@@ -159,9 +181,8 @@ def _typed_constants(values: list[Any], *, setting: str) -> tuple[FeatureKind, t
 def _check_known(keys: Iterable[str], *, known: Collection[str], setting: str) -> None:
     for key in keys:
         if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"known: {', '.join(known)}"
-            raise ValueError(f"{setting}: unknown key {key!r}; {hint}")
+            hint = did_you_mean(key, known=known) or f"; known: {', '.join(known)}"
+            raise ValueError(f"{setting}: unknown key {key!r}{hint}")
 
 
 def _check_key(key: str, *, setting: str) -> None:

@@ -21,8 +21,8 @@ class Kind(str, enum.Enum):
 class Format(abc.ABC):
     """How one source of the config is read.
 
-    A format is made in the program from the source's settings, and is pickled to the workers,
-    so it holds settings only. It sees annotation files and image names, never pixels.
+    A format is made from the source's settings in every process that needs it, so all that it
+    knows follows from them. It sees annotation files and image names, never pixels.
 
     Attributes:
         kinds: The groups of Example keys that it fills.

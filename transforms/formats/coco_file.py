@@ -6,6 +6,7 @@ The format: https://cocodataset.org/#format-data (object detection).
 from __future__ import annotations
 
 import dataclasses
+import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ _Pixels = (
 _Box = tuple[float, float, float, float]
 
 _NOTHING = msgspec.Raw()
-_NO_SEGMENTATION = frozenset({b"", b"[]", b"{}", b"null"})
+_NO_SEGMENTATION = re.compile(rb"(null|\[\s*\]|\{\s*\})?")
 
 
 class CocoImage(msgspec.Struct, gc=False):
@@ -102,31 +103,6 @@ class UnlistedImage(NamedTuple):
     annotations: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CocoFile:
-    """A parsed COCO instances file.
-
-    Images are identified by their position in `images`; image ids are compared as text.
-
-    Attributes:
-        images: The entries of `images`.
-        positions: `{image id: position of the first entry with it}`.
-        categories: The categories, each id once.
-        annotation_counts: How many annotations each image has, unusable ones included.
-        objects: The usable annotations.
-        corrections: What was changed or left out, by image.
-        unlisted: Image ids without an entry in `images`, in order of appearance.
-    """
-
-    images: Sequence[CocoImage]
-    positions: Mapping[str, int]
-    categories: Sequence[Category]
-    annotation_counts: Sequence[int]
-    objects: ObjectTable
-    corrections: Mapping[int, Counter[str]]
-    unlisted: Mapping[str, UnlistedImage]
-
-
 class ObjectTable:
     """Annotated objects of many images, by column: 73 bytes each, and 300 as Python objects."""
 
@@ -189,6 +165,31 @@ class ObjectTable:
             annotation_id=self._annotation_ids[row],
             segmentation=_segmentation_text(self._segmentations[row]),
         )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CocoFile:
+    """A parsed COCO instances file.
+
+    Images are identified by their position in `images`; image ids are compared as text.
+
+    Attributes:
+        images: The entries of `images`.
+        positions: `{image id: position of the first entry with it}`.
+        categories: The categories, each id once.
+        annotation_counts: How many annotations each image has, unusable ones included.
+        objects: The usable annotations.
+        corrections: What was changed or left out, by image.
+        unlisted: Image ids without an entry in `images`, in order of appearance.
+    """
+
+    images: Sequence[CocoImage]
+    positions: Mapping[str, int]
+    categories: Sequence[Category]
+    annotation_counts: Sequence[int]
+    objects: ObjectTable
+    corrections: Mapping[int, Counter[str]]
+    unlisted: Mapping[str, UnlistedImage]
 
 
 def read_coco_file(uri: str, *, storage: Storage, keep_segmentation: bool) -> CocoFile:
@@ -333,4 +334,4 @@ def _bbox_of_polygons(annotation: msgspec.Raw, *, uri: str, place: str) -> _Box 
 
 def _segmentation_text(segmentation: msgspec.Raw) -> bytes:
     text = bytes(segmentation)
-    return b"" if text in _NO_SEGMENTATION else text
+    return b"" if _NO_SEGMENTATION.fullmatch(text) else text

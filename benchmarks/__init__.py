@@ -1,0 +1,1 @@
+"""Measurements: what the README states, made again by a command."""

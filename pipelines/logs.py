@@ -1,0 +1,44 @@
+"""Beam's logs, on stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+# What Beam warns of in every good run with worker processes: it hands them options of its own
+# that they do not know, and no folder for pickled registries, which nothing here uses.
+_NOISE = ("Discarding unparseable args", "No semi_persistent_directory found")
+# Our own error, which the command says in one line: the worker's traceback tells users nothing.
+_OUR_ERROR = "transforms.errors.InputError: "
+
+
+def configure_logging() -> None:
+    """Sends warnings and errors to stderr, but not the ones that mean nothing to a user."""
+    handler = _StderrHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(_is_news)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def log_everything() -> None:
+    """Sends informational messages, too, and filters nothing."""
+    root = logging.getLogger()
+    root.setLevel(logging.INFO)
+    for handler in root.handlers:
+        handler.removeFilter(_is_news)
+
+
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what stderr is at the moment: a live progress line replaces it for a while."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    if not record.name.startswith("apache_beam"):
+        return True
+    message = record.getMessage()
+    return not any(text in message for text in (_OUR_ERROR, *_NOISE))

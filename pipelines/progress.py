@@ -1,0 +1,196 @@
+"""How far a run is, on stderr, while it works."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple, Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+_POLL_S = 0.5
+_LOG_LINE_EVERY_S = 10.0
+_RATE_WINDOW_S = 30.0
+# Long enough to read the last state, short enough not to hold up whoever waits for the end.
+_STOP_TIMEOUT_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class ProgressSnapshot(NamedTuple):
+    """How far a run is at one moment; the totals are None until they are known."""
+
+    shards_done: int = 0
+    shards_total: int | None = None
+    images_done: int = 0
+    images_total: int | None = None
+
+
+class ProgressMonitor:
+    """Shows a run's progress from a thread of its own while the context is entered.
+
+    On a terminal a live line, otherwise a line about every ten seconds and one at the end.
+    What fails here is logged for debugging and never reaches the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        read: Callable[[], ProgressSnapshot],
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+        poll_s: float = _POLL_S,
+    ) -> None:
+        """Prepares, and shows nothing yet.
+
+        Args:
+            read: Tells how far the run is; called in the thread.
+            stream: Where to show it, such as `sys.stderr`.
+            clock: Seconds from any start.
+            poll_s: Seconds from one call of `read` to the next.
+        """
+        self._read = read
+        self._stream = stream
+        self._poll_s = poll_s
+        self._rate = _Rate(clock=clock)
+        self._display: _Display = (
+            _LiveLine(stream) if stream.isatty() else _LogLines(stream, clock=clock)
+        )
+        self._totals_known = False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+
+    def __enter__(self) -> ProgressMonitor:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self._thread.join(_STOP_TIMEOUT_S)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._poll_s):
+            self._attempt(self._show)
+        self._attempt(self._show)
+        self._attempt(self._display.close)
+
+    def _show(self) -> None:
+        snapshot = self._read()
+        if snapshot.shards_total is None and self._totals_known:
+            # Nothing is left to read once a commit has cleared up after itself.
+            return
+        self._totals_known = snapshot.shards_total is not None
+        self._display.show(snapshot, describe(snapshot, self._rate.update(snapshot)))
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:  # noqa: BLE001
+            # Files come and go while they are read, and stderr may be gone: neither is worth
+            # a word, and the next attempt may do better.
+            _log.debug("progress cannot be shown", exc_info=True)
+
+
+def describe(snapshot: ProgressSnapshot, images_per_s: float) -> str:
+    """Says in a line how far a run is."""
+    if snapshot.shards_total is None or snapshot.images_total is None:
+        return "listing and joining..."
+    parts = [
+        f"{snapshot.shards_done:,}/{snapshot.shards_total:,} shards",
+        f"{snapshot.images_done:,}/{snapshot.images_total:,} images",
+        f"{images_per_s:,.0f} images/s",
+    ]
+    left = snapshot.images_total - snapshot.images_done
+    if left > 0 and images_per_s > 0:
+        parts.append(f"ETA {datetime.timedelta(seconds=round(left / images_per_s))}")
+    return ", ".join(parts)
+
+
+class _Rate:
+    """Images a second, over the last half minute."""
+
+    def __init__(self, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def update(self, snapshot: ProgressSnapshot) -> float:
+        now = self._clock()
+        self._samples.append((now, snapshot.images_done))
+        while self._samples[0][0] < now - _RATE_WINDOW_S:
+            self._samples.popleft()
+        since, images = self._samples[0]
+        return (snapshot.images_done - images) / (now - since) if now > since else 0.0
+
+
+class _Display(Protocol):
+    def show(self, snapshot: ProgressSnapshot, line: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # The base class would turn stdout off as well, and with it the summary.
+        self.quiet = True
+
+
+class _LiveLine:
+    def __init__(self, stream: TextIO) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            console=_Console(file=stream),
+            transient=True,
+            # Only what goes to stderr has to make way for the line.
+            redirect_stdout=False,
+        )
+        self._task = self._progress.add_task("", total=None)
+
+    def show(self, snapshot: ProgressSnapshot, line: str) -> None:
+        self._progress.update(
+            self._task,
+            description=line,
+            completed=snapshot.images_done,
+            total=snapshot.images_total,
+        )
+        self._progress.start()
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class _LogLines:
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float]) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._next_s = clock() + _LOG_LINE_EVERY_S
+        # What is still to be said at the end.
+        self._last = ""
+
+    def show(self, snapshot: ProgressSnapshot, line: str) -> None:
+        if self._clock() >= self._next_s:
+            self._next_s = self._clock() + _LOG_LINE_EVERY_S
+            self._write(line)
+        elif snapshot.shards_total is not None:
+            self._last = line
+
+    def close(self) -> None:
+        if self._last:
+            self._write(self._last)
+
+    def _write(self, line: str) -> None:
+        self._last = ""
+        self._stream.write(f"shardbeam: {line}\n")
+        self._stream.flush()

@@ -1,0 +1,281 @@
+"""One picture of the sample: shapes lying on a photograph-like background."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFilter
+
+from pipelines.polygons import (
+    Coverage,
+    Patch,
+    Points,
+    clip_polygon,
+    cover_polygon,
+    join_patches,
+    snap,
+)
+from pipelines.textures import Colour, Pixels, Texture, blend, draw_background, draw_noise
+
+COLOURS: dict[str, Colour] = {
+    "red": (200, 40, 36),
+    "orange": (232, 130, 32),
+    "yellow": (238, 206, 56),
+    "green": (44, 150, 62),
+    "blue": (40, 84, 196),
+    "purple": (122, 52, 156),
+    "pink": (236, 134, 172),
+    "white": (238, 236, 230),
+    "black": (36, 36, 40),
+}
+
+# No shape hides more than this part of one below it.
+_MOST_HIDDEN = 0.5
+_PLACING_TRIES = 20
+_SMALLEST_RADIUS_PX = 3
+_FEWEST_IN_CROWD, _MOST_IN_CROWD = 8, 16
+
+
+def _regular_polygon(corners: int) -> Points:
+    angles = 2 * np.pi * np.arange(corners) / corners
+    return np.stack([np.sin(angles), -np.cos(angles)], axis=1)
+
+
+def _star() -> Points:
+    outline = _regular_polygon(10)
+    outline[1::2] *= 0.45
+    return outline
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A kind of shape, in a circle of radius 1 about the origin.
+
+    Attributes:
+        outline: Its vertices, clockwise from the topmost, of shape (vertices, 2).
+        corners: Which of them are its corners.
+    """
+
+    outline: Points
+    corners: tuple[int, ...]
+
+
+SHAPES = {
+    # Drawn, and annotated, as a polygon.
+    "circle": Shape(outline=_regular_polygon(48), corners=()),
+    "square": Shape(outline=_regular_polygon(4), corners=(0, 1, 2, 3)),
+    "triangle": Shape(outline=_regular_polygon(3), corners=(0, 1, 2)),
+    "star": Shape(outline=_star(), corners=(0, 2, 4, 6, 8)),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Thing:
+    """A shape in a picture, or a crowd of tiny ones.
+
+    Attributes:
+        shape: Its name in `SHAPES`.
+        colour: Its name in `COLOURS`.
+        outlines: The polygons drawn, of shape (vertices, 2), within the picture: one, or one for
+            each member of a crowd.
+        corners: Clockwise from the topmost, of shape (corners, 2), also outside the picture; none
+            for a crowd.
+        patch: The pixels it takes, also where another covers it.
+        is_crowd: Whether it is a crowd.
+    """
+
+    shape: str
+    colour: str
+    outlines: tuple[Points, ...]
+    corners: Points
+    patch: Patch
+    is_crowd: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A picture and what is in it.
+
+    Attributes:
+        pixels: RGB, uint8 of shape (height, width, 3).
+        textures: The background's textures.
+        things: The shapes, each before those that may cover it.
+        segments: What is seen at each pixel, as an index into `textures` followed by `things`;
+            uint8 of shape (height, width).
+    """
+
+    pixels: Pixels
+    textures: tuple[Texture, ...]
+    things: tuple[Thing, ...]
+    segments: Pixels
+
+
+def draw_picture(
+    *,
+    rng: np.random.Generator,
+    width: int,
+    height: int,
+    shapes: Sequence[str],
+    radius_range: tuple[float, float],
+    crowd: str | None = None,
+) -> Picture:
+    """Draws a picture.
+
+    Shapes are turned, scaled and coloured at random. Their centre is within the picture; they may
+    reach over its border, and hide up to half of one another. A shape that finds no such place
+    is left out.
+
+    Args:
+        rng: Decides all that the other arguments leave open.
+        width: In pixels.
+        height: In pixels.
+        shapes: The name of each shape.
+        radius_range: The smallest and greatest radius, relative to the picture's shorter side.
+        crowd: The name of the shape of which there is a crowd, below all others; None for none.
+    """
+    background = draw_background(rng=rng, width=width, height=height)
+    canvas = _Canvas(
+        rng=rng,
+        pixels=background.pixels,
+        segments=background.regions,
+        num_textures=len(background.textures),
+    )
+    if crowd is not None:
+        canvas.add_crowd(crowd)
+    for shape in shapes:
+        canvas.add_shape(shape, radius_range=radius_range)
+    return Picture(
+        pixels=canvas.pixels,
+        textures=background.textures,
+        things=tuple(canvas.things),
+        segments=canvas.segments,
+    )
+
+
+class _Canvas:
+    """A picture while it is being drawn; `Picture` describes its attributes."""
+
+    def __init__(
+        self, *, rng: np.random.Generator, pixels: Pixels, segments: Pixels, num_textures: int
+    ) -> None:
+        self.pixels = pixels
+        self.segments = segments
+        self.things: list[Thing] = []
+        self._rng = rng
+        self._num_textures = num_textures
+
+    @property
+    def _size(self) -> npt.NDArray[np.intp]:
+        height, width = self.segments.shape
+        return np.array([width, height])
+
+    def add_shape(self, name: str, *, radius_range: tuple[float, float]) -> None:
+        shape = SHAPES[name]
+        colour = self._choose_colour()
+        for _ in range(_PLACING_TRIES):
+            # As many small ones as large ones, by ratio.
+            radius = math.exp(self._rng.uniform(*np.log(radius_range))) * self._size.min()
+            whole = self._place(shape, centre=self._rng.uniform(0, self._size), radius=radius)
+            outline = self._clip(whole)
+            patch = cover_polygon(outline)
+            if patch.mask.any() and not self._hides_too_much(patch):
+                self._paint(patch, COLOURS[colour])
+                self._add(
+                    Thing(
+                        shape=name,
+                        colour=colour,
+                        outlines=(outline,),
+                        corners=whole[list(shape.corners)],
+                        patch=patch,
+                        is_crowd=False,
+                    )
+                )
+                return
+
+    def add_crowd(self, name: str) -> None:
+        shape = SHAPES[name]
+        colour = self._choose_colour()
+        side = self._size.min()
+        spread = self._rng.uniform(0.12, 0.2) * side
+        middle = self._rng.uniform(spread, self._size - spread)
+        outlines = []
+        patches = []
+        for _ in range(self._rng.integers(_FEWEST_IN_CROWD, _MOST_IN_CROWD, endpoint=True)):
+            angle = self._rng.uniform(0, 2 * np.pi)
+            # The root makes them equally dense everywhere.
+            away = spread * math.sqrt(self._rng.random())
+            centre = middle + away * np.array([np.cos(angle), np.sin(angle)])
+            radius = self._rng.uniform(0.015, 0.03) * side
+            outlines.append(self._clip(self._place(shape, centre=centre, radius=radius)))
+            patches.append(cover_polygon(outlines[-1]))
+            self._paint(patches[-1], COLOURS[colour])
+        self._add(
+            Thing(
+                shape=name,
+                colour=colour,
+                outlines=tuple(outlines),
+                corners=np.empty((0, 2)),
+                patch=join_patches(patches),
+                is_crowd=True,
+            )
+        )
+
+    def _choose_colour(self) -> str:
+        return list(COLOURS)[self._rng.integers(len(COLOURS))]
+
+    def _place(self, shape: Shape, *, centre: Points, radius: float) -> Points:
+        # All turns that look different, with the first corner the topmost in each.
+        turn = self._rng.uniform(-1, 1) * np.pi / max(len(shape.corners), 1)
+        axes = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+        return snap(centre + max(radius, _SMALLEST_RADIUS_PX) * shape.outline @ axes)
+
+    def _clip(self, outline: Points) -> Points:
+        width, height = self._size.tolist()
+        return clip_polygon(outline, width=width, height=height)
+
+    def _hides_too_much(self, patch: Patch) -> bool:
+        segments = self.segments.copy()
+        segments[patch.window][patch.mask] = 0
+        seen = np.bincount(segments.ravel(), minlength=self._num_textures + len(self.things))
+        return any(
+            left < (1 - _MOST_HIDDEN) * thing.patch.mask.sum()
+            for left, thing in zip(seen[self._num_textures :], self.things, strict=True)
+        )
+
+    def _add(self, thing: Thing) -> None:
+        index = self._num_textures + len(self.things)
+        self.segments[thing.patch.window][thing.patch.mask] = index
+        self.things.append(thing)
+
+    def _paint(self, patch: Patch, colour: Colour) -> None:
+        """Paints a rounded, unevenly coloured shape with a soft shadow, lit from the top left."""
+        rows, columns = patch.coverage.shape
+        blur = 1 + max(rows, columns) // 30
+        margin = 3 * blur
+        soft = _blur(np.pad(patch.coverage, margin), radius=blur)
+
+        top, left = patch.y - margin + 2 * blur, patch.x - margin + 2 * blur
+        shadow = soft[max(-top, 0) :, max(-left, 0) :]
+        on = self.pixels[max(top, 0) :, max(left, 0) :][: shadow.shape[0], : shadow.shape[1]]
+        shadow = shadow[: on.shape[0], : on.shape[1]]
+        on[:] = blend(on, np.zeros(3, np.float32), alpha=0.45 * shadow)
+
+        tile = draw_noise(rng=self._rng, width=64, height=64, falloff=1.1)
+        uneven = np.asarray(Image.fromarray(tile).resize((columns, rows)))
+        slope = np.linspace(0.12, -0.12, rows)[:, np.newaxis] + np.linspace(0.12, -0.12, columns)
+        rim = soft[margin:-margin, margin:-margin] - 1
+        light = 1 + 0.05 * uneven + slope + 0.4 * rim
+        tint = np.multiply(colour, self._rng.uniform(0.9, 1.1, 3))
+        material = np.clip(light[..., np.newaxis] * tint, 0, 255).astype(np.float32)
+        self.pixels[patch.window] = blend(
+            self.pixels[patch.window], material, alpha=patch.coverage
+        )
+
+
+def _blur(coverage: Coverage, *, radius: float) -> Coverage:
+    levels = Image.fromarray((255 * coverage).astype(np.uint8))
+    return np.asarray(levels.filter(ImageFilter.GaussianBlur(radius)), np.float32) / 255

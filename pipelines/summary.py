@@ -1,0 +1,191 @@
+"""What a run did, for people as a table, and for programs as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+
+import msgspec
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.terminal import escape, write_stdout
+from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split_outcomes
+from transforms.reasons import Reason
+
+# Where nothing limits the width, nothing is to be folded.
+_UNLIMITED_COLUMNS = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A run that is over.
+
+    Attributes:
+        outcome: What it did; `Status.APPROVED` for a plan.
+        output: The dataset's folder.
+        exit_code: The command's.
+        wall_time_s: How long it took, in seconds.
+        current: Whether nothing was done, as inputs and config are those of the dataset there.
+    """
+
+    outcome: Outcome
+    output: str
+    exit_code: int
+    wall_time_s: float
+    current: bool = False
+
+    @property
+    def images_per_s(self) -> float:
+        """Examples over the wall time; 0 where nothing was done."""
+        if self.current or self.wall_time_s <= 0:
+            return 0.0
+        return sum(split.examples for split in self.outcome.splits.values()) / self.wall_time_s
+
+
+def print_summary(summary: Summary, *, as_json: bool) -> None:
+    """Prints a summary on stdout."""
+    if as_json:
+        write_stdout(render_json(summary))
+    elif sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
+        write_stdout(render_text(summary, columns=columns, styled=True))
+    else:
+        write_stdout(render_text(summary))
+
+
+def render_json(summary: Summary) -> str:
+    """Renders a summary as one JSON object on one line, in ASCII.
+
+    Its keys:
+        status: `committed`, `refused`, `failed`, or `approved` for a plan.
+        exit_code: The command's exit code.
+        current: Whether nothing was done, as nothing had changed.
+        output: The dataset's folder.
+        splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
+        rejects: The folder of the rejects files; empty if there are none.
+        wall_time_s: Seconds.
+        images_per_s: Examples a second.
+        message: What went wrong and how to mend it; empty if nothing.
+    """
+    outcome = summary.outcome
+    value = {
+        "status": outcome.status.value,
+        "exit_code": summary.exit_code,
+        "current": summary.current,
+        "output": summary.output,
+        "splits": {
+            name: {**msgspec.structs.asdict(split), "reject_ratio": split.reject_ratio}
+            for name, split in outcome.splits.items()
+        },
+        "rejects": outcome.rejects,
+        "wall_time_s": round(summary.wall_time_s, 3),
+        "images_per_s": round(summary.images_per_s, 1),
+        "message": outcome.message,
+    }
+    return json.dumps(value) + "\n"
+
+
+def render_text(
+    summary: Summary, *, columns: int = _UNLIMITED_COLUMNS, styled: bool = False
+) -> str:
+    """Renders a summary for people.
+
+    Args:
+        summary: The run.
+        columns: Width to fit into; longer cells are folded, and never cut.
+        styled: Whether the headings are in bold (for terminals).
+    """
+    outcome = summary.outcome
+    tables = [_counts_table(outcome), _codes_table(outcome.splits)]
+    parts = [_render_table(table, columns=columns, styled=styled) for table in tables if table.rows]
+    return "\n".join([*parts, "\n".join(_closing_lines(summary))]) + "\n"
+
+
+def _counts_table(outcome: Outcome) -> Table:
+    if outcome.status is Status.APPROVED:
+        headings = ["examples", "bytes", "shards", "missing", "unannotated", "rejects so far"]
+        cells = _plan_cells
+    else:
+        headings = ["examples", "shards", "bytes", "rejected", "excluded", "corrections"]
+        cells = _build_cells
+    table = _table("split", numbers=headings)
+    for name, split in outcome.splits.items():
+        table.add_row(Text(escape(name)), *cells(split))
+    if len(outcome.splits) > 1:
+        table.add_row("total", *cells(reduce(merge_split_outcomes, outcome.splits.values())))
+    return table
+
+
+def _build_cells(split: SplitOutcome) -> list[str]:
+    return [
+        f"{split.examples:,}",
+        f"{split.shards:,}",
+        decimal(split.num_bytes),
+        f"{sum(split.rejected.values()):,}",
+        f"{sum(split.excluded.values()):,}",
+        f"{sum(split.corrections.values()):,}",
+    ]
+
+
+def _plan_cells(split: SplitOutcome) -> list[str]:
+    return [
+        f"{split.examples:,}",
+        decimal(split.num_bytes),
+        f"{split.shards:,}",
+        f"{split.rejected.get(Reason.MISSING_IMAGE.value, 0):,}",
+        f"{split.unannotated:,}",
+        f"{sum(split.rejected.values()):,}",
+    ]
+
+
+def _codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
+    table = _table("split", "what", "why", numbers=["images"])
+    for name, split in splits.items():
+        for what, counts in (
+            ("rejected", split.rejected),
+            ("excluded", split.excluded),
+            ("corrected", split.corrections),
+        ):
+            for code, count in counts.items():
+                table.add_row(Text(escape(name)), what, Text(escape(code)), f"{count:,}")
+    return table
+
+
+def _closing_lines(summary: Summary) -> Iterator[str]:
+    outcome = summary.outcome
+    if summary.current:
+        yield f"unchanged: {escape(summary.output)}"
+    elif outcome.status is Status.COMMITTED:
+        yield f"committed: {escape(summary.output)}"
+    elif outcome.status is Status.APPROVED:
+        yield f"plan only, nothing written: {escape(summary.output)}"
+    else:
+        yield f"{outcome.status.value}, nothing committed: {escape(summary.output)}"
+    yield from map(escape, outcome.message.splitlines())
+    if outcome.rejects:
+        yield f"rejects: {escape(outcome.rejects)}"
+    yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
+
+
+def _table(*texts: str, numbers: Iterable[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, overflow="fold", justify="right")
+    return table
+
+
+def _render_table(table: Table, *, columns: int, styled: bool) -> str:
+    console = Console(file=io.StringIO(), width=columns, force_terminal=styled)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

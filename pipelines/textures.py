@@ -1,0 +1,236 @@
+"""Photograph-like backgrounds for the sample: fractal textures, told apart by a horizon.
+
+Natural pictures have amplitude spectra that fall about as 1/f (Field, "Relations between the
+statistics of natural images and the response properties of cortical cells", 1987). A texture is
+noise with such a spectrum, coloured by a palette; a ground is seen in perspective.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+Pixels = npt.NDArray[np.uint8]
+Field = npt.NDArray[np.float32]
+Colour = tuple[int, int, int]
+
+# Palette position of the mean, and of one standard deviation, of a texture's noise.
+_MEAN = 128
+_DEVIATION = 50
+# How much smaller a ground's features are at the horizon than at the foot of the picture.
+_FARTHEST = 5.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Texture:
+    """A kind of background.
+
+    Attributes:
+        name: Its category.
+        palette: Colours from the darkest to the lightest part.
+        falloff: The exponent b of the amplitude spectrum 1/fᵇ; greater is smoother.
+        grain: Amplitude of the finest detail, relative to the coarsest.
+        stretch: How many times wider than tall its features are.
+        is_level: Whether its horizon is a straight line.
+    """
+
+    name: str
+    palette: tuple[Colour, ...]
+    falloff: float
+    grain: float
+    stretch: float = 1.0
+    is_level: bool = False
+
+
+SKY = Texture(
+    name="sky",
+    palette=((58, 104, 172), (112, 158, 210), (178, 204, 228), (238, 240, 242)),
+    falloff=1.7,
+    grain=0.0012,
+    stretch=2.5,
+)
+GROUNDS = (
+    Texture(
+        name="sand",
+        palette=((120, 92, 58), (194, 162, 112), (224, 198, 152), (248, 234, 204)),
+        falloff=1.1,
+        grain=0.006,
+        stretch=1.6,
+    ),
+    Texture(
+        name="grass",
+        palette=((20, 38, 12), (54, 92, 28), (98, 138, 46), (176, 192, 96)),
+        falloff=0.9,
+        grain=0.004,
+        stretch=0.6,
+    ),
+    Texture(
+        name="water",
+        palette=((14, 44, 66), (34, 84, 112), (86, 140, 160), (214, 230, 232)),
+        falloff=1.3,
+        grain=0.002,
+        stretch=5.0,
+        is_level=True,
+    ),
+    Texture(
+        name="gravel",
+        palette=((38, 36, 36), (98, 94, 90), (146, 140, 132), (220, 214, 204)),
+        falloff=0.8,
+        grain=0.006,
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Background:
+    """A drawn background.
+
+    Attributes:
+        pixels: RGB, uint8 of shape (height, width, 3).
+        textures: The textures that are seen.
+        regions: For each pixel the index of its texture, uint8 of shape (height, width).
+    """
+
+    pixels: Pixels
+    textures: tuple[Texture, ...]
+    regions: Pixels
+
+
+def draw_background(*, rng: np.random.Generator, width: int, height: int) -> Background:
+    """Draws a ground, in two of three pictures under a sky.
+
+    Args:
+        rng: Decides everything about it.
+        width: In pixels.
+        height: In pixels.
+    """
+    ground = GROUNDS[rng.integers(len(GROUNDS))]
+    if rng.random() < 1 / 3:
+        pixels = _draw_texture(ground, rng=rng, width=width, height=height)
+        regions = np.zeros((height, width), np.uint8)
+        return Background(pixels=pixels, textures=(ground,), regions=regions)
+
+    horizon = _draw_horizon(rng=rng, width=width, height=height, is_level=ground.is_level)
+    sky = _draw_texture(SKY, rng=rng, width=width, height=height)
+    below = _draw_texture(ground, rng=rng, width=width, height=height, horizon=horizon.min())
+    # The share of each pixel that lies above the horizon.
+    above = np.clip(horizon - np.arange(height, dtype=np.float32)[:, np.newaxis], 0, 1)
+    mixed = slice(int(horizon.min()), int(horizon.max()) + 1)
+    pixels = np.concatenate(
+        [
+            sky[: mixed.start],
+            blend(below[mixed], sky[mixed], alpha=above[mixed]),
+            below[mixed.stop :],
+        ]
+    )
+    return Background(
+        pixels=pixels, textures=(SKY, ground), regions=(above < 0.5).astype(np.uint8)
+    )
+
+
+def draw_noise(
+    *,
+    rng: np.random.Generator,
+    width: int,
+    height: int,
+    falloff: float,
+    grain: float = 0.0,
+    stretch: float = 1.0,
+) -> Field:
+    """Draws noise with mean 0 and standard deviation 1, float32 of shape (height, width).
+
+    See `Texture` for the arguments.
+    """
+    amplitudes = _amplitudes(width, height, falloff, grain, stretch)
+    # The sum of so many waves is normally distributed whatever theirs is; this is the fastest.
+    parts = rng.random((*amplitudes.shape, 2), dtype=np.float32) - np.float32(0.5)
+    noise = np.fft.irfft2(parts.view(np.complex64)[..., 0] * amplitudes, s=(height, width))
+    return np.asarray(noise / noise.std(), np.float32)
+
+
+def blend(below: Pixels, above: Pixels | Field, *, alpha: Field) -> Pixels:
+    """Lays one picture over another.
+
+    Args:
+        below: RGB of shape (height, width, 3).
+        above: RGB of the same shape, or a shape that broadcasts to it.
+        alpha: How much of `above` is seen, 0 to 1, of shape (height, width).
+    """
+    difference = above - below.astype(np.float32)
+    return (below + alpha[..., np.newaxis] * difference + 0.5).astype(np.uint8)
+
+
+@functools.lru_cache(maxsize=16)
+def _amplitudes(width: int, height: int, falloff: float, grain: float, stretch: float) -> Field:
+    rows = np.fft.fftfreq(height)[:, np.newaxis]
+    columns = np.fft.rfftfreq(width)[np.newaxis, :] * stretch
+    # In cycles per picture; below one there is only the mean, which is to be 0.
+    frequency = np.hypot(rows, columns) * max(width, height)
+    amplitudes = np.maximum(frequency, 1.0) ** -falloff + grain
+    amplitudes[0, 0] = 0.0
+    return amplitudes.astype(np.float32)
+
+
+def _draw_texture(
+    texture: Texture,
+    *,
+    rng: np.random.Generator,
+    width: int,
+    height: int,
+    horizon: float | None = None,
+) -> Pixels:
+    noise = draw_noise(
+        rng=rng,
+        width=width,
+        height=height,
+        falloff=texture.falloff,
+        grain=texture.grain,
+        stretch=texture.stretch,
+    )
+    noise *= rng.uniform(0.7, 1.1)
+    if texture is SKY:
+        # A sky grows lighter towards the horizon.
+        noise = 0.6 * noise + np.linspace(-1.2, 1.2, height, dtype=np.float32)[:, np.newaxis]
+    elif horizon is not None:
+        noise = _lay_flat(noise, horizon=horizon)
+    levels = np.clip(_MEAN + _DEVIATION * noise, 0, 255).astype(np.uint8)
+    return _colour_table(texture.palette, rng=rng).take(levels, axis=0)
+
+
+def _lay_flat(noise: Field, *, horizon: float) -> Field:
+    """Shows a plane of noise in perspective, from the horizon down to the foot of the picture."""
+    height, width = noise.shape
+    depth = np.clip((np.arange(height) - horizon) / (height - horizon), 0, 1)[:, np.newaxis]
+    # 1 at the foot. A pixel there shows a pixel of the noise, one further away more of it.
+    distance = 1 / (depth + (1 - depth) / _FARTHEST)
+    rows = -distance * (height - horizon) / (1 - 1 / _FARTHEST)
+    columns = (np.arange(width) - width / 2) * distance
+    # The noise is periodic, so that it can be continued without a seam. What is far away blurs.
+    places = rows.astype(np.intp) % height * width + columns.astype(np.intp) % width
+    return (noise.ravel().take(places) / np.sqrt(distance)).astype(np.float32)
+
+
+def _colour_table(palette: tuple[Colour, ...], *, rng: np.random.Generator) -> Pixels:
+    """Makes 256 colours of a palette, in a light of slightly varied colour and strength."""
+    light = rng.uniform(0.85, 1.1) * rng.uniform(0.95, 1.05, 3)
+    stops = np.linspace(0, 255, len(palette))
+    channels = [np.interp(np.arange(256), stops, channel) for channel in zip(*palette, strict=True)]
+    return np.clip(np.stack(channels, axis=1) * light, 0, 255).astype(np.uint8)
+
+
+def _draw_horizon(
+    *, rng: np.random.Generator, width: int, height: int, is_level: bool
+) -> npt.NDArray[np.float32]:
+    """Draws the height of the horizon in each column, in pixels from the top."""
+    middle = rng.uniform(0.25, 0.55) * height
+    if is_level:
+        return np.full(width, middle, np.float32)
+    x = np.linspace(0, 2 * np.pi, width)
+    waves = sum(
+        rng.uniform(-1, 1) / frequency * np.sin(frequency * x + rng.uniform(0, 2 * np.pi))
+        for frequency in (0.7, 1.9, 5.3, 13.0)
+    )
+    return (middle + 0.04 * height * waves).astype(np.float32)

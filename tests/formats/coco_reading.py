@@ -1,0 +1,100 @@
+"""Reads COCO content from memory, for tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from transforms.formats.coco import CocoFormat
+from transforms.local_storage import LocalStorage
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    decode_annotations,
+)
+
+URI = "data/instances.json"
+
+
+class StoredBytes(LocalStorage):
+    """A storage in which every file has the same content."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(
+        self,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        del uri, offset, size_bytes, version
+        return self._data
+
+
+class ParsedCoco(NamedTuple):
+    """What `CocoFormat` yields."""
+
+    categories: list[Category]
+    entries: list[AnnotationEntry]
+
+    def images(self) -> dict[str, ImageAnnotations]:
+        """Annotations of the usable images, by key."""
+        return {
+            entry.key: decode_annotations(entry.annotations)
+            for entry in self.entries
+            if entry.defect is None
+        }
+
+    def defects(self) -> list[AnnotationEntry]:
+        """The entries that cannot be used."""
+        return [entry for entry in self.entries if entry.defect is not None]
+
+
+def read_coco(content: bytes | Mapping[str, Any], *, keep_segmentation: bool = False) -> ParsedCoco:
+    """Reads a COCO file's bytes, or a document that is written as JSON first."""
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    source = CocoFormat(annotations=[URI], keep_segmentation=keep_segmentation)
+    items = list(source.read_annotations(storage=StoredBytes(data), file_index=0))
+    return ParsedCoco(
+        categories=[item for item in items if isinstance(item, Category)],
+        entries=[item for item in items if isinstance(item, AnnotationEntry)],
+    )
+
+
+def document(
+    *,
+    images: list[dict[str, Any]] | None = None,
+    annotations: list[dict[str, Any]] | None = None,
+    categories: list[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """A COCO document: one image, one object and one category where nothing else is given."""
+    return {
+        "info": {},
+        "images": [image()] if images is None else images,
+        "annotations": [annotation()] if annotations is None else annotations,
+        "categories": [{"id": 18, "name": "dog"}] if categories is None else categories,
+    }
+
+
+def image(**changes: object) -> dict[str, Any]:
+    """An entry of `images`."""
+    return {"id": 7, "file_name": "a.jpg", "width": 640, "height": 480} | changes
+
+
+def annotation(**changes: object) -> dict[str, Any]:
+    """An entry of `annotations`; a key changed to `...` is left out."""
+    entry = {
+        "id": 1,
+        "image_id": 7,
+        "category_id": 18,
+        "bbox": [10, 20.5, 30, 40],
+        "area": 600.25,
+        "iscrowd": 0,
+        "segmentation": [[10, 20.5, 40, 20.5, 40, 60.5]],
+    } | changes
+    return {key: value for key, value in entry.items() if value is not ...}

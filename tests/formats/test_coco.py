@@ -1,0 +1,484 @@
+from __future__ import annotations
+
+import json
+import tracemalloc
+import unicodedata
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.coco_reading import URI, annotation, document, image, read_coco
+from transforms.formats.base import Kind
+from transforms.formats.coco import CocoFormat
+from transforms.local_storage import LocalStorage
+from transforms.reasons import Reason
+from transforms.records import Category, ImageAnnotations, ObjectAnnotation
+
+
+def test_one_image_with_one_object() -> None:
+    parsed = read_coco(document())
+
+    assert parsed.categories == [Category(name="dog", source_id=18, origin=URI)]
+    (entry,) = parsed.entries
+    assert (entry.key, entry.image_id, entry.file_index, entry.position) == ("a.jpg", "7", 0, 0)
+    assert parsed.images()["a.jpg"] == ImageAnnotations(
+        image_id="7",
+        width=640,
+        height=480,
+        objects=(
+            ObjectAnnotation(
+                label="dog", bbox=(10.0, 20.5, 40.0, 60.5), area=600.25, annotation_id=1
+            ),
+        ),
+    )
+
+
+def test_describes_itself() -> None:
+    source = CocoFormat(annotations=["a.json", "b.json"])
+
+    assert source.kinds == {Kind.DETECTION}
+    assert list(source.annotation_files()) == ["a.json", "b.json"]
+    assert source.annotate_listed("a.jpg") is None
+
+
+def test_entries_carry_the_index_of_their_file(tmp_path: Path) -> None:
+    files = []
+    for name in ("a", "b"):
+        files.append(str(tmp_path / f"{name}.json"))
+        content = json.dumps(document(images=[image(file_name=f"{name}.jpg")]))
+        Path(files[-1]).write_text(content, encoding="utf-8")
+    source = CocoFormat(annotations=files)
+
+    category, entry = source.read_annotations(storage=LocalStorage(), file_index=1)
+
+    assert isinstance(category, Category)
+    assert category.origin == files[1]
+    assert not isinstance(entry, Category)
+    assert (entry.key, entry.file_index) == ("b.jpg", 1)
+
+
+@pytest.mark.parametrize("annotations", ["a.json", [b"a.json"], [1]])
+def test_annotation_files_must_be_a_list_of_names(annotations: object) -> None:
+    with pytest.raises(TypeError, match="expected a list of files"):
+        CocoFormat(annotations=cast(list[str], annotations))
+
+
+def test_at_least_one_annotation_file() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        CocoFormat(annotations=[])
+
+
+@pytest.mark.parametrize("absent", [..., None])
+def test_optional_values_have_defaults(absent: object) -> None:
+    parsed = read_coco(
+        document(
+            images=[{"id": 7, "file_name": "a.jpg"}],
+            annotations=[annotation(id=absent, area=absent, iscrowd=absent, segmentation=absent)],
+        ),
+        keep_segmentation=True,
+    )
+
+    found = parsed.images()["a.jpg"]
+    assert (found.width, found.height) == (0, 0)
+    (item,) = found.objects
+    assert (item.annotation_id, item.area, item.is_crowd, item.segmentation) == (
+        0,
+        -1.0,
+        False,
+        b"",
+    )
+
+
+@pytest.mark.parametrize("iscrowd", [1, True])
+def test_crowd(iscrowd: object) -> None:
+    (item,) = (
+        read_coco(document(annotations=[annotation(iscrowd=iscrowd)])).images()["a.jpg"].objects
+    )
+
+    assert item.is_crowd is True
+
+
+def test_sizes_may_be_floats_of_integral_value() -> None:
+    found = read_coco(document(images=[image(width=640.0, height=480.0)])).images()["a.jpg"]
+
+    assert (found.width, found.height) == (640, 480)
+    assert isinstance(found.width, int)
+
+
+def test_ids_may_exceed_int32() -> None:
+    # As train2017's crowd annotations do: 9 followed by image id and category id.
+    big = 908_400_098_480_000
+    parsed = read_coco(
+        document(images=[image(id=big)], annotations=[annotation(id=big + 1, image_id=big)])
+    )
+
+    assert parsed.entries[0].image_id == str(big)
+    assert parsed.images()["a.jpg"].objects[0].annotation_id == big + 1
+
+
+@pytest.mark.parametrize(("listed", "named"), [("x-1", "x-1"), ("7", 7), (7, "7")])
+def test_image_ids_may_be_strings(listed: object, named: object) -> None:
+    parsed = read_coco(
+        document(images=[image(id=listed)], annotations=[annotation(image_id=named)])
+    )
+
+    assert parsed.entries[0].image_id == str(listed)
+    assert len(parsed.images()["a.jpg"].objects) == 1
+
+
+def test_boxes_are_neither_clipped_nor_mended() -> None:
+    boxes = [[-5, -6, 10, 20], [600, 400, 100, 100], [10, 10, -4, 0]]
+    parsed = read_coco(
+        document(annotations=[annotation(id=k, bbox=bbox) for k, bbox in enumerate(boxes)])
+    )
+
+    assert [item.bbox for item in parsed.images()["a.jpg"].objects] == [
+        (-5, -6, 5, 14),
+        (600, 400, 700, 500),
+        (10, 10, 6, 10),
+    ]
+
+
+def test_images_without_annotations_are_entries_too() -> None:
+    parsed = read_coco(document(images=[image(), image(id=8, file_name="b.jpg")]))
+
+    assert parsed.images()["b.jpg"] == ImageAnnotations(image_id="8", width=640, height=480)
+
+
+def test_images_keep_their_own_objects_in_order() -> None:
+    images = [image(id=k, file_name=f"{k}.jpg") for k in range(3)]
+    annotations = [annotation(id=k, image_id=k % 3) for k in range(20, 0, -1)]
+
+    found = read_coco(document(images=images, annotations=annotations)).images()
+
+    for k in range(3):
+        ids = [item.annotation_id for item in found[f"{k}.jpg"].objects]
+        assert ids == [n for n in range(20, 0, -1) if n % 3 == k]
+
+
+# Segmentation
+
+
+@pytest.mark.parametrize(
+    "segmentation",
+    [
+        [[1, 2.5, 3, 4, 5, 6]],
+        {"counts": [0, 3, 9], "size": [3, 4]},
+        {"counts": 'a"\\]}b', "size": [3, 4]},
+    ],
+)
+def test_segmentation_is_kept_as_it_is_written(segmentation: object) -> None:
+    content = document(annotations=[annotation(segmentation=segmentation)])
+
+    (kept,) = read_coco(content, keep_segmentation=True).images()["a.jpg"].objects
+    (left,) = read_coco(content).images()["a.jpg"].objects
+
+    assert kept.segmentation == json.dumps(segmentation).encode()
+    assert left.segmentation == b""
+
+
+@pytest.mark.parametrize("segmentation", [[], {}, None, ...])
+def test_no_segmentation_is_empty(segmentation: object) -> None:
+    content = document(annotations=[annotation(segmentation=segmentation)])
+
+    (item,) = read_coco(content, keep_segmentation=True).images()["a.jpg"].objects
+
+    assert item.segmentation == b""
+
+
+@pytest.mark.parametrize("bbox", [..., None, []])
+@pytest.mark.parametrize("keep_segmentation", [False, True])
+def test_box_from_polygons(bbox: object, keep_segmentation: bool) -> None:
+    polygons = [[10, 20, 30, 25, 12, 50], [5, 21, 6, 22]]
+    parsed = read_coco(
+        document(annotations=[annotation(bbox=bbox, segmentation=polygons)]),
+        keep_segmentation=keep_segmentation,
+    )
+
+    found = parsed.images()["a.jpg"]
+    assert found.objects[0].bbox == (5, 20, 30, 50)
+    assert found.corrections == {"box_from_polygons": 1}
+
+
+@pytest.mark.parametrize(
+    "segmentation", [..., None, [], [[]], {"counts": [0, 3, 9], "size": [3, 4]}]
+)
+def test_object_without_box_or_polygons_is_dropped_and_counted(segmentation: object) -> None:
+    boxless = annotation(id=2, bbox=..., segmentation=segmentation)
+    found = read_coco(document(annotations=[annotation(), boxless])).images()["a.jpg"]
+
+    assert [item.annotation_id for item in found.objects] == [1]
+    assert found.corrections == {"object_without_box_dropped": 1}
+
+
+# Categories
+
+
+@pytest.mark.parametrize("category_id", [..., None, 19])
+def test_object_of_unknown_category_is_dropped_and_counted(category_id: object) -> None:
+    found = read_coco(document(annotations=[annotation(category_id=category_id)])).images()["a.jpg"]
+
+    assert found.objects == ()
+    assert found.corrections == {"object_of_unknown_category_dropped": 1}
+
+
+def test_category_twice_is_one_category() -> None:
+    parsed = read_coco(document(categories=[{"id": 18, "name": "dog"}] * 2))
+
+    assert len(parsed.categories) == 1
+
+
+def test_one_name_with_two_ids_is_declared_twice() -> None:
+    categories = [{"id": 18, "name": "dog"}, {"id": 19, "name": "dog"}]
+
+    assert [item.source_id for item in read_coco(document(categories=categories)).categories] == [
+        18,
+        19,
+    ]
+
+
+# Duplicates
+
+
+def test_repeated_annotation_is_dropped_and_counted() -> None:
+    repeats = [annotation(), annotation(id=2), annotation(area=1), annotation()]
+    found = read_coco(document(annotations=repeats)).images()["a.jpg"]
+
+    assert [item.annotation_id for item in found.objects] == [1, 2]
+    assert found.objects[0].area == 600.25
+    assert found.corrections == {"duplicate_annotation_dropped": 2}
+
+
+@pytest.mark.parametrize("change", [{"bbox": [10, 20.5, 30, 41]}, {"category_id": 2}])
+def test_annotations_with_one_id_and_other_content_are_all_kept(change: dict[str, Any]) -> None:
+    content = document(
+        annotations=[annotation(), annotation(**change)],
+        categories=[{"id": 18, "name": "dog"}, {"id": 2, "name": "cat"}],
+    )
+
+    found = read_coco(content).images()["a.jpg"]
+
+    assert len(found.objects) == 2
+    assert found.corrections == {}
+
+
+@pytest.mark.parametrize("file_name", ["a.jpg", "b.jpg"])
+def test_second_image_of_one_id_is_a_duplicate_by_id(file_name: str) -> None:
+    parsed = read_coco(document(images=[image(), image(file_name=file_name, width=1)]))
+
+    (duplicate,) = parsed.defects()
+    assert duplicate.defect is Reason.DUPLICATE_IMAGE_ID
+    assert (duplicate.key, duplicate.position) == (file_name, 1)
+    assert f"{URI}: $.images[1]" in duplicate.detail
+    assert "$.images[0]" in duplicate.detail
+    assert parsed.images().keys() == {"a.jpg"}
+    assert parsed.images()["a.jpg"].width == 640
+    assert len(parsed.images()["a.jpg"].objects) == 1
+
+
+def test_second_image_of_one_file_is_a_duplicate_by_key() -> None:
+    images = [image(), image(id=8, file_name="./a.jpg")]
+    annotations = [annotation(), annotation(image_id=8), annotation(image_id=8, id=2)]
+    parsed = read_coco(document(images=images, annotations=annotations))
+
+    (duplicate,) = parsed.defects()
+    assert duplicate.defect is Reason.DUPLICATE_KEY
+    assert (duplicate.key, duplicate.image_id, duplicate.position) == ("a.jpg", "8", 1)
+    for part in (f"{URI}: $.images[1]", "image id 8", "image id 7", "$.images[0]", "2 annotations"):
+        assert part in duplicate.detail
+    assert len(parsed.images()["a.jpg"].objects) == 1
+
+
+def test_a_duplicate_by_id_does_not_take_its_key_from_another_image() -> None:
+    images = [image(), image(file_name="b.jpg"), image(id=8, file_name="b.jpg")]
+
+    parsed = read_coco(document(images=images))
+
+    assert [entry.defect for entry in parsed.entries] == [None, Reason.DUPLICATE_IMAGE_ID, None]
+    assert parsed.images()["b.jpg"].image_id == "8"
+
+
+def test_annotations_of_unknown_images_are_one_entry_an_id() -> None:
+    annotations = [annotation(image_id=k) for k in (7, 99, "x", 99)]
+
+    parsed = read_coco(document(annotations=annotations))
+
+    first, second = parsed.defects()
+    assert {first.defect, second.defect} == {Reason.UNKNOWN_IMAGE_ID}
+    assert (first.key, first.image_id, first.position) == ("image_id=99", "99", 1)
+    assert (second.key, second.image_id, second.position) == ("image_id=x", "x", 2)
+    assert f"{URI}: $.annotations[1]" in first.detail
+    assert "2 annotations" in first.detail
+    assert "1 annotations" in second.detail
+
+
+# Keys
+
+
+@pytest.mark.parametrize(
+    ("file_name", "key"),
+    [
+        ("./train//a b.jpg", "train/a b.jpg"),
+        ("../../etc/passwd", "../../etc/passwd"),
+        ("/etc/passwd", "/etc/passwd"),
+        (unicodedata.normalize("NFD", "é.jpg"), "é.jpg"),
+        ("臉書.jpg", "臉書.jpg"),
+    ],
+)
+def test_key_is_the_normalized_file_name(file_name: str, key: str) -> None:
+    (entry,) = read_coco(document(images=[image(file_name=file_name)])).entries
+
+    assert (entry.key, entry.defect) == (key, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "key"),
+    [
+        (r"a\u0000.jpg", r"a\x00.jpg"),
+        (r"\ud83d.jpg", r"\x00.jpg"),
+        (r"\udc00\ud83d\\.jpg", r"\x00\x00\.jpg"),
+        ("", "image_id=7"),
+        ("./", "image_id=7"),
+    ],
+)
+def test_unreadable_file_name_is_a_defect(written: str, key: str) -> None:
+    data = json.dumps(document(images=[image(file_name="@@"), image(id=8, file_name="b.jpg")]))
+
+    parsed = read_coco(data.replace("@@", written).encode())
+
+    (entry,) = parsed.defects()
+    assert (entry.key, entry.defect) == (key, Reason.UNREADABLE_NAME)
+    assert "$.images[0]: file_name" in entry.detail
+    assert parsed.images().keys() == {"b.jpg"}
+
+
+def test_surrogate_pairs_and_escaped_backslashes_stay_beside_a_lone_surrogate() -> None:
+    data = json.dumps(document(images=[image(file_name="@1"), image(id=8, file_name="@2")]))
+    data = data.replace("@1", r"\ud83d").replace("@2", r"\ud83d\ude00\\ud83d.jpg")
+
+    parsed = read_coco(data.encode())
+
+    assert parsed.images().keys() == {"😀\\ud83d.jpg"}
+
+
+def test_image_ids_that_are_no_clean_text_make_no_unclean_keys() -> None:
+    parsed = read_coco(document(annotations=[annotation(image_id="\0")]))
+
+    assert [entry.key for entry in parsed.defects()] == [r"image_id=\x00"]
+
+
+# Anything valid
+
+
+_NUMBERS = st.integers(-50, 700) | st.floats(-50, 700, width=32)
+_NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/."), min_size=1)
+
+
+@st.composite
+def _documents(draw: st.DrawFn) -> dict[str, Any]:
+    image_ids = draw(st.lists(st.integers(0, 2**40) | _NAMES, unique_by=str, max_size=4))
+    file_names = draw(
+        st.lists(
+            _NAMES.map(lambda name: unicodedata.normalize("NFC", name)),
+            unique=True,
+            min_size=len(image_ids),
+            max_size=len(image_ids),
+        )
+    )
+    categories = draw(
+        st.dictionaries(st.integers(-5, 2**40), _NAMES, min_size=1, max_size=4).map(
+            lambda names: [{"id": key, "name": name, "extra": [1]} for key, name in names.items()]
+        )
+    )
+    annotations = [
+        annotation(
+            id=index,
+            image_id=draw(st.sampled_from(image_ids)),
+            category_id=draw(st.sampled_from(categories))["id"],
+            bbox=draw(st.lists(_NUMBERS, min_size=4, max_size=4)),
+            area=draw(st.floats(0, 1e6)),
+            iscrowd=draw(st.integers(0, 1)),
+            extra={"attributes": [None, {}]},
+        )
+        for index in range(draw(st.integers(0, 6)) if image_ids else 0)
+    ]
+    return document(
+        images=[
+            image(id=image_id, file_name=name)
+            for image_id, name in zip(image_ids, file_names, strict=True)
+        ],
+        annotations=annotations,
+        categories=categories,
+    )
+
+
+@given(content=_documents(), indent=st.sampled_from([None, 1]), ascii_only=st.booleans())
+def test_every_valid_document_is_read_back(
+    content: dict[str, Any], indent: int | None, ascii_only: bool
+) -> None:
+    names = {item["id"]: item["name"] for item in content["categories"]}
+    expected = {
+        listed["file_name"]: ImageAnnotations(
+            image_id=str(listed["id"]),
+            width=640,
+            height=480,
+            objects=tuple(
+                ObjectAnnotation(
+                    label=names[item["category_id"]],
+                    bbox=(x, y, x + width, y + height),
+                    area=item["area"],
+                    is_crowd=item["iscrowd"] == 1,
+                    annotation_id=item["id"],
+                )
+                for item in content["annotations"]
+                if item["image_id"] == listed["id"]
+                for x, y, width, height in [map(float, item["bbox"])]
+            ),
+        )
+        for listed in content["images"]
+    }
+
+    data = json.dumps(content, indent=indent, ensure_ascii=ascii_only).encode()
+    parsed = read_coco(data)
+
+    assert parsed.images() == expected
+    assert parsed.defects() == []
+    assert [(item.source_id, item.name) for item in parsed.categories] == list(names.items())
+
+
+# Memory
+
+
+@pytest.mark.parametrize("with_segmentation", [False, True])
+def test_memory_stays_below_three_times_the_file(tmp_path: Path, with_segmentation: bool) -> None:
+    polygons = [[k + 0.25 for k in range(40)]] if with_segmentation else ...
+    file = tmp_path / "instances.json"
+    content = document(
+        images=[image(id=k, file_name=f"{k:012}.jpg") for k in range(1_500)],
+        annotations=[
+            annotation(
+                id=k,
+                image_id=k * 7 % 1_500,
+                bbox=[k + 0.5] * 4,
+                area=k + 0.5,
+                segmentation=polygons,
+            )
+            for k in range(10_000)
+        ],
+    )
+    file.write_text(json.dumps(content), encoding="utf-8")
+    del content
+    source = CocoFormat(annotations=[str(file)], keep_segmentation=with_segmentation)
+
+    tracemalloc.start()
+    try:
+        for _ in source.read_annotations(storage=LocalStorage(), file_index=0):
+            pass
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 3 * file.stat().st_size

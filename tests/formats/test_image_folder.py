@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import pickle
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from transforms.errors import InputError, RejectedError
+from transforms.formats.base import Kind
+from transforms.formats.image_folder import ImageFolderFormat
+from transforms.formats.names import normalize_key
+from transforms.local_storage import LocalStorage
+from transforms.reasons import Exclusion, Reason
+from transforms.records import Category, ImageAnnotations
+
+
+def _classes_file(folder: Path, content: str | bytes) -> str:
+    file = folder / "classes.txt"
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(file)
+
+
+def test_class_is_the_first_folder() -> None:
+    source = ImageFolderFormat()
+
+    assert source.kinds == {Kind.CLASSIFICATION}
+    assert list(source.annotation_files()) == []
+    assert source.annotate_listed("cat/a.jpg") == ImageAnnotations(
+        image_id="cat/a.jpg", labels=("cat",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ("cat/2024/05/a.jpg", "cat"),
+        ("night heron/a b.JPG", "night heron"),
+        ("臉書/a.png", "臉書"),
+        ("0/a.webp", "0"),
+    ],
+)
+def test_class_names_are_kept_as_they_are(key: str, label: str) -> None:
+    found = ImageFolderFormat().annotate_listed(key)
+
+    assert isinstance(found, ImageAnnotations)
+    assert found.labels == (label,)
+
+
+@pytest.mark.parametrize(
+    ("key", "exclusion"),
+    [
+        ("cat/.hidden.jpg", Exclusion.HIDDEN_FILE),
+        (".git/a.jpg", Exclusion.HIDDEN_FILE),
+        ("cat/readme.md", Exclusion.NOT_AN_IMAGE_NAME),
+        ("classes.txt", Exclusion.NOT_AN_IMAGE_NAME),
+    ],
+)
+def test_rules_leave_files_out(key: str, exclusion: Exclusion) -> None:
+    assert ImageFolderFormat().annotate_listed(key) is exclusion
+
+
+def test_image_outside_of_all_folders_is_rejected() -> None:
+    with pytest.raises(RejectedError) as raised:
+        ImageFolderFormat().annotate_listed("a.jpg")
+
+    assert raised.value.reason is Reason.NO_CLASS_FOLDER
+
+
+def test_classes_file_gives_ids_and_leaves_other_folders_out(tmp_path: Path) -> None:
+    uri = _classes_file(tmp_path, "dog\ncat\n")
+    source = ImageFolderFormat(classes=uri)
+
+    assert list(source.annotation_files()) == [uri]
+    assert list(source.read_annotations(storage=LocalStorage(), file_index=0)) == [
+        Category(name="dog", source_id=0, origin=uri),
+        Category(name="cat", source_id=1, origin=uri),
+    ]
+    assert isinstance(source.annotate_listed("cat/a.jpg"), ImageAnnotations)
+    assert source.annotate_listed("bird/a.jpg") is Exclusion.CLASS_NOT_LISTED
+    assert source.annotate_listed("bird/a.txt") is Exclusion.NOT_AN_IMAGE_NAME
+
+
+def test_classes_file_is_read_once(tmp_path: Path) -> None:
+    uri = _classes_file(tmp_path, "cat\n")
+    source = ImageFolderFormat(classes=uri)
+    Path(uri).unlink()
+
+    arrived = pickle.loads(pickle.dumps(source))
+
+    assert isinstance(arrived.annotate_listed("cat/a.jpg"), ImageAnnotations)
+    assert arrived.annotate_listed("dog/a.jpg") is Exclusion.CLASS_NOT_LISTED
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "night heron\ncat",
+        "night heron\r\ncat\r\n",
+        b"\xef\xbb\xbfnight heron\ncat\n",
+        "\n  night heron\t\n\n\ncat\n\n",
+    ],
+)
+def test_line_ends_blank_lines_and_byte_order_mark_mean_nothing(
+    tmp_path: Path, content: str | bytes
+) -> None:
+    source = ImageFolderFormat(classes=_classes_file(tmp_path, content))
+
+    declared = list(source.read_annotations(storage=LocalStorage(), file_index=0))
+
+    assert [(item.name, item.source_id) for item in declared if isinstance(item, Category)] == [
+        ("night heron", 0),
+        ("cat", 1),
+    ]
+
+
+def test_names_are_composed_as_keys_are(tmp_path: Path) -> None:
+    decomposed = unicodedata.normalize("NFD", "café")
+    source = ImageFolderFormat(classes=_classes_file(tmp_path, f"{decomposed}\n"))
+
+    found = source.annotate_listed(normalize_key(f"{decomposed}/a.jpg"))
+
+    assert isinstance(found, ImageAnnotations)
+    assert found.labels == ("café",)
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "problem"),
+    [
+        ("", "", "names no classes"),
+        (" \n\r\n", "", "names no classes"),
+        ("cat\n\ndog\ncat\n", "line 4", "'cat' is on line 1 already"),
+        ("cat\na/b\n", "line 2", "expected the name of a class folder, got 'a/b'"),
+        ("cat\n".encode("utf-16"), "", "expected UTF-8"),
+        ("cat\n".encode("utf-16-le"), "line 1", "expected the name of a class folder"),
+    ],
+)
+def test_bad_classes_file(tmp_path: Path, content: str | bytes, place: str, problem: str) -> None:
+    uri = _classes_file(tmp_path, content)
+
+    with pytest.raises(InputError) as raised:
+        ImageFolderFormat(classes=uri)
+
+    assert (raised.value.uri, raised.value.place) == (uri, place)
+    assert problem in raised.value.problem
+
+
+def test_missing_classes_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        ImageFolderFormat(classes=str(tmp_path / "classes.txt"))
+
+
+# Real folders
+
+
+def _outcomes(root: Path, *, classes: Path | None = None) -> Counter[str]:
+    """Counts what becomes of the files below a root: classes, exclusions and rejects."""
+    source = ImageFolderFormat(classes=None if classes is None else str(classes))
+    outcomes: Counter[str] = Counter()
+    for file in LocalStorage().list(str(root)):
+        try:
+            found = source.annotate_listed(normalize_key(file.path))
+        except RejectedError as error:
+            outcomes[error.reason.value] += 1
+        else:
+            outcomes[found.value if isinstance(found, Exclusion) else found.labels[0]] += 1
+    return outcomes
+
+
+def test_bigdl_cifar(shared_data: Path) -> None:
+    assert _outcomes(shared_data / "bigdl-cifar" / "cifar") == {"airplane": 3, "deer": 4}
+
+
+def test_dali_case_sensitive(shared_data: Path) -> None:
+    assert _outcomes(shared_data / "dali" / "single" / "case_sensitive") == {
+        "84": 1,
+        "100": 1,
+        "414": 1,
+        "510": 1,
+        "695": 1,
+        "814": 3,
+        "not_an_image_name": 1,
+    }
+
+
+def test_mmpretrain(shared_data: Path) -> None:
+    root = shared_data / "mmpretrain" / "dataset"
+
+    # Beside the class folders: an image in none, and six lists.
+    assert _outcomes(root) == {"a": 1, "b": 2, "no_class_folder": 1, "not_an_image_name": 6}
+    # Its list names classes for another use; no folder is among them.
+    assert _outcomes(root, classes=root / "classes.txt") == {
+        "class_not_listed": 3,
+        "no_class_folder": 1,
+        "not_an_image_name": 6,
+    }

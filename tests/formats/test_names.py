@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.formats.names import (
+    escape_key,
+    is_hidden,
+    is_image_name,
+    key_problem,
+    listing_exclusion,
+    normalize_key,
+)
+from transforms.reasons import Exclusion
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("a/b.jpg", "a/b.jpg"),
+        ("./a/b.jpg", "a/b.jpg"),
+        ("././a//./b.jpg", "a/b.jpg"),
+        ("a/", "a"),
+        ("/a//b.jpg", "/a/b.jpg"),
+        ("//a.jpg", "/a.jpg"),
+        ("../a.jpg", "../a.jpg"),
+        ("a/../b.jpg", "a/../b.jpg"),
+        (".a.jpg", ".a.jpg"),
+        ("a\\b.jpg", "a\\b.jpg"),
+        ("e\u0301.jpg", "é.jpg"),
+        ("", ""),
+        (".", ""),
+    ],
+)
+def test_normalize_key(name: str, key: str) -> None:
+    assert normalize_key(name) == key
+
+
+@given(name=st.text(st.sampled_from("a.é/\u0301")))
+def test_a_normalized_key_stays_as_it_is(name: str) -> None:
+    key = normalize_key(name)
+
+    assert normalize_key(key) == key
+    assert unicodedata.is_normalized("NFC", key)
+    assert "//" not in key
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("a/é 臉.jpg", None),
+        ("", "empty"),
+        ("a\0.jpg", "NUL"),
+        ("a\ud800.jpg", "not valid Unicode"),
+        # How Python lists a file whose name is not UTF-8.
+        (b"a\xff.jpg".decode("utf-8", "surrogateescape"), "not valid Unicode"),
+    ],
+)
+def test_key_problem(key: str, problem: str | None) -> None:
+    found = key_problem(key)
+
+    assert (found is None) == (problem is None)
+    assert (problem or "") in (found or "")
+
+
+@given(text=st.text(st.characters() | st.sampled_from("\0\ud800\udfff"), min_size=1))
+def test_an_escaped_key_can_be_a_key(text: str) -> None:
+    escaped = escape_key(text)
+
+    assert key_problem(escaped) is None
+    assert (escaped == text) == (key_problem(text) is None)
+
+
+@pytest.mark.parametrize(
+    ("key", "hidden"),
+    [
+        (".DS_Store", True),
+        ("cat/.a.jpg", True),
+        (".cache/cat/a.jpg", True),
+        ("__MACOSX/cat/a.jpg", True),
+        ("cat/Thumbs.db", True),
+        ("cat/thumbs.db", True),
+        ("Desktop.ini", True),
+        ("cat/@eaDir/a.jpg", True),
+        ("cat/a.jpg", False),
+        ("cat/a.b.jpg", False),
+        ("__macosx2/a.jpg", False),
+    ],
+)
+def test_is_hidden(key: str, hidden: bool) -> None:
+    assert is_hidden(key) is hidden
+
+
+@pytest.mark.parametrize(
+    ("key", "image"),
+    [
+        ("a.jpg", True),
+        ("cat.d/a.jPeG", True),
+        ("a.TIFF", True),
+        ("a.jpg.txt", False),
+        ("cat.jpg/a", False),
+        ("jpg", False),
+        ("a.json", False),
+        ("a.mp4", False),
+        ("a.jpg ", False),
+    ],
+)
+def test_is_image_name(key: str, image: bool) -> None:
+    assert is_image_name(key) is image
+
+
+@pytest.mark.parametrize(
+    ("key", "exclusion"),
+    [
+        ("cat/a.png", None),
+        ("cat/.a.png", Exclusion.HIDDEN_FILE),
+        ("cat/.a.txt", Exclusion.HIDDEN_FILE),
+        ("cat/a.txt", Exclusion.NOT_AN_IMAGE_NAME),
+    ],
+)
+def test_listing_exclusion(key: str, exclusion: Exclusion | None) -> None:
+    assert listing_exclusion(key) is exclusion

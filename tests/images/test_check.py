@@ -1,0 +1,412 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms, features
+
+from configs.schema import ImageConfig
+from tests.images.makers import (
+    after_soi,
+    exif,
+    gray_jpeg_with_sampling,
+    photograph,
+    pixels,
+    png,
+    save,
+    segment,
+    with_chunk,
+    with_orientation,
+)
+from transforms.errors import RejectedError
+from transforms.images.check import StoredImage, check_image, codec_versions
+from transforms.images.settings import ImageSettings
+from transforms.reasons import Correction, Reason
+
+DEFAULTS = ImageSettings()
+HEADER = ImageSettings(verify="header")
+NONE = ImageSettings(verify="none")
+
+JPEG = save(photograph(), "JPEG")
+GRAY_JPEG = save(photograph().convert("L"), "JPEG")
+PNG = save(photograph(), "PNG")
+GRAY_PNG = save(photograph().convert("L"), "PNG")
+GIF = save(photograph(), "GIF")
+MIDDLE = len(JPEG) - 300
+DAMAGED_JPEG = JPEG[:MIDDLE] + bytes(200) + JPEG[MIDDLE + 200 :]
+CHANGED_PNG = PNG[:-200] + bytes((PNG[-200] ^ 1,)) + PNG[-199:]
+
+
+def check(data: bytes, settings: ImageSettings = DEFAULTS, *, name: str = "image") -> StoredImage:
+    return check_image(data, name=name, settings=settings)
+
+
+def reject_of(
+    data: bytes, settings: ImageSettings = DEFAULTS, *, name: str = "image"
+) -> RejectedError:
+    with pytest.raises(RejectedError) as caught:
+        check(data, settings, name=name)
+    return caught.value
+
+
+def test_settings_are_those_of_the_config() -> None:
+    config = ImageConfig()
+    fields = set(ImageConfig.__struct_fields__) - {"annotated_as"}
+    assert dataclasses.asdict(DEFAULTS) == {name: getattr(config, name) for name in fields}
+
+
+@pytest.mark.parametrize("settings", [DEFAULTS, HEADER, NONE])
+@pytest.mark.parametrize(
+    ("data", "image_format"),
+    [
+        (JPEG, "jpeg"),
+        (GRAY_JPEG, "jpeg"),
+        (save(photograph(), "JPEG", progressive=True), "jpeg"),
+        (after_soi(JPEG, segment(0xE2, b"MPF\0" + bytes(20))) + JPEG, "jpeg"),
+        (with_orientation(JPEG, 1), "jpeg"),
+        (with_orientation(JPEG, 9), "jpeg"),
+        (PNG, "png"),
+        (GRAY_PNG, "png"),
+        (save(photograph().convert("1"), "PNG"), "png"),
+        (with_chunk(PNG, b"eXIf", exif(1)), "png"),
+    ],
+)
+def test_common_files_are_stored_as_they_are(
+    data: bytes, image_format: str, settings: ImageSettings
+) -> None:
+    stored = check(data, settings)
+    assert stored.data is data
+    assert stored == StoredImage(
+        data=data,
+        format=image_format,
+        width=64,
+        height=48,
+        file_width=64,
+        file_height=48,
+        orientation=1,
+        upright=True,
+    )
+
+
+@pytest.mark.parametrize("settings", [DEFAULTS, HEADER, NONE])
+@pytest.mark.parametrize(
+    "data",
+    [
+        save(photograph().convert("CMYK"), "JPEG"),
+        save(photograph().convert("P"), "PNG"),
+        save(photograph().convert("RGBA"), "PNG"),
+        save(photograph().convert("LA"), "PNG"),
+        save(photograph().convert("I;16"), "PNG"),
+        save(photograph(), "PNG", transparency=(0, 0, 0)),
+        save(photograph(), "PNG", save_all=True, append_images=[photograph(seed=1)]),
+        GIF,
+        save(photograph(), "GIF", save_all=True, append_images=[photograph(seed=1)]),
+        save(photograph(), "WEBP"),
+        save(photograph(), "WEBP", save_all=True, append_images=[photograph(seed=1)]),
+        save(photograph(), "BMP"),
+        save(photograph(), "TIFF", compression="tiff_lzw"),
+        save(photograph().convert("L"), "TIFF"),
+        save(photograph(), "JPEG2000"),
+        save(photograph(), "AVIF"),
+        save(photograph(), "PPM"),
+    ],
+)
+def test_all_others_become_rgb(data: bytes, settings: ImageSettings) -> None:
+    stored = check(data, settings)
+    image = Image.open(io.BytesIO(stored.data))
+    assert (stored.format, image.format, image.mode) == ("jpeg", "JPEG", "RGB")
+    assert image.size == (64, 48) == (stored.width, stored.height)
+    assert (stored.file_width, stored.file_height) == (64, 48)
+    assert stored.corrections == (Correction.IMAGE_CONVERTED,)
+
+
+def test_an_empty_file_has_its_own_reason() -> None:
+    assert reject_of(b"").reason is Reason.ZERO_BYTE
+
+
+def test_what_is_no_image_is_called_so() -> None:
+    reject = reject_of(b"<html>Not found</html>", name="photograph.jpg")
+    assert reject.reason is Reason.NOT_AN_IMAGE
+    assert "3c 68 74 6d 6c" in reject.detail
+
+
+@pytest.mark.parametrize("settings", [DEFAULTS, HEADER])
+@pytest.mark.parametrize(
+    ("data", "name"), [(PNG, "a/b.jpeg"), (JPEG, "a/b.PNG"), (GIF, "b.webp"), (JPEG, "b.heic")]
+)
+def test_a_wrong_extension_is_refused_or_counted(
+    data: bytes, name: str, settings: ImageSettings
+) -> None:
+    assert reject_of(data, settings, name=name).reason is Reason.WRONG_EXTENSION
+    keep = dataclasses.replace(settings, wrong_extension="keep")
+    kept = check(data, keep, name=name)
+    assert kept.corrections[0] is Correction.WRONG_EXTENSION_KEPT
+    assert kept.corrections[1:] == check(data, keep).corrections
+
+
+@pytest.mark.parametrize("name", ["b.jpg", "b.JFIF", "b.jpe", "jpg", "b.dat", "b.png/0", ".png"])
+def test_other_extensions_are_right(name: str) -> None:
+    assert check(JPEG, name=name).corrections == ()
+
+
+def test_names_are_not_checked_without_verification() -> None:
+    assert check(JPEG, NONE, name="image.png").corrections == ()
+
+
+@pytest.mark.parametrize("settings", [DEFAULTS, HEADER])
+@pytest.mark.parametrize("data", [JPEG[:-1], JPEG[:MIDDLE], PNG[:-1], PNG[:-300]])
+def test_a_missing_end_is_found(data: bytes, settings: ImageSettings) -> None:
+    assert reject_of(data, settings).reason is Reason.TRUNCATED
+    assert check(data, NONE).width == 64
+
+
+@pytest.mark.parametrize("pillow_name", ["WEBP", "BMP", "GIF"])
+def test_a_missing_end_is_found_in_other_formats(pillow_name: str) -> None:
+    data = save(photograph(), pillow_name)
+    assert reject_of(data[: len(data) // 2]).reason is Reason.TRUNCATED
+
+
+def test_a_changed_png_is_found_by_decoding() -> None:
+    assert reject_of(CHANGED_PNG).reason is Reason.CORRUPT
+    assert check(CHANGED_PNG, HEADER).data is CHANGED_PNG
+
+
+def test_a_png_must_also_satisfy_pillow() -> None:
+    unknown_filter = png(width=1, height=1, bit_depth=8, color_type=0, rows=b"\x09\0")
+    assert reject_of(unknown_filter).reason is Reason.CORRUPT
+
+
+def test_damage_is_refused_in_the_words_of_libjpeg() -> None:
+    reject = reject_of(DAMAGED_JPEG)
+    assert reject.reason is Reason.JPEG_DAMAGED
+    assert "Corrupt JPEG data" in reject.detail
+
+
+def test_damage_is_kept_and_named() -> None:
+    kept = check(DAMAGED_JPEG, ImageSettings(damaged="keep"))
+    assert kept.data is DAMAGED_JPEG
+    assert kept.corrections == (Correction.JPEG_DAMAGE_KEPT,)
+    assert kept.notes == (reject_of(DAMAGED_JPEG).detail,)
+
+
+def test_kept_damage_is_named_after_conversion_too() -> None:
+    data = with_orientation(DAMAGED_JPEG, 6)
+    kept = check(data, ImageSettings(damaged="keep"))
+    assert kept.corrections == (Correction.JPEG_DAMAGE_KEPT, Correction.ORIENTATION_APPLIED)
+    assert len(kept.notes) == 1
+    assert (kept.width, kept.height) == (48, 64)
+
+
+def test_damage_is_looked_for_by_decoding_only() -> None:
+    assert check(DAMAGED_JPEG, HEADER).data is DAMAGED_JPEG
+    assert check(DAMAGED_JPEG, HEADER).corrections == ()
+
+
+@pytest.mark.parametrize("damaged", ["reject", "keep"])
+def test_a_jpeg_that_nobody_can_decode_is_corrupt(damaged: str) -> None:
+    tables = JPEG.index(b"\xff\xdb")
+    data = JPEG[: tables + 1] + b"\xfe" + JPEG[tables + 2 :]
+    data = data.replace(b"\xff\xdb", b"\xff\xfe")
+    settings = ImageSettings(damaged="keep") if damaged == "keep" else DEFAULTS
+    assert reject_of(data, settings).reason is Reason.CORRUPT
+
+
+@pytest.mark.parametrize("junk", [b"junk", b"\xff\0\xff\0", b"\0" * 1000])
+def test_junk_between_segments_is_no_damage(junk: bytes) -> None:
+    frame = JPEG.index(b"\xff\xc0")
+    data = JPEG[:20] + junk + JPEG[20:frame] + junk + JPEG[frame:]
+    assert check(data).data is data
+
+
+def test_junk_between_segments_hides_no_damage() -> None:
+    reject = reject_of(DAMAGED_JPEG[:20] + b"junk" + DAMAGED_JPEG[20:])
+    assert reject.reason is Reason.JPEG_DAMAGED
+    assert reject.detail == reject_of(DAMAGED_JPEG).detail
+
+
+def test_harmless_headers_are_no_damage() -> None:
+    parameters = JPEG.index(b"\xff\xda") + 11
+    zero_parameters = JPEG[:parameters] + b"\0\0\0" + JPEG[parameters + 3 :]
+    odd_version = JPEG[:11] + b"\x07" + JPEG[12:]
+    odd_adobe = after_soi(JPEG, segment(0xEE, b"Adobe\0\x64\0\0\0\0\x07"))
+    for data in (zero_parameters, odd_version, odd_adobe):
+        assert check(data).data is data
+
+
+@pytest.mark.parametrize("factors", [(0x11, 0x11, 0x11), (0x31, 0x11, 0x11), (0x11, 0x22, 0x12)])
+def test_rare_samplings_are_no_damage(factors: tuple[int, int, int]) -> None:
+    data = gray_jpeg_with_sampling(factors)
+    assert np.all(pixels(data) == 128)
+    assert check(data).data is data
+
+
+@pytest.mark.parametrize("settings", [DEFAULTS, HEADER, NONE])
+@pytest.mark.parametrize("data", [JPEG, PNG, GIF, save(photograph(), "BMP")])
+def test_too_many_pixels_are_refused_before_decoding(data: bytes, settings: ImageSettings) -> None:
+    enough = dataclasses.replace(settings, max_pixels=64 * 48)
+    assert check(data, enough).width == 64
+    too_few = dataclasses.replace(settings, max_pixels=64 * 48 - 1)
+    assert reject_of(data, too_few).reason is Reason.DECOMPRESSION_BOMB
+
+
+def test_a_huge_header_costs_nothing() -> None:
+    frame = JPEG.index(b"\xff\xc0")
+    huge = JPEG[: frame + 5] + b"\xff\xff\xff\xff" + JPEG[frame + 9 :]
+    assert reject_of(huge).reason is Reason.DECOMPRESSION_BOMB
+
+
+def test_a_small_icon_may_not_hold_a_large_image() -> None:
+    image = save(Image.new("RGB", (300, 300)), "PNG")
+    directory = b"\0\0\1\0\1\0" + bytes((16, 16, 0, 0, 1, 0, 32, 0))
+    icon = directory + len(image).to_bytes(4, "little") + (22).to_bytes(4, "little") + image
+    assert check(icon).width == 300
+    assert reject_of(icon, ImageSettings(max_pixels=1000)).reason is Reason.DECOMPRESSION_BOMB
+
+
+def test_the_limits_of_pillow_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for data in (JPEG, PNG, save(photograph(), "BMP"), with_orientation(JPEG, 3)):
+            assert check(data).width == 64
+
+
+def test_running_out_of_memory_is_a_reject(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(self: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("PIL.BmpImagePlugin.BmpImageFile.load", load)
+    assert reject_of(save(photograph(), "BMP")).reason is Reason.DECOMPRESSION_BOMB
+
+
+def test_formats_without_a_decoder_are_unsupported() -> None:
+    for data in (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", b"\xff\x0a" + bytes(50)):
+        assert reject_of(data).reason is Reason.UNSUPPORTED_IMAGE
+
+
+def test_samples_without_black_and_white_are_unsupported() -> None:
+    for mode in ("F", "I"):
+        data = save(photograph().convert("L").convert(mode), "TIFF")
+        assert reject_of(data).reason is Reason.UNSUPPORTED_IMAGE
+
+
+@pytest.mark.parametrize(
+    ("max_side", "size"), [(64, (64, 48)), (1000, (64, 48)), (32, (32, 24)), (1, (1, 1))]
+)
+@pytest.mark.parametrize("data", [JPEG, PNG, GIF])
+def test_images_are_only_ever_made_smaller(
+    data: bytes, max_side: int, size: tuple[int, int]
+) -> None:
+    stored = check(data, ImageSettings(max_side=max_side))
+    assert (stored.width, stored.height) == size
+    assert Image.open(io.BytesIO(stored.data)).size == size
+    assert (stored.file_width, stored.file_height) == (64, 48)
+    assert (Correction.IMAGE_RESIZED in stored.corrections) == (size != (64, 48))
+
+
+def test_the_longer_side_counts_whichever_it_is() -> None:
+    stored = check(with_orientation(JPEG, 6), ImageSettings(max_side=32))
+    assert (stored.width, stored.height) == (24, 32)
+    assert stored.corrections == (Correction.ORIENTATION_APPLIED, Correction.IMAGE_RESIZED)
+
+
+def test_a_thin_image_keeps_a_pixel() -> None:
+    stored = check(save(Image.new("RGB", (1000, 2)), "PNG"), ImageSettings(max_side=100))
+    assert (stored.width, stored.height) == (100, 1)
+
+
+@pytest.mark.parametrize("encoding", ["jpeg", "png"])
+@pytest.mark.parametrize("data", [GRAY_JPEG, GRAY_PNG, save(photograph().convert("1"), "PNG")])
+def test_gray_images_stay_gray(data: bytes, encoding: str) -> None:
+    settings = ImageSettings(max_side=32)
+    if encoding == "png":
+        settings = dataclasses.replace(settings, encoding="png")
+    assert Image.open(io.BytesIO(check(data, settings).data)).mode == "L"
+
+
+def test_encoding_and_quality_have_their_effect() -> None:
+    as_png = check(GIF, ImageSettings(encoding="png"))
+    assert (as_png.format, as_png.data[:4]) == ("png", b"\x89PNG")
+    assert np.array_equal(pixels(as_png.data), np.asarray(photograph_of(GIF)))
+    assert len(check(GIF, ImageSettings(quality=50)).data) < len(check(GIF).data)
+
+
+def photograph_of(data: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def test_a_changed_encoding_is_a_conversion() -> None:
+    as_png = check(with_orientation(JPEG, 3), ImageSettings(encoding="png"))
+    assert as_png.corrections == (Correction.IMAGE_CONVERTED, Correction.ORIENTATION_APPLIED)
+
+
+def test_a_jpeg_has_no_room_for_a_very_long_side() -> None:
+    long = save(Image.new("P", (70_000, 1)), "PNG")
+    reject = reject_of(long)
+    assert reject.reason is Reason.UNSUPPORTED_IMAGE
+    assert "max_side" in reject.detail
+    assert check(long, ImageSettings(encoding="png")).width == 70_000
+    assert check(long, ImageSettings(max_side=100)).width == 100
+
+
+@pytest.mark.parametrize("settings", [DEFAULTS, ImageSettings(encoding="png")])
+def test_only_metadata_that_gives_pixels_their_meaning_is_kept(settings: ImageSettings) -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    data = save(
+        photograph(),
+        "WEBP",
+        icc_profile=profile,
+        exif=b"Exif\0\0" + exif(6),
+        xmp=b"<x>somebody</x>",
+    )
+    image = Image.open(io.BytesIO(check(data, settings).data))
+    image.load()
+    assert image.info.pop("icc_profile") == profile
+    assert set(image.info) <= {"jfif", "jfif_version", "jfif_unit", "jfif_density"}
+
+
+def test_comments_and_resolution_are_not_kept() -> None:
+    data = save(photograph(), "JPEG", comment=b"by somebody", dpi=(300, 300))
+    stored = check(with_orientation(data, 3))
+    assert b"somebody" not in stored.data
+    assert Image.open(io.BytesIO(stored.data)).info["jfif_density"] == (1, 1)
+
+
+def test_a_profile_for_other_colours_is_dropped() -> None:
+    profile = bytes(16) + b"CMYK" + bytes(200)
+    data = save(photograph().convert("CMYK"), "JPEG", icc_profile=profile)
+    assert "icc_profile" not in Image.open(io.BytesIO(check(data).data)).info
+
+
+def test_checking_changes_no_global_state_and_says_nothing(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = Image.MAX_IMAGE_PIXELS
+    tiff = save(photograph(), "TIFF")
+    for data in (tiff[:-20], tiff, with_chunk(PNG, b"acTL", bytes(8)), GIF[:-40]):
+        with pytest.MonkeyPatch.context():
+            try:
+                check(data)
+            except RejectedError:
+                continue
+    assert limit == Image.MAX_IMAGE_PIXELS
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+
+
+def test_threads_and_repetition_give_the_same_bytes() -> None:
+    inputs = [JPEG, PNG, GIF, with_orientation(JPEG, 5), save(photograph(), "WEBP")] * 20
+    expected = [check(data) for data in inputs]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(check, inputs)) == expected
+
+
+def test_codec_versions_name_what_decides_the_bytes() -> None:
+    versions = codec_versions()
+    assert versions["libjpeg_turbo"] == features.version("libjpeg_turbo")
+    assert {"pillow", "simplejpeg", "webp"} <= set(versions)
+    assert all(isinstance(version, str) and version for version in versions.values())

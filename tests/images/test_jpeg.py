@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.images.makers import (
+    after_soi,
+    photograph,
+    save,
+    segment,
+    with_orientation,
+    without_segment,
+)
+from transforms.errors import RejectedError
+from transforms.images.header import ImageHeader
+from transforms.images.jpeg import essential_jpeg, scan_jpeg
+from transforms.reasons import Reason
+
+BASELINE = save(photograph(), "JPEG")
+
+
+def frame(
+    *, marker: int = 0xC0, precision: int = 8, height: int = 48, components: int = 3
+) -> bytes:
+    """BASELINE with another frame header."""
+    start = BASELINE.index(b"\xff\xc0")
+    (length,) = struct.unpack_from(">H", BASELINE, start + 2)
+    content = struct.pack(">BHHB", precision, height, 64, components) + b"\1\x11\0" * components
+    return BASELINE[:start] + segment(marker, content) + BASELINE[start + 2 + length :]
+
+
+def reject_of(data: bytes, *, complete: bool = True) -> RejectedError:
+    with pytest.raises(RejectedError) as caught:
+        scan_jpeg(data, complete=complete)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("data", "gray"),
+    [
+        (BASELINE, False),
+        (save(photograph(), "JPEG", progressive=True), False),
+        (save(photograph().convert("L"), "JPEG"), True),
+        (frame(marker=0xC1), False),
+    ],
+)
+def test_common_files_are_storable(data: bytes, gray: bool) -> None:
+    expected = ImageHeader(width=64, height=48, orientation=1, storable=True, gray=gray)
+    assert scan_jpeg(data, complete=True) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frame(marker=0xC3),
+        frame(marker=0xC9),
+        frame(marker=0xCA),
+        frame(precision=12),
+        frame(components=4),
+        frame(components=2),
+        save(photograph().convert("CMYK"), "JPEG"),
+    ],
+)
+def test_other_files_are_not_storable(data: bytes) -> None:
+    assert not scan_jpeg(data, complete=True).storable
+
+
+@pytest.mark.parametrize("marker", [0xC5, 0xC6, 0xC7, 0xCB, 0xCD, 0xCE, 0xCF])
+def test_frames_that_no_decoder_knows_are_unsupported(marker: int) -> None:
+    assert reject_of(frame(marker=marker)).reason is Reason.UNSUPPORTED_IMAGE
+
+
+def test_a_height_that_comes_later_is_unsupported() -> None:
+    assert reject_of(frame(height=0)).reason is Reason.UNSUPPORTED_IMAGE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xd8\xff\xd9",
+        after_soi(BASELINE, b"\xff\xd8"),
+        after_soi(BASELINE, segment(0xF0, b"")),
+        after_soi(BASELINE, b"\xff\xe0\0\1"),
+        after_soi(BASELINE, segment(0xC0, BASELINE[160:175])),
+        after_soi(BASELINE, segment(0xC0, b"\x08\0\x10\0\x10\1\1\x11\0")),
+        without_segment(BASELINE, 0xC0),
+        frame(components=0),
+    ],
+)
+def test_headers_that_make_no_sense_are_corrupt(data: bytes) -> None:
+    assert reject_of(data).reason is Reason.CORRUPT
+
+
+def test_every_header_that_ends_early_is_truncated() -> None:
+    header_end = BASELINE.index(b"\xff\xda") + 14
+    for length in range(3, header_end):
+        assert reject_of(BASELINE[:length], complete=False).reason is Reason.TRUNCATED
+
+
+def test_the_end_is_looked_for_only_if_asked() -> None:
+    assert reject_of(BASELINE[:-2]).reason is Reason.TRUNCATED
+    assert scan_jpeg(BASELINE[:-2], complete=False).width == 64
+
+
+def test_the_end_of_a_thumbnail_is_not_the_end() -> None:
+    data = after_soi(BASELINE, segment(0xE1, b"Exif\0\0" + BASELINE))
+    assert reject_of(data[:-2]).reason is Reason.TRUNCATED
+
+
+def test_what_follows_the_end_does_no_harm() -> None:
+    assert scan_jpeg(BASELINE + b"trailer" * 100, complete=True).storable
+
+
+def test_the_first_exif_orientation_holds() -> None:
+    data = with_orientation(with_orientation(BASELINE, 3), 6)
+    assert scan_jpeg(data, complete=True).orientation == 6
+
+
+def test_an_orientation_between_frame_and_scan_is_read() -> None:
+    start = BASELINE.index(b"\xff\xda")
+    oriented = with_orientation(b"\xff\xd8", 8)[2:]
+    data = BASELINE[:start] + oriented + BASELINE[start:]
+    assert scan_jpeg(data, complete=True).orientation == 8
+
+
+@pytest.mark.parametrize(
+    "junk", [b"junk", b"\xff\xff\xff", b"\xff\0", b"\0\xff\0\xff\xff\0", b"\1"]
+)
+def test_junk_between_segments_is_skipped(junk: bytes) -> None:
+    data = BASELINE[:20] + junk + BASELINE[20:]
+    assert scan_jpeg(data, complete=True).storable
+    assert essential_jpeg(data) == essential_jpeg(BASELINE)
+
+
+def test_parameterless_markers_are_skipped() -> None:
+    assert scan_jpeg(after_soi(BASELINE, b"\xff\xd0\xff\x01"), complete=True).storable
+
+
+def test_essential_files_keep_tables_frame_and_data() -> None:
+    data = with_orientation(after_soi(BASELINE, segment(0xFE, b"a comment")), 6)
+    assert essential_jpeg(data) == without_segment(BASELINE, 0xE0)
+
+
+def test_essential_sequential_scans_have_the_parameters_of_the_standard() -> None:
+    parameters = BASELINE.index(b"\xff\xda") + 11
+    data = BASELINE[:parameters] + b"\0\0\0" + BASELINE[parameters + 3 :]
+    assert essential_jpeg(data) == without_segment(BASELINE, 0xE0)
+
+
+def test_essential_progressive_scans_keep_their_parameters() -> None:
+    progressive = save(photograph(), "JPEG", progressive=True)
+    assert essential_jpeg(progressive) == without_segment(progressive, 0xE0)
