@@ -36,9 +36,7 @@ class Measurement:
         return max((size for at_s, size in self.memory if at_s <= until_s), default=0)
 
 
-def measure(
-    command: Sequence[str], *, watch: Callable[[float], None] | None = None
-) -> Measurement:
+def measure(command: Sequence[str], *, watch: Callable[[float], None] | None = None) -> Measurement:
     """Runs a command to its end, and measures it.
 
     Args:
@@ -52,9 +50,7 @@ def measure(
         # What other runs have written must not be on its way to the disk any more.
         os.sync()
         started_s = time.monotonic()
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
         memory: list[tuple[float, int]] = []
         over = threading.Event()
 

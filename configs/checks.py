@@ -41,7 +41,7 @@ def _check_splits(config: Config) -> None:
     else:
         total = math.fsum(config.fractions.values())
         if abs(total - 1) > _FRACTIONS_TOLERANCE:
-            raise Problem(("fractions",), f"expected a sum of 1, got {total:g}")
+            raise Problem(("fractions",), f"expected a sum of 1, got {total}")
     for name, path in _split_paths(config):
         if name == "all":
             raise Problem(path, "TFDS reads `all` as all splits together; choose another name")
@@ -60,7 +60,7 @@ def _check_group_by(config: Config) -> None:
         raise Problem(("group_by",), "only together with fractions")
     try:
         re.compile(config.group_by)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise Problem(("group_by",), f"expected a regular expression: {error}") from error
 
 

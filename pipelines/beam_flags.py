@@ -13,8 +13,8 @@ from pipelines.flags import FlagParser, UsageError
 
 _TEST_FLAG = "is for Beam's own tests"
 _STREAMING_FLAG = "is for streaming jobs, and a build is a batch job"
-# Flags that would break a build, or have no meaning in it.
-_REFUSED = {
+# {flag that would break a build, or has no meaning in it: why}
+REFUSED_FLAGS = {
     "--dry_run": f"{_TEST_FLAG}; `shardbeam plan` shows what a build would do",
     "--on_success_matcher": _TEST_FLAG,
     "--wait_until_finish_duration": _TEST_FLAG,
@@ -42,7 +42,7 @@ def beam_parser() -> argparse.ArgumentParser:
 
 def refuse_flags(parser: FlagParser) -> None:
     """Makes an error of each flag of Beam that makes no sense for a build."""
-    for flag, reason in _REFUSED.items():
+    for flag, reason in REFUSED_FLAGS.items():
         parser.refuse(flag, reason=reason)
 
 

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except KeyboardInterrupt:
-        _complain("interrupted; the same command goes on from here")
+        _complain("interrupted; a build goes on from here when it is started again")
         return _INTERRUPTED
 
 
@@ -123,17 +123,36 @@ def _print_failure(
 
 
 def _run_sample(arguments: SampleArguments) -> int:
+    from pipelines.progress import ProgressMonitor, ProgressSnapshot
     from pipelines.sample import write_shapes
 
-    write_shapes(
-        output=arguments.output,
-        images=arguments.images,
-        seed=arguments.seed,
-        workers=arguments.workers,
-        width=arguments.width,
-        height=arguments.height,
+    done = 0
+
+    def report(images: int) -> None:
+        nonlocal done
+        done = images
+
+    def read() -> ProgressSnapshot:
+        return ProgressSnapshot(images_done=done, images_total=arguments.images)
+
+    try:
+        with ProgressMonitor(read=read, stream=sys.stderr):
+            summary = write_shapes(
+                output=arguments.output,
+                images=arguments.images,
+                seed=arguments.seed,
+                workers=arguments.workers,
+                width=arguments.width,
+                height=arguments.height,
+                report=report,
+            )
+    except (FileExistsError, ValueError) as error:
+        _complain(str(error))
+        return _USAGE
+    write_stdout(
+        f"wrote {summary.images:,} images with {summary.instances:,} annotated shapes, and a "
+        f"class folder for each kind of shape, to {escape(str(summary.output))}\n"
     )
-    write_stdout(f"wrote {arguments.images:,} images to {escape(str(arguments.output))}\n")
     return 0
 
 

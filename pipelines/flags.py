@@ -80,14 +80,15 @@ class FlagParser(argparse.ArgumentParser):
         for word in rest:
             if word.startswith("-"):
                 flag = word.partition("=")[0]
-                raise UsageError(f"unknown flag {flag}{suggest(flag, self._known_flags())}")
+                raise UsageError(f"unknown flag {flag}{suggest(flag, self.known_flags())}")
         return namespace
 
     def refuse(self, flag: str, *, reason: str) -> None:
         """Makes a flag, known so far or not, an error."""
         self.add_argument(flag, action=_Refuse, reason=reason)
 
-    def _known_flags(self) -> Iterator[str]:
+    def known_flags(self) -> Iterator[str]:
+        """Lists all flags but the refused ones."""
         for action in self._actions:
             if not isinstance(action, _Refuse):
                 yield from action.option_strings

@@ -153,12 +153,15 @@ def _source(name: str, source: schema.Source) -> Source:
     elif isinstance(source, schema.ImageFolderSource):
         settings = {"classes": source.classes and absolute_path(source.classes)}
     elif isinstance(source, schema.CustomSource):
-        settings = {
-            "annotations": [absolute_path(path) for path in source.annotations],
-            **source.options,
-        }
+        settings = dict(source.options)
+        if source.annotations:
+            settings["annotations"] = [absolute_path(path) for path in source.annotations]
+    path, separator, class_name = source.format.rpartition(".py:")
     return Source(
-        name=name, images=absolute_path(source.images), format=source.format, settings=settings
+        name=name,
+        images=absolute_path(source.images),
+        format=f"{absolute_path(path)}.py:{class_name}" if separator else source.format,
+        settings=settings,
     )
 
 

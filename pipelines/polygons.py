@@ -1,7 +1,7 @@
 """Polygons in pictures: clipping, area, and how much of each pixel they cover.
 
 Coordinates are continuous, in pixels, origin at the top left corner: the pixel of column x and
-row y covers [x, x + 1) × [y, y + 1).
+row y reaches from (x, y) to (x + 1, y + 1).
 """
 
 from __future__ import annotations

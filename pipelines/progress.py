@@ -24,7 +24,14 @@ _log = logging.getLogger(__name__)
 
 
 class ProgressSnapshot(NamedTuple):
-    """How far a run is at one moment; the totals are None until they are known."""
+    """How far a run is at one moment.
+
+    Attributes:
+        shards_done: Shards written.
+        shards_total: All shards; None until that is known, and where there are none.
+        images_done: Images dealt with, rejects included.
+        images_total: All images; None until that is known.
+    """
 
     shards_done: int = 0
     shards_total: int | None = None
@@ -87,10 +94,10 @@ class ProgressMonitor:
 
     def _show(self) -> None:
         snapshot = self._read()
-        if snapshot.shards_total is None and self._totals_known:
+        if snapshot.images_total is None and self._totals_known:
             # Nothing is left to read once a commit has cleared up after itself.
             return
-        self._totals_known = snapshot.shards_total is not None
+        self._totals_known = snapshot.images_total is not None
         self._display.show(snapshot, describe(snapshot, self._rate.update(snapshot)))
 
     def _attempt(self, step: Callable[[], None]) -> None:
@@ -104,13 +111,14 @@ class ProgressMonitor:
 
 def describe(snapshot: ProgressSnapshot, images_per_s: float) -> str:
     """Says in a line how far a run is."""
-    if snapshot.shards_total is None or snapshot.images_total is None:
+    if snapshot.images_total is None:
         return "listing and joining..."
     parts = [
-        f"{snapshot.shards_done:,}/{snapshot.shards_total:,} shards",
         f"{snapshot.images_done:,}/{snapshot.images_total:,} images",
         f"{images_per_s:,.0f} images/s",
     ]
+    if snapshot.shards_total is not None:
+        parts.insert(0, f"{snapshot.shards_done:,}/{snapshot.shards_total:,} shards")
     left = snapshot.images_total - snapshot.images_done
     if left > 0 and images_per_s > 0:
         parts.append(f"ETA {datetime.timedelta(seconds=round(left / images_per_s))}")
@@ -183,7 +191,7 @@ class _LogLines:
         if self._clock() >= self._next_s:
             self._next_s = self._clock() + _LOG_LINE_EVERY_S
             self._write(line)
-        elif snapshot.shards_total is not None:
+        elif snapshot.images_done > 0:
             self._last = line
 
     def close(self) -> None:

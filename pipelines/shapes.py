@@ -33,6 +33,8 @@ COLOURS: dict[str, Colour] = {
     "black": (36, 36, 40),
 }
 
+Counts = npt.NDArray[np.intp]
+
 # No shape hides more than this part of one below it.
 _MOST_HIDDEN = 0.5
 _PLACING_TRIES = 20
@@ -125,8 +127,8 @@ def draw_picture(
 ) -> Picture:
     """Draws a picture.
 
-    Shapes are turned, scaled and coloured at random. Their centre is within the picture; they may
-    reach over its border, and hide up to half of one another. A shape that finds no such place
+    Shapes are turned, scaled and coloured at random. They may reach over the border by half
+    their radius, and hide up to half of one another. A shape that finds no such place
     is left out.
 
     Args:
@@ -167,6 +169,9 @@ class _Canvas:
         self.things: list[Thing] = []
         self._rng = rng
         self._num_textures = num_textures
+        # Pixels of each thing: those it takes, and those of them that nothing hides.
+        self._taken: Counts = np.empty(0, np.intp)
+        self._seen: Counts = np.empty(0, np.intp)
 
     @property
     def _size(self) -> npt.NDArray[np.intp]:
@@ -179,7 +184,8 @@ class _Canvas:
         for _ in range(_PLACING_TRIES):
             # As many small ones as large ones, by ratio.
             radius = math.exp(self._rng.uniform(*np.log(radius_range))) * self._size.min()
-            whole = self._place(shape, centre=self._rng.uniform(0, self._size), radius=radius)
+            centre = self._rng.uniform(radius / 2, self._size - radius / 2)
+            whole = self._place(shape, centre=centre, radius=radius)
             outline = self._clip(whole)
             patch = cover_polygon(outline)
             if patch.mask.any() and not self._hides_too_much(patch):
@@ -238,15 +244,19 @@ class _Canvas:
         return clip_polygon(outline, width=width, height=height)
 
     def _hides_too_much(self, patch: Patch) -> bool:
-        segments = self.segments.copy()
-        segments[patch.window][patch.mask] = 0
-        seen = np.bincount(segments.ravel(), minlength=self._num_textures + len(self.things))
-        return any(
-            left < (1 - _MOST_HIDDEN) * thing.patch.mask.sum()
-            for left, thing in zip(seen[self._num_textures :], self.things, strict=True)
-        )
+        left = self._seen - self._count_hidden(patch)
+        return bool((left < (1 - _MOST_HIDDEN) * self._taken).any())
+
+    def _count_hidden(self, patch: Patch) -> Counts:
+        """Counts the pixels of each thing that a patch would hide."""
+        hidden = self.segments[patch.window][patch.mask]
+        counts = np.bincount(hidden, minlength=self._num_textures + len(self.things))
+        return counts[self._num_textures :]
 
     def _add(self, thing: Thing) -> None:
+        taken = thing.patch.mask.sum()
+        self._seen = np.append(self._seen - self._count_hidden(thing.patch), taken)
+        self._taken = np.append(self._taken, taken)
         index = self._num_textures + len(self.things)
         self.segments[thing.patch.window][thing.patch.mask] = index
         self.things.append(thing)
@@ -271,11 +281,11 @@ class _Canvas:
         light = 1 + 0.05 * uneven + slope + 0.4 * rim
         tint = np.multiply(colour, self._rng.uniform(0.9, 1.1, 3))
         material = np.clip(light[..., np.newaxis] * tint, 0, 255).astype(np.float32)
-        self.pixels[patch.window] = blend(
-            self.pixels[patch.window], material, alpha=patch.coverage
-        )
+        self.pixels[patch.window] = blend(self.pixels[patch.window], material, alpha=patch.coverage)
 
 
 def _blur(coverage: Coverage, *, radius: float) -> Coverage:
     levels = Image.fromarray((255 * coverage).astype(np.uint8))
-    return np.asarray(levels.filter(ImageFilter.GaussianBlur(radius)), np.float32) / 255
+    blurred = np.asarray(levels.filter(ImageFilter.GaussianBlur(radius)), np.float32)
+    blurred /= 255
+    return blurred

@@ -19,7 +19,7 @@ Colour = tuple[int, int, int]
 
 # Palette position of the mean, and of one standard deviation, of a texture's noise.
 _MEAN = 128
-_DEVIATION = 50
+_DEVIATION = 42
 # How much smaller a ground's features are at the horizon than at the foot of the picture.
 _FARTHEST = 5.0
 
@@ -49,37 +49,37 @@ SKY = Texture(
     name="sky",
     palette=((58, 104, 172), (112, 158, 210), (178, 204, 228), (238, 240, 242)),
     falloff=1.7,
-    grain=0.0012,
+    grain=0.0005,
     stretch=2.5,
 )
 GROUNDS = (
     Texture(
         name="sand",
         palette=((120, 92, 58), (194, 162, 112), (224, 198, 152), (248, 234, 204)),
-        falloff=1.1,
-        grain=0.006,
+        falloff=1.2,
+        grain=0.001,
         stretch=1.6,
     ),
     Texture(
         name="grass",
         palette=((20, 38, 12), (54, 92, 28), (98, 138, 46), (176, 192, 96)),
-        falloff=0.9,
-        grain=0.004,
+        falloff=1.15,
+        grain=0.001,
         stretch=0.6,
     ),
     Texture(
         name="water",
         palette=((14, 44, 66), (34, 84, 112), (86, 140, 160), (214, 230, 232)),
-        falloff=1.3,
-        grain=0.002,
+        falloff=1.45,
+        grain=0.0008,
         stretch=5.0,
         is_level=True,
     ),
     Texture(
         name="gravel",
-        palette=((38, 36, 36), (98, 94, 90), (146, 140, 132), (220, 214, 204)),
-        falloff=0.8,
-        grain=0.006,
+        palette=((52, 49, 47), (102, 98, 93), (142, 137, 130), (200, 195, 186)),
+        falloff=0.95,
+        grain=0.001,
     ),
 )
 
@@ -126,9 +126,7 @@ def draw_background(*, rng: np.random.Generator, width: int, height: int) -> Bac
             below[mixed.stop :],
         ]
     )
-    return Background(
-        pixels=pixels, textures=(SKY, ground), regions=(above < 0.5).astype(np.uint8)
-    )
+    return Background(pixels=pixels, textures=(SKY, ground), regions=(above < 0.5).astype(np.uint8))
 
 
 def draw_noise(
@@ -160,18 +158,20 @@ def blend(below: Pixels, above: Pixels | Field, *, alpha: Field) -> Pixels:
         alpha: How much of `above` is seen, 0 to 1, of shape (height, width).
     """
     difference = above - below.astype(np.float32)
-    return (below + alpha[..., np.newaxis] * difference + 0.5).astype(np.uint8)
+    blended: Pixels = (below + alpha[..., np.newaxis] * difference + 0.5).astype(np.uint8)
+    return blended
 
 
 @functools.lru_cache(maxsize=16)
 def _amplitudes(width: int, height: int, falloff: float, grain: float, stretch: float) -> Field:
     rows = np.fft.fftfreq(height)[:, np.newaxis]
     columns = np.fft.rfftfreq(width)[np.newaxis, :] * stretch
-    # In cycles per picture; below one there is only the mean, which is to be 0.
+    # In cycles per picture.
     frequency = np.hypot(rows, columns) * max(width, height)
     amplitudes = np.maximum(frequency, 1.0) ** -falloff + grain
+    # The mean.
     amplitudes[0, 0] = 0.0
-    return amplitudes.astype(np.float32)
+    return np.asarray(amplitudes, np.float32)
 
 
 def _draw_texture(
@@ -210,7 +210,7 @@ def _lay_flat(noise: Field, *, horizon: float) -> Field:
     columns = (np.arange(width) - width / 2) * distance
     # The noise is periodic, so that it can be continued without a seam. What is far away blurs.
     places = rows.astype(np.intp) % height * width + columns.astype(np.intp) % width
-    return (noise.ravel().take(places) / np.sqrt(distance)).astype(np.float32)
+    return np.asarray(noise.ravel().take(places) / np.sqrt(distance), np.float32)
 
 
 def _colour_table(palette: tuple[Colour, ...], *, rng: np.random.Generator) -> Pixels:
@@ -229,8 +229,7 @@ def _draw_horizon(
     if is_level:
         return np.full(width, middle, np.float32)
     x = np.linspace(0, 2 * np.pi, width)
-    waves = sum(
-        rng.uniform(-1, 1) / frequency * np.sin(frequency * x + rng.uniform(0, 2 * np.pi))
-        for frequency in (0.7, 1.9, 5.3, 13.0)
-    )
+    waves = np.zeros(width)
+    for frequency in (0.7, 1.9, 5.3, 13.0):
+        waves += rng.uniform(-1, 1) / frequency * np.sin(frequency * x + rng.uniform(0, 2 * np.pi))
     return (middle + 0.04 * height * waves).astype(np.float32)

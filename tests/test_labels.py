@@ -73,6 +73,12 @@ def test_a_name_without_id_takes_that_of_another_source() -> None:
     assert _map(*_categories({"cat": 0, "dog": 1}), *folders).ids == {"cat": 0, "dog": 1}
 
 
+def test_ids_of_classes_left_out_do_not_matter() -> None:
+    categories = [*_categories({"cat": 3}), *_categories({"dog": None}, origin="names")]
+
+    assert _map(*categories, settings=LabelSettings(exclude=("cat",))).ids == {"dog": 1}
+
+
 def test_include_and_exclude() -> None:
     categories = _categories({"ant": 1, "bee": 2, "cat": 3})
 

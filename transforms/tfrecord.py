@@ -19,16 +19,18 @@ _FOOTER = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
 
 
-def masked_crc32c(data: bytes) -> int:
-    """Computes the CRC-32C of `data`, masked as TFRecord files store it."""
-    crc: int = google_crc32c.value(data)
+def masked_crc32c(*chunks: bytes) -> int:
+    """Computes the CRC-32C of data in one or several parts, masked as TFRecord files store it."""
+    crc = 0
+    for chunk in chunks:
+        crc = google_crc32c.extend(crc, chunk)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def frame(data: bytes) -> tuple[bytes, bytes]:
-    """Returns what stands before and after `data` in a TFRecord file."""
-    length = _LENGTH.pack(len(data))
-    return length + _FOOTER.pack(masked_crc32c(length)), _FOOTER.pack(masked_crc32c(data))
+def frame(*chunks: bytes) -> tuple[bytes, bytes]:
+    """Returns what stands before and after a record, given in one or several parts."""
+    length = _LENGTH.pack(sum(map(len, chunks)))
+    return length + _FOOTER.pack(masked_crc32c(length)), _FOOTER.pack(masked_crc32c(*chunks))
 
 
 def read_records(file: BinaryIO) -> Iterator[bytes]:

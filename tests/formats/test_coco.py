@@ -244,12 +244,21 @@ def test_one_name_with_two_ids_is_declared_twice() -> None:
 
 
 def test_repeated_annotation_is_dropped_and_counted() -> None:
-    repeats = [annotation(), annotation(id=2), annotation(area=1), annotation()]
+    repeats = [annotation(), annotation(id=2), annotation(), annotation(area=1)]
     found = read_coco(document(annotations=repeats)).images()["a.jpg"]
 
-    assert [item.annotation_id for item in found.objects] == [1, 2]
-    assert found.objects[0].area == 600.25
+    assert [(item.annotation_id, item.area) for item in found.objects] == [(1, 600.25), (2, 600.25)]
     assert found.corrections == {"duplicate_annotation_dropped": 2}
+
+
+def test_without_ids_annotations_repeat_each_other_by_category_and_box() -> None:
+    boxes = [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 4]]
+    content = document(annotations=[annotation(id=..., bbox=bbox) for bbox in boxes])
+
+    found = read_coco(content).images()["a.jpg"]
+
+    assert [item.bbox for item in found.objects] == [(1, 2, 4, 6), (1, 2, 4, 7)]
+    assert found.corrections == {"duplicate_annotation_dropped": 1}
 
 
 @pytest.mark.parametrize("change", [{"bbox": [10, 20.5, 30, 41]}, {"category_id": 2}])

@@ -39,6 +39,7 @@ _GOOD = json.dumps(document()).encode()
         (_GOOD.replace(b"600.25", b"-Infinity"), r"line 1, column \d+", "invalid"),
         (_GOOD.replace(b"600.25", b"1e999"), r"\$\.annotations\[0\]\.area", "out of range"),
         (b'{\n"images": [{"id": 1, "file_name": "\xe9.jpg"}]}', "line 2, column 36", "UTF-8"),
+        (_GOOD.replace(b'"image_id": 7', b'"image_id": "\xe9"'), r"\$\.annotations\[0\]", "UTF-8"),
         (b'{"info": ' + b"[" * 100_000, "", "nested too deeply"),
         (b"[]", r"\$", "expected 'object', got 'array'"),
         (b"17", r"\$", "expected 'object', got 'int'"),

@@ -136,7 +136,7 @@ def test_a_bomb_in_the_pixel_data_is_not_inflated_whole() -> None:
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak_bytes < 24 << 20
+    assert peak_bytes < 16 << 20
 
 
 @given(

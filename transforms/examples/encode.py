@@ -18,31 +18,39 @@ from transforms.examples.boxes import (
     annotated_frame,
     clip_box,
 )
-from transforms.examples.features import FeatureKind
-from transforms.examples.schema import plan_features
+from transforms.examples.features import FeatureKind, FeatureSpec
+from transforms.examples.schema import Constant, FeaturePlan, plan_features
+from transforms.examples.wire import splice_image, wrap_features
 from transforms.formats.base import Kind
 from transforms.images.check import StoredImage
 from transforms.labels import LabelMap
 from transforms.reasons import Correction
 from transforms.records import ImageAnnotations, ObjectAnnotation, Record
 
+_IMAGE = "image/encoded"
+
 
 class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     """A serialized Example, and what is to be known of it.
 
     Attributes:
-        data: The serialized `tf.train.Example`.
+        chunks: The serialized `tf.train.Example`, in parts: its image is not copied.
         sha256: Digest of the stored image's bytes, hex.
         objects: How many objects it holds.
         label_counts: `{written label: objects and image-level labels that carry it}`.
         corrections: `{correction: count}`, those of the annotations and of the image included.
     """
 
-    data: bytes
+    chunks: tuple[bytes, ...]
     sha256: str
     objects: int
     label_counts: Mapping[str, int]
     corrections: Mapping[str, int]
+
+    @property
+    def data(self) -> bytes:
+        """The serialized `tf.train.Example` in one piece."""
+        return b"".join(self.chunks)
 
 
 class _Object(NamedTuple):
@@ -84,7 +92,9 @@ class ExampleEncoder:
         Raises:
             ValueError: As for `plan_features`.
         """
-        self._plan = plan_features(kinds=kinds, rename=rename, drop=drop, constants=constants)
+        plan = plan_features(kinds=kinds, rename=rename, drop=drop, constants=constants)
+        self._image_key = plan.defaults[_IMAGE].key if _IMAGE in plan.defaults else None
+        self._before_image, self._after_image = _split_at(plan, self._image_key)
         self._label_map = label_map
         self._annotated_as = annotated_as
 
@@ -129,7 +139,6 @@ class ExampleEncoder:
         sha256 = sha256 or hashlib.sha256(image.data).hexdigest()
 
         values: dict[str, Iterable[Any]] = {
-            "image/encoded": [image.data],
             "image/format": [image.format.encode()],
             "image/height": [image.height],
             "image/width": [image.width],
@@ -147,14 +156,12 @@ class ExampleEncoder:
             "image/object/is_crowd": [int(item.is_crowd) for item in objects],
             "image/object/area": [item.area for item in objects],
         }
-        example = example_pb2.Example()
-        features = example.features.feature
-        for default_key, spec in self._plan.defaults.items():
-            _fill(features[spec.key], kind=spec.kind, values=values[default_key])
-        for constant in self._plan.constants:
-            _fill(features[constant.spec.key], kind=constant.spec.kind, values=constant.values)
+        before = _serialize(self._before_image, values)
+        after = _serialize(self._after_image, values)
         return EncodedExample(
-            data=example.SerializeToString(deterministic=True),
+            chunks=(wrap_features(after),)
+            if self._image_key is None
+            else splice_image(before=before, key=self._image_key, image=image.data, after=after),
             sha256=sha256,
             objects=len(objects),
             label_counts=Counter([*labels, *(item.label for item in objects)]),
@@ -210,6 +217,35 @@ class ExampleEncoder:
                 )
             )
         return objects
+
+
+def _split_at(plan: FeaturePlan, image_key: str | None) -> tuple[FeaturePlan, FeaturePlan]:
+    """Splits a plan, without the image, into the keys that sort before and after it."""
+    before: tuple[dict[str, FeatureSpec], list[Constant]] = ({}, [])
+    after: tuple[dict[str, FeatureSpec], list[Constant]] = ({}, [])
+
+    def part(spec: FeatureSpec) -> tuple[dict[str, FeatureSpec], list[Constant]]:
+        # Protobuf sorts a map's keys by their bytes.
+        return before if image_key and spec.key.encode() < image_key.encode() else after
+
+    for default_key, spec in plan.defaults.items():
+        if default_key != _IMAGE:
+            part(spec)[0][default_key] = spec
+    for constant in plan.constants:
+        part(constant.spec)[1].append(constant)
+    return (
+        FeaturePlan(defaults=before[0], constants=tuple(before[1])),
+        FeaturePlan(defaults=after[0], constants=tuple(after[1])),
+    )
+
+
+def _serialize(plan: FeaturePlan, values: Mapping[str, Iterable[Any]]) -> bytes:
+    features = example_pb2.Features()
+    for default_key, spec in plan.defaults.items():
+        _fill(features.feature[spec.key], kind=spec.kind, values=values[default_key])
+    for constant in plan.constants:
+        _fill(features.feature[constant.spec.key], kind=constant.spec.kind, values=constant.values)
+    return features.SerializeToString(deterministic=True)
 
 
 def _fill(feature: example_pb2.Feature, *, kind: FeatureKind, values: Iterable[Any]) -> None:

@@ -68,15 +68,7 @@ def decode_json(data: bytes, *, decoder: msgspec.json.Decoder[T], uri: str) -> T
         InputError: It is not JSON, or not of the type that `decoder` expects.
     """
     try:
-        try:
-            return decoder.decode(data)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:
-            mended = _ESCAPE.sub(_without_lone_surrogate, data)
-            if mended == data:
-                raise
-            return decoder.decode(mended)
+        return _decode_leniently(data, decoder=decoder)
     except msgspec.ValidationError as error:
         raise _validation_error(error, uri=uri, root="$") from error
     except UnicodeDecodeError as error:
@@ -108,6 +100,23 @@ def decode_json_part(
         raise _validation_error(error, uri=uri, root=place) from error
     except UnicodeDecodeError as error:
         raise InputError(uri=uri, place=place, problem="expected UTF-8 text") from error
+
+
+def _decode_leniently(data: bytes, *, decoder: msgspec.json.Decoder[T]) -> T:
+    try:
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        if isinstance(error, msgspec.ValidationError):
+            raise
+        mended = _ESCAPE.sub(_without_lone_surrogate, data)
+        if mended == data:
+            raise
+        return decoder.decode(mended)
+
+
+def _without_lone_surrogate(escape: re.Match[bytes]) -> bytes:
+    # As long as what it replaces, so that places in errors stay right.
+    return rb"\u0000" if escape[1] else escape[0]
 
 
 def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) -> InputError:
@@ -154,8 +163,3 @@ def _first_undecodable(data: bytes) -> int:
     except UnicodeDecodeError as error:
         return error.start
     return 0
-
-
-def _without_lone_surrogate(escape: re.Match[bytes]) -> bytes:
-    # As long as what it replaces, so that places in errors stay right.
-    return rb"\u0000" if escape[1] else escape[0]

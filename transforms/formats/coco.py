@@ -27,7 +27,8 @@ class CocoFormat(Format):
 
     `file_name` is the image's key. Of images with one id the first keeps the id and its
     annotations, and the later ones are duplicates by id, whatever their `file_name`; of images
-    with one `file_name` and several ids the first keeps the file.
+    with one `file_name` and several ids the first keeps the file. An annotation that repeats the
+    id (or the lack of one), category and box of an earlier one is left out.
 
     Args:
         annotations: The JSON files.

@@ -94,7 +94,7 @@ def _load_class(name: str) -> type[Format]:
         )
     try:
         if module_name.endswith(".py"):
-            module = _import_file(os.path.abspath(module_name))
+            module = _import_file(module_name)
         else:
             module = importlib.import_module(module_name)
     except Exception as error:

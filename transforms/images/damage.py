@@ -28,15 +28,16 @@ def find_damage(data: bytes, *, max_pixels: int) -> str | None:
     Raises:
         RejectedError: It cannot be decoded at all.
     """
-    complaint = _complaint(data, strict=True)
-    if complaint is None:
+    if _complaint(data, strict=True) is None:
         return None
-    if _complaint(data, strict=False) is not None:
-        # No warning but an error, or one of the samplings that TurboJPEG does not know.
-        decode_image(data, file_format=FileFormat.JPEG, max_pixels=max_pixels)
-        return None
-    # It may have been a harmless warning of the header's form, which libjpeg says no other after.
-    return _complaint(essential_jpeg(data), strict=True)
+    # It may have warned of nothing but the header's form, and then of nothing else.
+    essential = essential_jpeg(data)
+    complaint = _complaint(essential, strict=True)
+    if complaint is None or _complaint(essential, strict=False) is None:
+        return complaint
+    # No warning but an error, or one of the samplings that TurboJPEG does not know.
+    decode_image(data, file_format=FileFormat.JPEG, max_pixels=max_pixels)
+    return None
 
 
 def _complaint(data: bytes, *, strict: bool) -> str | None:

@@ -39,8 +39,8 @@ _PASSES = (
         (0, 1, 1, 2),
     ),
 )
-# DEFLATE expands at most 1,032 times, so that a step takes no more than 17 MB.
-_INFLATE_STEP_BYTES = 1 << 14
+# DEFLATE expands at most 1,032 times, so that a step gives no more than 4.2 MB.
+_INFLATE_STEP_BYTES = 1 << 12
 
 
 class _Shape(NamedTuple):

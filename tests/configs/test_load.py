@@ -1,0 +1,312 @@
+"""Configs: what is accepted, and what is said about the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.load import ConfigError, load_config, make_config
+from configs.schema import SOURCES, CocoSource, CustomSource, ImageFolderSource
+
+COCO = {"format": "coco", "images": "images/", "annotations": ["instances.json"]}
+FOLDERS = {"format": "image-folder", "images": "images/"}
+SPLITS: dict[str, Any] = {"name": "d", "splits": {"train": COCO}, "output": {"path": "out"}}
+FRACTIONS: dict[str, Any] = {
+    "name": "d",
+    "source": COCO,
+    "fractions": {"train": 0.8, "validation": 0.2},
+    "output": {"path": "out"},
+}
+KNOWN_FORMATS = f"{', '.join(SOURCES)}, or module:Class for a format of your own"
+
+
+def test_a_file_with_all_that_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "d.yaml"
+    path.write_text(
+        """\
+# A comment.
+name: d
+version: 1.2.3
+splits:
+  train: {format: coco, images: gs://b/train, annotations: [a.json, b.json]}
+  validation: {format: image-folder, images: val, classes: classes.txt}
+  test: {format: "my.module:Format", images: test, options: {depth: [1, null]}}
+image: {verify: none, max_side: 640, background: "#00ff00"}
+labels: {include: [yes, no], merge: {animal: [cat, dog]}}
+features: {rename: {image/encoded: image_raw}, constants: {origin: 2024-05-01}}
+output: {path: out, num_shards: {train: 4}, shard_size_mb: 1e2}
+rejects: {max_ratio: 0}
+""",
+        encoding="utf-8",
+    )
+    config = load_config(path)
+    assert config.version == "1.2.3"
+    assert config.splits == {
+        "train": CocoSource(format="coco", images="gs://b/train", annotations=["a.json", "b.json"]),
+        "validation": ImageFolderSource(format="image-folder", images="val", classes="classes.txt"),
+        "test": CustomSource(
+            format="my.module:Format", images="test", options={"depth": [1, None]}
+        ),
+    }
+    assert config.image.verify == "none"
+    assert config.labels.include == ["yes", "no"]
+    assert config.features.constants == {"origin": "2024-05-01"}
+    assert config.output.num_shards == {"train": 4}
+    assert config.output.shard_size_mb == 100
+    assert config.rejects.max_ratio == 0
+
+
+def test_fractions_may_miss_one_by_rounding() -> None:
+    thirds = {"a": 0.333333, "b": 0.333333, "c": 0.333334}
+    assert make_config({**FRACTIONS, "fractions": thirds}, origin="").fractions == thirds
+
+
+def test_a_number_of_shards_for_every_split() -> None:
+    raw = {**SPLITS, "output": {"path": "out", "num_shards": 3}}
+    assert make_config(raw, origin="").output.num_shards == 3
+
+
+def test_a_merge_may_swap_two_names() -> None:
+    labels = {"merge": {"cat": ["dog"], "dog": ["cat"]}, "include": ["cat"]}
+    assert make_config({**SPLITS, "labels": labels}, origin="").labels.include == ["cat"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        # Unknown keys.
+        ({"image": {"verfy": "none"}}, "image.verfy: unknown key; did you mean image.verify?"),
+        ({"quality": 90}, "quality: unknown key here; did you mean image.quality?"),
+        ({"max_sied": 90}, "max_sied: unknown key; did you mean image.max_side?"),
+        (
+            {"rejects": {"zzz": 1}},
+            "rejects.zzz: unknown key; expected max_ratio",
+        ),
+        (
+            {"splits": {"train": {**FOLDERS, "annotations": []}}},
+            "splits.train.annotations: unknown key; expected format, images or classes",
+        ),
+        (
+            {"splits": {"train": {**COCO, "anotations": []}}},
+            "splits.train.anotations: unknown key; did you mean splits.train.annotations?",
+        ),
+        (
+            {"a\nb": 1},
+            "'a\\nb': unknown key; expected name, version, description, seed, splits, "
+            "source, fractions, group_by, unannotated, image, labels, features, output or rejects",
+        ),
+        # Wrong values.
+        ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),
+        ({"image": {"quality": True}}, "image.quality: expected int from 1 to 100, got true"),
+        ({"image": {"quality": 0}}, "image.quality: expected int from 1 to 100, got 0"),
+        ({"image": {"max_side": 1.5}}, "image.max_side: expected int, at least 1, got 1.5"),
+        (
+            {"image": {"verify": "haeder"}},
+            "image.verify: expected decode, header or none, got 'haeder'; did you mean header?",
+        ),
+        (
+            {"image": {"verify": None}},
+            "image.verify: expected decode, header or none, got nothing; did you mean none?",
+        ),
+        ({"image": None}, "image: expected a mapping, got nothing"),
+        ({"image": []}, "image: expected a mapping, got an empty list"),
+        (
+            {"image": {"background": None}},
+            "image.background: expected a colour such as '#ffffff', got nothing; quote it",
+        ),
+        (
+            {"version": 1.0},
+            "version: expected major.minor.patch such as 1.0.0, got 1.0; quote it",
+        ),
+        ({"version": "1.0"}, "version: expected major.minor.patch such as 1.0.0, got '1.0'"),
+        (
+            {"version": "1.0.0\n"},
+            "version: expected major.minor.patch such as 1.0.0, got '1.0.0\\n'",
+        ),
+        (
+            {"name": "my-data"},
+            "name: expected a name (a letter, then letters, digits and _), got 'my-data'",
+        ),
+        ({"description": 3}, "description: expected str, got 3; quote it"),
+        ({"labels": {"include": "cat"}}, "labels.include: expected a list, each str, got 'cat'"),
+        ({"labels": {"include": ["a", 1]}}, "labels.include[1]: expected str, got 1; quote it"),
+        (
+            {"labels": {"merge": {"a.b": 1}}},
+            "labels.merge.'a.b': expected a list, each str, got 1",
+        ),
+        ({"rejects": {"max_ratio": 2}}, "rejects.max_ratio: expected float from 0 to 1, got 2"),
+        (
+            {"output": {"path": "out", "num_shards": 0}},
+            "output.num_shards: expected int, at least 1, got 0",
+        ),
+        (
+            {"output": {"path": "out", "num_shards": {"trian": 1}}},
+            "output.num_shards.trian: unknown split; did you mean train?",
+        ),
+        (
+            {"output": {"path": "out", "num_shards": {"x": 1}}},
+            "output.num_shards.x: unknown split; the splits are train",
+        ),
+        ({"output": {"path": ""}}, "output.path: expected a path or URI, got ''"),
+        ({"output": {}}, "output.path: missing; expected a path or URI"),
+        (
+            {"splits": {"train": {**COCO, "annotations": "a.json"}}},
+            "splits.train.annotations: expected a list, each a path or URI, got 'a.json'",
+        ),
+        (
+            {"splits": {"train": {**COCO, "annotations": []}}},
+            "splits.train.annotations: expected a list, each a path or URI, got an empty list",
+        ),
+        (
+            {"splits": {"train": {**COCO, "format": "cocoo"}}},
+            f"splits.train.format: expected {KNOWN_FORMATS}, got 'cocoo'; did you mean coco?",
+        ),
+        (
+            {"splits": {"train": {"images": "x"}}},
+            f"splits.train.format: missing; expected {KNOWN_FORMATS}",
+        ),
+        # Splits.
+        ({"splits": {}}, "splits: missing; expected splits, or source and fractions"),
+        (
+            {"splits": {"tr-ain": COCO}},
+            "splits.tr-ain: expected a name (a letter, then letters, digits and _), got 'tr-ain'",
+        ),
+        (
+            {"splits": {"all": COCO}},
+            "splits.all: TFDS reads `all` as all splits together; choose another name",
+        ),
+        ({"source": COCO}, "source: not together with splits; give one of them"),
+        (
+            {"fractions": {"train": 1}},
+            "fractions: only with source; splits names the splits already",
+        ),
+        ({"group_by": "x"}, "group_by: only together with fractions"),
+        # Labels.
+        ({"labels": {"include": []}}, "labels.include: expected names, got an empty list"),
+        (
+            {"labels": {"merge": {"a": ["x"], "b": ["x"]}}},
+            "labels.merge.b: 'x' is merged into 'a' already",
+        ),
+        (
+            {"labels": {"merge": {"animal": ["cat"]}, "exclude": ["dog", "cat"]}},
+            "labels.exclude[1]: 'cat' is merged into 'animal'; name that instead",
+        ),
+    ],
+)
+def test_refusals_with_splits(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config({**SPLITS, **changes}, origin="d.yaml")
+    assert str(caught.value) == f"d.yaml: {message}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"fractions": {}}, "fractions: missing; source needs fractions, such as {train: 1}"),
+        ({"fractions": {"a": 0.5, "b": 0.4}}, "fractions: expected a sum of 1, got 0.9"),
+        ({"fractions": {"a": 0}}, "fractions.a: expected float, above 0, at most 1, got 0"),
+        (
+            {"fractions": {"a": float("nan")}},
+            "fractions.a: expected float, above 0, at most 1, got nan",
+        ),
+        (
+            {"group_by": "("},
+            "group_by: expected a regular expression: missing ), unterminated subpattern at "
+            "position 0",
+        ),
+        (
+            {"group_by": "a{99999999999}"},
+            "group_by: expected a regular expression: the repetition number is too large",
+        ),
+    ],
+)
+def test_refusals_with_fractions(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config({**FRACTIONS, **changes}, origin="d.yaml")
+    assert str(caught.value) == f"d.yaml: {message}"
+
+
+@pytest.mark.parametrize("key", ["name", "output"])
+def test_required_keys(key: str) -> None:
+    raw = {name: value for name, value in SPLITS.items() if name != key}
+    with pytest.raises(ConfigError, match=rf"^d\.yaml: {key}: missing; expected "):
+        make_config(raw, origin="d.yaml")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the file is empty"),
+        (b"# nothing\n", "the file is empty"),
+        (b"- a\n", "expected a mapping at the top level, such as `name: coco`"),
+        (b"name: \xff\n", "expected text in UTF-8"),
+        (b"name: d\nname: e\n", "line 2, column 1: the key 'name' is given twice"),
+    ],
+)
+def test_files_that_are_no_config(tmp_path: Path, data: bytes, message: str) -> None:
+    path = tmp_path / "d.yaml"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value) == f"{path}: {message}"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"d\.yaml: cannot be read: No such file or directory$"):
+        load_config(tmp_path / "d.yaml")
+    with pytest.raises(ConfigError, match=r"cannot be read: Is a directory$"):
+        load_config(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    path = tmp_path / "d.yaml"
+    path.write_bytes(
+        b"\xef\xbb\xbfname: d\nsplits: {train: {format: image-folder, images: x}}\n"
+        b"output: {path: out}\n"
+    )
+    assert load_config(path).name == "d"
+
+
+names = st.sampled_from(
+    [
+        "name",
+        "splits",
+        "train",
+        "format",
+        "images",
+        "coco",
+        "image",
+        "labels",
+        "include",
+        "merge",
+        "features",
+        "constants",
+        "output",
+        "path",
+        "num_shards",
+        "source",
+        "fractions",
+        "options",
+    ]
+) | st.text(max_size=5)
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | names
+trees = st.recursive(
+    scalars,
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(names, children, max_size=4),
+    max_leaves=15,
+)
+
+
+@given(changes=st.dictionaries(names, trees, max_size=4))
+def test_anything_is_a_config_or_refused_in_one_line(changes: dict[str, Any]) -> None:
+    message = "d.yaml: "
+    try:
+        make_config({**SPLITS, **changes}, origin="d.yaml")
+    except ConfigError as error:
+        message = str(error)
+    assert message.startswith("d.yaml: ")
+    assert len(message.splitlines()) == 1

@@ -1,0 +1,159 @@
+"""`--set path.to.key=value`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.load import ConfigError, load_config, make_config
+from configs.schema import Config
+
+BASE: dict[str, Any] = {
+    "name": "d",
+    "source": {"format": "coco", "images": "images/", "annotations": ["a.json"]},
+    "fractions": {"train": 1},
+    "output": {"path": "out"},
+}
+
+texts = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=8)
+ratios = st.floats(min_value=0, max_value=1)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "name": st.just("other"),
+    "version": st.just("2.0.1"),
+    "description": texts,
+    "seed": st.integers(min_value=0, max_value=2**63 - 1),
+    "source": st.just({"format": "image-folder", "images": "x"}),
+    "fractions": st.just({"train": 0.25, "test": 0.75}),
+    "group_by": st.just(r"^([^/]+)/"),
+    "unannotated": st.sampled_from(["keep", "drop"]),
+    "image.verify": st.sampled_from(["decode", "header", "none"]),
+    "image.damaged": st.sampled_from(["reject", "keep"]),
+    "image.wrong_extension": st.sampled_from(["reject", "keep"]),
+    "image.encoding": st.sampled_from(["jpeg", "png"]),
+    "image.quality": st.integers(min_value=1, max_value=100),
+    "image.max_side": st.none() | st.integers(min_value=1),
+    "image.orientation": st.sampled_from(["apply", "keep"]),
+    "image.annotated_as": st.sampled_from(["auto", "upright", "stored"]),
+    "image.background": st.from_regex(r"\A#[0-9a-f]{6}\Z"),
+    "image.max_pixels": st.integers(min_value=1),
+    "labels.include": st.none() | st.lists(texts, min_size=1),
+    "labels.exclude": st.lists(texts),
+    "labels.merge": st.dictionaries(texts, st.just([])),
+    "labels.ids": st.sampled_from(["source", "contiguous"]),
+    "labels.first_id": st.none() | st.integers(min_value=0),
+    "features.rename": st.dictionaries(texts, texts),
+    "features.drop": st.lists(texts),
+    "features.constants": st.dictionaries(texts, texts | st.integers() | st.lists(ratios)),
+    "output.path": texts,
+    "output.shard_size_mb": st.floats(min_value=1e-6, max_value=1e6),
+    "output.num_shards": st.none() | st.integers(min_value=1) | st.just({"train": 2}),
+    "rejects.max_ratio": ratios,
+}
+
+
+def _leaves(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _leaves(field.type, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+def test_every_key_is_tried_below() -> None:
+    # `splits` excludes `source`, and is tried by itself.
+    assert set(VALUES) | {"splits"} == set(_leaves(Config))
+
+
+@given(data=st.data(), key=st.sampled_from(sorted(VALUES)))
+def test_an_override_is_as_good_as_the_key_in_the_file(data: st.DataObject, key: str) -> None:
+    value = data.draw(VALUES[key])
+    raw = json.loads(json.dumps(BASE))
+    *parents, last = key.split(".")
+    section = raw
+    for parent in parents:
+        section = section.setdefault(parent, {})
+    section[last] = value
+    override = f"{key}={json.dumps(value, ensure_ascii=False)}"
+
+    config = make_config(BASE, overrides=[override], origin="d.yaml")
+
+    assert config == make_config(raw, origin="d.yaml")
+    written = msgspec.to_builtins(config)
+    for parent in parents:
+        written = written[parent]
+    if key != "source":
+        assert written[last] == value
+
+
+def test_one_split_of_two_that_share_an_anchor(tmp_path: Path) -> None:
+    path = tmp_path / "d.yaml"
+    path.write_text(
+        "name: d\n"
+        "splits: {train: &same {format: image-folder, images: x}, test: *same}\n"
+        "output: {path: out}\n"
+    )
+    config = load_config(path, overrides=["splits.test.images=y"])
+    assert [source.images for source in config.splits.values()] == ["x", "y"]
+
+
+def test_the_last_override_wins_and_the_raw_data_stays() -> None:
+    raw = json.loads(json.dumps(BASE))
+    overrides = ["image={quality: 50}", "image.max_side=9", "image.quality=60"]
+    config = make_config(raw, overrides=overrides, origin="")
+    assert (config.image.quality, config.image.max_side) == (60, 9)
+    assert raw == BASE
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("image.quality", "--set: expected path.to.key=value, got 'image.quality'"),
+        ("=3", "--set: expected path.to.key=value, got '=3'"),
+        ("image..quality=3", "--set: expected path.to.key=value, got 'image..quality=3'"),
+        ("image.qualty=3", "--set: image.qualty: unknown key; did you mean image.quality?"),
+        (
+            "image.quality=high",
+            "--set: image.quality: expected int from 1 to 100, got 'high'",
+        ),
+        ("image=3", "--set: image: expected a mapping, got 3"),
+        (
+            "name.first=x",
+            "--set: name.first: name holds no keys; set it as a whole",
+        ),
+        (
+            "source.annotations.0=x",
+            "--set: source.annotations.0: source.annotations holds no keys; set it as a whole",
+        ),
+        (
+            "description=a: b: c",
+            "--set: description: line 1, column 5: mapping values are not allowed here; quote "
+            "the value",
+        ),
+        (
+            "image.background=#ffffff",
+            "--set: image.background: expected a colour such as '#ffffff', got nothing; quote it",
+        ),
+        ("fractions.test=0.5", "--set: fractions: expected a sum of 1, got 1.5"),
+        (
+            "group_by='('",
+            "--set: group_by: expected a regular expression: missing ), "
+            "unterminated subpattern at position 0",
+        ),
+    ],
+)
+def test_refusals_name_the_flag(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_config(BASE, overrides=[override], origin="d.yaml")
+    assert str(caught.value) == message
+
+
+def test_a_wrong_file_is_not_blamed_on_an_override() -> None:
+    with pytest.raises(ConfigError, match=r"^d\.yaml: name: "):
+        make_config({**BASE, "name": "-"}, overrides=["image.quality=3"], origin="d.yaml")

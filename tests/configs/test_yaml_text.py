@@ -1,0 +1,115 @@
+"""YAML as configs use it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.yaml_text import YamlError, parse_yaml
+
+# Characters that YAML allows in a document as they are.
+texts = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]))
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(texts, children, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(values)
+def test_json_means_what_it_says(value: object) -> None:
+    assert parse_yaml(json.dumps(value, ensure_ascii=False)) == value
+
+
+@given(values)
+def test_what_pyyaml_writes_is_read_back(value: object) -> None:
+    assert parse_yaml(yaml.safe_dump(value, allow_unicode=True)) == value
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused_in_one_line(text: str) -> None:
+    message = ""
+    try:
+        parse_yaml(text)
+    except YamlError as error:
+        message = str(error)
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("no", "no"),
+        ("On", "On"),
+        ("2024-05-01", "2024-05-01"),
+        ("1:30", "1:30"),
+        ("010", "010"),
+        ("0x10", "0x10"),
+        ("1_000", "1_000"),
+        (".inf", ".inf"),
+        ("1.0.0", "1.0.0"),
+        ("1e-3", 0.001),
+        ("1.", 1.0),
+        (".5", 0.5),
+        ("-7", -7),
+        ("~", None),
+        ("", None),
+        ("true", True),
+        ("'true'", "true"),
+        ("'1'", "1"),
+    ],
+)
+def test_plain_scalars_are_what_they_look_like(text: str, value: object) -> None:
+    parsed = parse_yaml(text)
+    assert (type(parsed), parsed) == (type(value), value)
+
+
+def test_merged_keys_may_be_overridden() -> None:
+    text = "base: &base {p: 1, q: 2}\nother: {<<: *base, q: 3}"
+    assert parse_yaml(text)["other"] == {"p": 1, "q": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", "line 3, column 1: the key 'a' is given twice"),
+        ("a: {b: 1, 'b': 2}", "line 1, column 11: the key 'b' is given twice"),
+        ("1: x", "line 1, column 1: expected text as a key, got 1; quote it"),
+        ("[a]: x", "line 1, column 1: expected text as a key"),
+        ("a: b: c", "line 1, column 5: mapping values are not allowed here"),
+        (
+            "a: [1",
+            "line 1, column 6: while parsing a flow sequence, expected ',' or ']', but got "
+            "'<stream end>'",
+        ),
+        (
+            "a:\n\tb: 1",
+            "line 2, column 1: while scanning for the next token, found character '\\t' that "
+            "cannot start any token",
+        ),
+        (
+            "--- a\n--- b",
+            "line 2, column 1: expected a single document in the stream, but found another "
+            "document",
+        ),
+        (
+            "!!python/object/apply:os.getcwd []",
+            "line 1, column 1: tags (!name) are not supported; quote a text that begins with !",
+        ),
+        ("&a [*a]", "line 1, column 1: found unconstructable recursive node"),
+        ("a: \0", "character 4: special characters are not allowed"),
+        ("[" * 5000, "nested too deeply"),
+    ],
+)
+def test_refusals_name_the_place(text: str, message: str) -> None:
+    with pytest.raises(YamlError) as caught:
+        parse_yaml(text)
+    assert str(caught.value) == message

@@ -1,0 +1,307 @@
+"""Command lines: what they mean, and what is said about the wrong ones."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shlex
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+
+from configs.load import ConfigError
+from configs.schema import SOURCES, CocoSource, ImageFolderSource
+from pipelines.arguments import BuildArguments, SampleArguments, parse_arguments
+from pipelines.beam_flags import REFUSED_FLAGS, beam_parser
+from pipelines.flags import UsageError, build_parser
+
+COCO = "build coco --images i --annotations a.json --output o"
+FOLDERS = "build image-folder --images i --output o"
+FORMATS = ", ".join(SOURCES)
+CONFIG = "name: d\nsplits: {train: {format: image-folder, images: i}}\noutput: {path: o}\n"
+
+
+def parse_build(line: str) -> BuildArguments:
+    arguments = parse_arguments(shlex.split(line))
+    assert isinstance(arguments, BuildArguments)
+    return arguments
+
+
+@pytest.fixture
+def config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config that is `d.yaml` in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.yaml").write_text(CONFIG)
+
+
+def test_coco_from_flags() -> None:
+    arguments = parse_build(f"{COCO} --annotations b.json")
+    assert arguments.command == "build"
+    assert arguments.config.name == "coco"
+    assert arguments.config.version == "1.0.0"
+    assert arguments.config.splits == {
+        "train": CocoSource(format="coco", images="i", annotations=["a.json", "b.json"])
+    }
+    assert arguments.config.output.path == "o"
+    assert arguments.beam_options == {}
+
+
+def test_all_flags_of_a_dataset() -> None:
+    arguments = parse_build(
+        f"{FOLDERS} --classes c.txt --fractions train=0.8,validation=0.2 --group-by '^[^/]+/'"
+        " --name flowers --version 2.0.0 --set image.quality=90 --set image.max_side=64"
+    )
+    config = arguments.config
+    assert config.source == ImageFolderSource(format="image-folder", images="i", classes="c.txt")
+    assert config.fractions == {"train": 0.8, "validation": 0.2}
+    assert (config.name, config.version, config.group_by) == ("flowers", "2.0.0", "^[^/]+/")
+    assert (config.image.quality, config.image.max_side) == (90, 64)
+
+
+def test_names_by_default() -> None:
+    assert parse_build(FOLDERS).config.name == "image_folder"
+    assert list(parse_build(f"{FOLDERS} --split test").config.splits) == ["test"]
+
+
+@pytest.mark.usefixtures("config_file")
+def test_a_config_file_and_all_flags_of_a_run() -> None:
+    arguments = parse_build(
+        "plan d.yaml --set rejects.max_ratio=0.5 --overwrite --if-changed --threads 3 --json"
+        " --verbose"
+    )
+    assert arguments.command == "plan"
+    assert arguments.config.rejects.max_ratio == 0.5
+    assert arguments.threads == 3
+    assert arguments.overwrite
+    assert arguments.if_changed
+    assert arguments.json
+    assert arguments.verbose
+
+
+def test_nothing_is_on_by_default() -> None:
+    arguments = parse_build(COCO)
+    assert arguments.threads is None
+    assert not arguments.overwrite
+    assert not arguments.if_changed
+    assert not arguments.json
+    assert not arguments.verbose
+
+
+@pytest.mark.usefixtures("config_file")
+@pytest.mark.parametrize(
+    "words",
+    list(
+        itertools.permutations(
+            [["build"], ["d.yaml"], ["--runner", "FlinkRunner"], ["--parallelism=-1", "--json"]]
+        )
+    ),
+)
+def test_flags_stand_anywhere(words: tuple[list[str], ...]) -> None:
+    line = list(itertools.chain.from_iterable(words))
+    if line.index("d.yaml") < line.index("build"):
+        with pytest.raises(UsageError, match=r"^expected a command .* first, got 'd\.yaml'$"):
+            parse_arguments(line)
+    else:
+        arguments = parse_arguments(line)
+        assert isinstance(arguments, BuildArguments)
+        assert arguments.beam_options == {"runner": "FlinkRunner"}
+        assert arguments.json
+
+
+def test_beams_flags_become_its_options() -> None:
+    arguments = parse_build(
+        f"{COCO} --direct_num_workers 2 --direct_running_mode=multi_threading"
+        " --experiments a,b --experiment c --no_save_main_session"
+    )
+    options = PipelineOptions([], **arguments.beam_options)
+    assert options.view_as(DirectOptions).direct_num_workers == 2
+    assert options.view_as(DirectOptions).direct_running_mode == "multi_threading"
+    assert options.view_as(DebugOptions).experiments == ["a", "b", "c"]
+    assert options.get_all_options(drop_default=True) == arguments.beam_options
+
+
+@pytest.mark.parametrize(
+    ("name", "runner"),
+    [
+        ("DirectRunner", "DirectRunner"),
+        ("directrunner", "DirectRunner"),
+        ("direct", "DirectRunner"),
+        ("dataflow", "DataflowRunner"),
+        ("my.module.Runner", "my.module.Runner"),
+    ],
+)
+def test_runners_have_one_spelling(name: str, runner: str) -> None:
+    options = PipelineOptions([], **parse_build(f"{COCO} --runner {name}").beam_options)
+    assert options.view_as(StandardOptions).runner == runner
+
+
+def test_no_flag_of_ours_is_beams() -> None:
+    beam = beam_parser()
+    beams = set(beam._option_string_actions) - {"-h", "--help"}
+    assert len(beams) > 100
+    assert not beams & set(build_parser().known_flags())
+
+
+def test_ours_would_win() -> None:
+    beam = argparse.ArgumentParser(add_help=False)
+    beam.add_argument("--name", "--names", dest="names", type=int)
+    parser = build_parser(beam=beam)
+    assert parser.parse_strictly(["--name", "x"]).name == "x"
+    assert parser.parse_strictly(["--names", "3"]).names == 3
+
+
+@pytest.mark.parametrize("flag", sorted(REFUSED_FLAGS))
+def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
+    assert flag in beam_parser()._option_string_actions, "Beam has no such flag (any more)"
+    for line in (f"{flag} {COCO}", f"{COCO} {flag}", f"{COCO} {flag}=1"):
+        with pytest.raises(UsageError, match=rf"^{flag} is refused: it "):
+            parse_arguments(shlex.split(line))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        # Commands and words.
+        (
+            "biuld coco",
+            "expected a command (build, plan, sample), got 'biuld'; did you mean build?",
+        ),
+        ("--json", "expected a command (build, plan, sample)"),
+        ("--name build", "expected a command (build, plan, sample) first, got ''"),
+        ("build", f"build: expected one config file or format ({FORMATS}), got none"),
+        ("build a b", f"build: expected one config file or format ({FORMATS}), got a b"),
+        ("plan cocoo", "plan: no such config file or format: cocoo; did you mean coco?"),
+        (
+            "build x.yaml",
+            f"build: no such config file or format: x.yaml; the formats are {FORMATS}",
+        ),
+        ("build .", f"build: expected a config file or a format ({FORMATS}), got the folder ."),
+        # Flags.
+        (f"{COCO} --runnr X", "unknown flag --runnr; did you mean --runner?"),
+        (f"{COCO} --runnr=X", "unknown flag --runnr; did you mean --runner?"),
+        (f"{COCO} -runner X", "unknown flag -runner; did you mean --runner?"),
+        (f"{COCO} --run X", "unknown flag --run; did you mean --runner?"),
+        (f"{COCO} --group_by x", "unknown flag --group_by; did you mean --group-by?"),
+        (
+            f"{COCO} --direct-num-workers 2",
+            "unknown flag --direct-num-workers; did you mean --direct_num_workers?",
+        ),
+        (f"{COCO} --zzzzzz", "unknown flag --zzzzzz"),
+        (f"{COCO} --runner", "--runner: expected one argument"),
+        (
+            f"{COCO} --runner DirektRunner",
+            "--runner: unknown runner 'DirektRunner'; did you mean DirectRunner?",
+        ),
+        (f"{COCO} --direct_num_workers x", "--direct_num_workers: invalid int value: 'x'"),
+        (f"{COCO} --threads 0", "--threads: expected a whole number from 1 up, got '0'"),
+        (f"{COCO} --threads x", "--threads: expected a whole number from 1 up, got 'x'"),
+        (f"{COCO} --json=1", "--json: ignored explicit argument '1'"),
+        (
+            f"{COCO} --gcs_custom_audit_entries=x",
+            "a flag's value cannot be read: Expecting value: line 1 column 1 (char 0)",
+        ),
+        # Flags that stand for a config.
+        ("build coco", "build coco: missing --images, --annotations, --output"),
+        ("plan image-folder --images i", "plan image-folder: missing --output"),
+        (f"{COCO} --classes c", "build coco: this format takes no --classes"),
+        (f"{FOLDERS} --annotations c", "build image-folder: this format takes no --annotations"),
+        (f"{COCO} --images ''", "--images: expected a path or URI, got ''"),
+        (
+            f"{COCO} --name my-data",
+            "--name: expected a name (a letter, then letters, digits and _), got 'my-data'",
+        ),
+        (f"{COCO} --version 1.0", "--version: expected major.minor.patch such as 1.0.0, got '1.0'"),
+        (
+            f"{COCO} --split a-b",
+            "--split: expected a name (a letter, then letters, digits and _), got 'a-b'",
+        ),
+        (f"{COCO} --fractions a=0.5", "--fractions: expected a sum of 1, got 0.5"),
+        (
+            f"{COCO} --fractions a=0.5,a=0.5",
+            "--fractions: expected split=fraction,... with each split once, got 'a=0.5,a=0.5'",
+        ),
+        (
+            f"{COCO} --fractions a",
+            "--fractions: expected split=fraction,... with each split once, got 'a'",
+        ),
+        (
+            f"{COCO} --fractions a=1 --split b",
+            "--split: not together with --fractions, which names the splits",
+        ),
+        (f"{COCO} --group-by x", "--group-by: only together with fractions"),
+        (
+            f"{COCO} --fractions a=1 --group-by '('",
+            "--group-by: expected a regular expression: missing ), unterminated subpattern at "
+            "position 0",
+        ),
+        (
+            f"{COCO} --set image.qualty=3",
+            "--set: image.qualty: unknown key; did you mean image.quality?",
+        ),
+        (
+            f"{COCO} --set name=a-b",
+            "--set: name: expected a name (a letter, then letters, digits and _), got 'a-b'",
+        ),
+        # The sample.
+        ("sample", "expected `sample shapes --output DIR --images N`"),
+        ("sample circles", "expected `sample shapes --output DIR --images N`"),
+        ("sample shapes", "sample shapes: missing --output, --images"),
+        (
+            "sample shapes --output o --images 0",
+            "--images: expected a whole number from 1 up, got '0'",
+        ),
+        ("sample shapes --output o --imagse 3", "unknown flag --imagse; did you mean --images?"),
+        ("sample shapes --output o --images 3 --runner X", "unknown flag --runner"),
+    ],
+)
+def test_wrong_command_lines(line: str, message: str) -> None:
+    with pytest.raises((UsageError, ConfigError)) as caught:
+        parse_arguments(shlex.split(line))
+    assert str(caught.value) == message
+
+
+@pytest.mark.usefixtures("config_file")
+@pytest.mark.parametrize(
+    ("flag", "key"),
+    [
+        ("--images x", "splits.NAME.images"),
+        ("--annotations x", "splits.NAME.annotations"),
+        ("--classes x", "splits.NAME.classes"),
+        ("--output x", "output.path"),
+        ("--split x", "splits"),
+        ("--fractions x=1", "fractions"),
+        ("--group-by x", "group_by"),
+        ("--name x", "name"),
+        ("--version 1.0.0", "version"),
+    ],
+)
+def test_with_a_config_file_set_does_what_flags_do_without(flag: str, key: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_build(f"build d.yaml {flag}")
+    assert str(caught.value) == (
+        f"{flag.split()[0]} goes with a format ({FORMATS}), not with a config file; "
+        f"use --set {key}=..."
+    )
+
+
+@pytest.mark.usefixtures("config_file")
+def test_a_format_wins_over_a_file_of_its_name() -> None:
+    Path("coco").write_text(CONFIG)
+    assert parse_build(COCO).config.name == "coco"
+    assert parse_build("build ./coco").config.name == "d"
+
+
+def test_the_sample() -> None:
+    line = "sample shapes --output o --images 12 --seed 7 --workers 2 --width 64 --height 48"
+    assert parse_arguments(line.split()) == SampleArguments(
+        output=Path("o"), images=12, seed=7, workers=2, width=64, height=48
+    )
+    assert parse_arguments(
+        ["--images", "1", "sample", "--output", "o", "shapes"]
+    ) == SampleArguments(output=Path("o"), images=1, seed=0, workers=None, width=640, height=480)

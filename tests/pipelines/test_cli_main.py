@@ -1,0 +1,228 @@
+"""The command as a whole: help, exit codes, and what goes to stdout and stderr."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pipelines.run
+from configs.load import ConfigError
+from configs.schema import CocoSource
+from pipelines.arguments import BuildArguments
+from pipelines.cli import main
+from pipelines.output_state import OutputError
+from transforms.errors import InputError
+from transforms.formats.load import FormatError
+
+COCO = ["coco", "--images", "i", "--annotations", "a.json", "--output", "o"]
+# Prints the modules that a command line imports, after what it prints itself.
+LIST_MODULES = """\
+import sys
+from pipelines.cli import main
+code = main(sys.argv[1:])
+print("MODULES", *sorted(sys.modules))
+sys.exit(code)
+"""
+
+
+def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "usage"),
+    [
+        ("--help", "usage: shardbeam [--help] [--version] COMMAND ..."),
+        ("build -h", "usage: shardbeam build CONFIG.yaml"),
+        ("plan x.yaml --runner X --help", "usage: shardbeam plan CONFIG.yaml"),
+        ("sample shapes --help", "usage: shardbeam sample shapes"),
+        ("--version", f"shardbeam {importlib.metadata.version('shardbeam')}"),
+    ],
+)
+def test_help_needs_nothing_heavy(line: str, usage: str) -> None:
+    result = run_python(LIST_MODULES, *line.split())
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert result.stdout.startswith(usage)
+    modules = set(result.stdout.rpartition("MODULES ")[2].split())
+    assert "pipelines.flags" in modules
+    packages = {module.partition(".")[0] for module in modules}
+    assert packages.isdisjoint({"apache_beam", "tensorflow", "transforms", "msgspec", "rich"})
+
+
+def test_help_names_every_flag_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "--help"]) == 0
+    text = capsys.readouterr().out
+    for flag in ("--images", "--split", "--group-by", "--version", "--set", "--if-changed"):
+        assert f"\n  {flag} " in text
+
+
+def test_without_arguments_help_is_the_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("usage: shardbeam")
+
+
+def test_the_program_reads_its_own_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["shardbeam", "--version"])
+    assert main() == 0
+    assert capsys.readouterr().out.startswith("shardbeam ")
+
+
+def test_a_reader_that_left_is_no_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-c", LIST_MODULES, "--help"],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "message"),
+    [
+        (
+            "image: {verfy: none}",
+            [],
+            "d.yaml: image.verfy: unknown key; did you mean image.verify?",
+        ),
+        (
+            "image: {quality: high}",
+            [],
+            "d.yaml: image.quality: expected int from 1 to 100, got 'high'",
+        ),
+        ("name: e", [], "d.yaml: line 3, column 1: the key 'name' is given twice"),
+        ("", ["--set", "nam=e"], "--set: nam: unknown key; did you mean name?"),
+        ("", ["--runnr", "X"], "unknown flag --runnr; did you mean --runner?"),
+        ("", ["--zz\nzz"], r"unknown flag --zz\nzz"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    config: str,
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("d.yaml").write_text(f"name: d\noutput: {{path: o}}\n{config}\n")
+    assert main(["build", "d.yaml", *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == f"shardbeam: error: {message}\n"
+
+
+def replace_run(
+    monkeypatch: pytest.MonkeyPatch, name: str, run: Callable[[BuildArguments], int]
+) -> None:
+    monkeypatch.setattr(pipelines.run, name, run)
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_the_exit_code_is_the_runs(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def run(arguments: BuildArguments) -> int:
+        seen.append(arguments)
+        return code
+
+    replace_run(monkeypatch, "run_build", run)
+    assert main(["build", *COCO]) == code
+    assert seen[0].config.splits["train"] == CocoSource(
+        format="coco", images="i", annotations=["a.json"]
+    )
+
+
+def test_plan_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(arguments: BuildArguments) -> int:
+        raise AssertionError(arguments)
+
+    replace_run(monkeypatch, "run_build", refuse)
+    replace_run(monkeypatch, "run_plan", lambda arguments: 0)
+    assert main(["plan", *COCO]) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (InputError(uri="a.json", place="line 3", problem="cut off"), 1, "a.json: line 3: cut off"),
+        (FormatError("format 'x:Y' is none"), 2, "format 'x:Y' is none"),
+        (OutputError("o: not empty"), 2, "o: not empty"),
+        (ConfigError(origin="config", path=("name",), problem="no"), 2, "config: name: no"),
+        (InputError(uri="\x1b[2J", problem="two\nlines"), 1, r"\x1b[2J: two\nlines"),
+    ],
+)
+def test_known_errors_are_one_line(
+    error: Exception,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(arguments: BuildArguments) -> int:
+        raise error
+
+    replace_run(monkeypatch, "run_build", fail)
+    assert main(["build", *COCO]) == code
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"shardbeam: error: {message}\n")
+
+    assert main(["build", *COCO, "--json"]) == code
+    printed = capsys.readouterr()
+    assert printed.err == f"shardbeam: error: {message}\n"
+    summary = json.loads(printed.out)
+    assert (summary["status"], summary["exit_code"]) == ("failed", code)
+    assert summary["message"] == str(error)
+
+
+def test_unknown_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: BuildArguments) -> int:
+        raise ZeroDivisionError
+
+    replace_run(monkeypatch, "run_build", fail)
+    with pytest.raises(ZeroDivisionError):
+        main(["build", *COCO])
+
+
+def test_an_interrupt_has_its_own_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(arguments: BuildArguments) -> int:
+        raise KeyboardInterrupt
+
+    replace_run(monkeypatch, "run_build", interrupt)
+    assert main(["build", *COCO]) == 130
+    assert capsys.readouterr().err.startswith("shardbeam: error: interrupted; ")
+
+
+def test_the_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    size = ["--images", "2", "--workers", "1", "--width", "64", "--height", "64"]
+    line = ["sample", "shapes", *size, "--output", str(tmp_path / "sample")]
+    assert main(line) == 0
+    assert capsys.readouterr().out.startswith("wrote 2 images with ")
+    assert len(list((tmp_path / "sample" / "images").iterdir())) == 2
+    # It overwrites nothing.
+    assert main(line) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"shardbeam: error: {tmp_path / 'sample'} is not empty")

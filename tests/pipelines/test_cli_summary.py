@@ -1,0 +1,194 @@
+"""The summary, for people and for programs."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from pipelines.summary import Summary, print_summary, render_json, render_text
+from transforms.output.outcome import Outcome, SplitOutcome, Status
+
+TRAIN = SplitOutcome(
+    listed=1003,
+    examples=1000,
+    shards=4,
+    num_bytes=600_000_000,
+    unannotated=7,
+    rejected={"missing_image": 1, "zero_byte": 2},
+    unlisted=1,
+    excluded={"hidden_file": 1},
+    corrections={"box_clipped": 12},
+)
+TEST = SplitOutcome(listed=10, examples=10, shards=1, num_bytes=1_000)
+
+
+def summary(
+    status: Status = Status.COMMITTED,
+    *,
+    message: str = "",
+    rejects: str = "",
+    current: bool = False,
+) -> Summary:
+    return Summary(
+        outcome=Outcome(
+            status=status,
+            splits={"train": TRAIN, "test": TEST},
+            message=message,
+            rejects=rejects,
+        ),
+        output="out/d",
+        exit_code=0,
+        wall_time_s=2.0,
+        current=current,
+    )
+
+
+def test_a_build_as_a_table() -> None:
+    assert render_text(summary(rejects="out/d/rejects")) == (
+        "split  examples  shards     bytes  rejected  excluded  corrections\n"
+        "train     1,000       4  600.0 MB         3         1           12\n"
+        "test         10       1    1.0 kB         0         0            0\n"
+        "total     1,010       5  600.0 MB         3         1           12\n"
+        "\n"
+        "split  what       why            images\n"
+        "train  rejected   missing_image       1\n"
+        "train  rejected   zero_byte           2\n"
+        "train  excluded   hidden_file         1\n"
+        "train  corrected  box_clipped        12\n"
+        "\n"
+        "committed: out/d\n"
+        "rejects: out/d/rejects\n"
+        "wall time: 2.0 s, 505 images/s\n"
+    )
+
+
+def test_a_plan_as_a_table() -> None:
+    text = render_text(summary(Status.APPROVED))
+    assert text.startswith(
+        "split  examples     bytes  shards  missing  unannotated  rejects so far\n"
+        "train     1,000  600.0 MB       4        1            7               3\n"
+    )
+    assert "\nplan only, nothing written: out/d\n" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (Status.REFUSED, "refused, nothing committed: out/d\nToo many.\nSee rejects.\n"),
+        (Status.FAILED, "failed, nothing committed: out/d\nToo many.\nSee rejects.\n"),
+    ],
+)
+def test_what_went_wrong(status: Status, line: str) -> None:
+    assert line in render_text(summary(status, message="Too many.\nSee rejects."))
+
+
+def test_without_splits_there_is_no_table() -> None:
+    outcome = Outcome(status=Status.FAILED, splits={}, message="a.json: cut off")
+    failed = Summary(outcome=outcome, output="o", exit_code=1, wall_time_s=0.0)
+    assert render_text(failed) == (
+        "failed, nothing committed: o\na.json: cut off\nwall time: 0.0 s, 0 images/s\n"
+    )
+    assert json.loads(render_json(failed))["splits"] == {}
+
+
+def test_nothing_done_has_no_speed() -> None:
+    text = render_text(summary(current=True))
+    assert "unchanged: out/d\n" in text
+    assert text.endswith("0 images/s\n")
+
+
+def test_json_says_all() -> None:
+    value = json.loads(render_json(summary(message="m", rejects="out/d/rejects")))
+    assert value == {
+        "status": "committed",
+        "exit_code": 0,
+        "current": False,
+        "output": "out/d",
+        "splits": {
+            "train": {
+                "listed": 1003,
+                "examples": 1000,
+                "shards": 4,
+                "num_bytes": 600_000_000,
+                "unannotated": 7,
+                "rejected": {"missing_image": 1, "zero_byte": 2},
+                "unlisted": 1,
+                "excluded": {"hidden_file": 1},
+                "corrections": {"box_clipped": 12},
+                "reject_ratio": 3 / 1004,
+            },
+            "test": {
+                "listed": 10,
+                "examples": 10,
+                "shards": 1,
+                "num_bytes": 1000,
+                "unannotated": 0,
+                "rejected": {},
+                "unlisted": 0,
+                "excluded": {},
+                "corrections": {},
+                "reject_ratio": 0.0,
+            },
+        },
+        "rejects": "out/d/rejects",
+        "wall_time_s": 2.0,
+        "images_per_s": 505.0,
+        "message": "m",
+    }
+
+
+def test_json_is_one_line_of_ascii() -> None:
+    text = render_json(summary(message="ü\n\udcff\x1b"))
+    assert text.isascii()
+    assert text.count("\n") == 1
+    assert json.loads(text)["message"] == "ü\n\udcff\x1b"
+
+
+def test_names_are_neither_markup_nor_commands_to_the_terminal() -> None:
+    code = "[red]x[/red]\x1b[2J\udcff"
+    split = SplitOutcome(rejected={code: 1})
+    outcome = Outcome(status=Status.COMMITTED, splits={"[b]train": split}, message=code)
+    text = render_text(
+        Summary(outcome=outcome, output="o\x07", exit_code=0, wall_time_s=1.0), styled=True
+    )
+    assert "[b]train" in text
+    assert text.count("[red]x[/red]\\x1b[2J\\udcff") == 2
+    assert "committed: o\\x07" in text
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_nothing_is_cut_on_a_narrow_terminal(columns: int) -> None:
+    name = "a_rather_long_name_" * 5
+    outcome = Outcome(status=Status.COMMITTED, splits={name: TRAIN})
+    text = render_text(
+        Summary(outcome=outcome, output="o", exit_code=0, wall_time_s=1.0), columns=columns
+    )
+    letters = "".join(text.split())
+    assert "…" not in letters
+    # Folded over lines, all of it is there: twice its letters, for two tables.
+    assert letters.count("_") >= 2 * name.count("_")
+
+
+def test_a_wide_name_is_on_one_line_where_nothing_limits_the_width() -> None:
+    name = "x" * 500
+    outcome = Outcome(status=Status.COMMITTED, splits={name: TRAIN})
+    text = render_text(Summary(outcome=outcome, output="o", exit_code=0, wall_time_s=1.0))
+    assert text.count(name) == 5
+
+
+def test_stdout_that_is_no_terminal_gets_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_summary(summary(), as_json=False)
+    assert capsys.readouterr().out == render_text(summary())
+    print_summary(summary(), as_json=True)
+    assert capsys.readouterr().out == render_json(summary())
+
+
+def test_stdout_of_another_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    print_summary(summary(message="臉書"), as_json=False)
+    stdout.seek(0)
+    assert "\\u81c9\\u66f8\n" in stdout.read()
