@@ -86,7 +86,7 @@ def _run(words: Sequence[str]) -> int:
 def _run_build(arguments: BuildArguments) -> int:
     from configs.load import ConfigError
     from pipelines.output_state import OutputError
-    from pipelines.run import run_build, run_plan
+    from pipelines.run import RunError, run_build, run_plan
     from transforms.errors import InputError
     from transforms.formats.load import FormatError
 
@@ -97,7 +97,7 @@ def _run_build(arguments: BuildArguments) -> int:
         return run_build(arguments) if arguments.command == "build" else run_plan(arguments)
     except (ConfigError, FormatError, OutputError) as error:
         message, code = str(error), _USAGE
-    except InputError as error:
+    except (InputError, RunError) as error:
         message, code = str(error), _FAILED
     _complain(message)
     if arguments.json:

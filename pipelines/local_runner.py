@@ -19,8 +19,8 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 
 # What a worker process runs. Started with `-m` it would have the current folder first on its
 # path, and import a user's own `transforms/` from there (PYTHONSAFEPATH mends that from Python
-# 3.11 on only); so it gets the path of the program itself. And it ends when the program does,
-# even if that is killed.
+# 3.11 on only); so it gets the path of the program itself. It ends when the program does, even
+# if that is killed. And it prints nothing: an error's text reaches the program all the same.
 _WORKER = """\
 import os, sys, threading, time
 sys.path[:] = {path!r}
@@ -29,6 +29,7 @@ def end_with(parent):
         time.sleep(1)
     os._exit(1)
 threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
+sys.stderr = open(os.devnull, "w")
 import runpy
 runpy.run_module("apache_beam.runners.worker.sdk_worker_main", run_name="__main__")
 """

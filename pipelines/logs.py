@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
-from typing import TextIO
 
 # What Beam warns of in every good run with worker processes: it hands them options of its own
 # that they do not know, and no folder for pickled registries, which nothing here uses.
 _NOISE = ("Discarding unparseable args", "No semi_persistent_directory found")
-# Our own error, which the command says in one line: the worker's traceback tells users nothing.
-_OUR_ERROR = "transforms.errors.InputError: "
+# Our own errors, which the command says in one line: a worker's traceback tells users nothing.
+_OUR_ERRORS = ("InputError", "RefusedError")
 
 
 def configure_logging() -> None:
@@ -29,16 +29,20 @@ def log_everything() -> None:
         handler.removeFilter(_is_news)
 
 
-class _StderrHandler(logging.StreamHandler[TextIO]):
+class _StderrHandler(logging.Handler):
     """Writes to what stderr is at the moment: a live progress line replaces it for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.stream = sys.stderr
-        super().emit(record)
+        # Where stderr is gone, there is nobody to tell.
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{self.format(record)}\n")
 
 
 def _is_news(record: logging.LogRecord) -> bool:
     if not record.name.startswith("apache_beam"):
         return True
+    error_type = record.exc_info[0] if record.exc_info else None
+    if error_type is not None and error_type.__name__ in _OUR_ERRORS:
+        return False
     message = record.getMessage()
-    return not any(text in message for text in (_OUR_ERROR, *_NOISE))
+    return not any(text in message for text in (*_OUR_ERRORS, *_NOISE))

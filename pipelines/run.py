@@ -45,6 +45,10 @@ _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 
 
+class RunError(Exception):
+    """A run failed; the message is one line that names the file, the place and the fix."""
+
+
 def run_build(arguments: BuildArguments) -> int:
     """Builds a dataset, showing progress on stderr and a summary on stdout.
 
@@ -54,6 +58,7 @@ def run_build(arguments: BuildArguments) -> int:
     Raises:
         OutputError: The output folder cannot be used as asked.
         InputError: The input cannot be used.
+        RunError: The same, found out by a worker.
         KeyboardInterrupt: The run was interrupted; started again it goes on.
     """
     plan = make_plan(arguments.config)
@@ -67,7 +72,7 @@ def run_build(arguments: BuildArguments) -> int:
             Staging(output=plan.output, plan=plan.digest, run_id="").clear()
             message = "nothing to do: inputs and config are as they were"
             outcome = msgspec.structs.replace(current.outcome, message=message)
-            return _finish(arguments, plan, outcome=outcome, started_s=started_s)
+            return _finish(arguments, plan, outcome=outcome, started_s=started_s, current=True)
         if not arguments.overwrite:
             changed = "; inputs or config have changed" if arguments.if_changed else ""
             raise OutputError(
@@ -97,7 +102,7 @@ def run_build(arguments: BuildArguments) -> int:
     recorded = _read_outcome(staging)
     if recorded is None or recorded.status is Status.APPROVED:
         # It ended before its gate, or after it and before it was committed.
-        recorded = _failed(error)
+        raise _failure(error)
     return _finish(arguments, plan, outcome=recorded, started_s=started_s)
 
 
@@ -109,22 +114,31 @@ def run_plan(arguments: BuildArguments) -> int:
 
     Raises:
         InputError: The input cannot be used.
+        RunError: The same, found out by a worker.
     """
     plan = make_plan(arguments.config)
     started_s = time.monotonic()
     _stat_annotation_files(plan)
     outcome = _run_locally(functools.partial(preview_dataset, plan=plan), Outcome)
     if isinstance(outcome, Exception):
-        outcome = _failed(outcome)
+        raise _failure(outcome)
     return _finish(arguments, plan, outcome=outcome, started_s=started_s)
 
 
-def _finish(arguments: BuildArguments, plan: Plan, *, outcome: Outcome, started_s: float) -> int:
+def _finish(
+    arguments: BuildArguments,
+    plan: Plan,
+    *,
+    outcome: Outcome,
+    started_s: float,
+    current: bool = False,
+) -> int:
     exit_code = _EXIT_CODES[outcome.status]
     summary = Summary(
         outcome=outcome,
         output=plan.output,
         exit_code=exit_code,
+        current=current,
         wall_time_s=time.monotonic() - started_s,
     )
     print_summary(summary, as_json=arguments.json)
@@ -229,16 +243,13 @@ def _read_outcome(staging: Staging) -> Outcome | None:
     return None
 
 
-def _failed(error: Exception | None) -> Outcome:
-    """Makes the outcome of a run that could not record one itself.
+def _failure(error: Exception | None) -> Exception:
+    """Returns what to raise for a run that could not record its outcome.
 
-    Raises:
-        Exception: `error`, if it is not one that a user could mend: all of it is to be seen.
+    A `RunError` where there is something that a user could mend, and otherwise `error` itself:
+    all of it is to be seen.
     """
     if error is None:
-        raise RuntimeError("the run ended without an error and without an outcome")
+        return RuntimeError("the run ended without an error and without an outcome")
     found = _INPUT_ERROR.search("".join(traceback.format_exception(error)))
-    if found is None:
-        raise error
-    message = _WHILE_RUNNING.sub("", found["message"])
-    return Outcome(status=Status.FAILED, splits={}, message=message)
+    return RunError(_WHILE_RUNNING.sub("", found["message"])) if found else error

@@ -29,9 +29,9 @@ def write_captions(picture: Picture) -> tuple[str, str]:
 def _say_where(groups: Sequence[Sequence[Thing]], *, width: int) -> str:
     if len(groups) == 1:
         x, _ = _centre(groups[0][0])
-        side = ("left", "middle", "right")[int(3 * x / width)]
-        several = len(groups[0]) > 1
-        return f"{_name(groups[0])}{', one' if several else ''} in the {side} of the picture"
+        side = ("on the left", "in the middle", "on the right")[int(3 * x / width)]
+        one_of_them = ", one" if len(groups[0]) > 1 else ""
+        return f"{_name(groups[0])}{one_of_them} {side}"
     first, second = groups[:2]
     return f"{_name(first)} {_relation(first, second)} {_name(second)}"
 
@@ -61,7 +61,7 @@ def _name(group: Sequence[Thing]) -> str:
     if len(group) == 1:
         return f"{'an' if colour[0] in 'aeiou' else 'a'} {colour} {shape}"
     same_colour = all(thing.colour == colour for thing in group)
-    return f"{_NUMBERS[len(group)]} {colour + ' ' if same_colour else ''}{shape}s"
+    return f"{_NUMBERS[len(group)]} {f'{colour} ' if same_colour else ''}{shape}s"
 
 
 def _sentence(text: str) -> str:

@@ -108,25 +108,28 @@ def draw_background(*, rng: np.random.Generator, width: int, height: int) -> Bac
         height: In pixels.
     """
     ground = GROUNDS[rng.integers(len(GROUNDS))]
+    noise = _draw_texture(ground, rng=rng, width=width, height=height)
     if rng.random() < 1 / 3:
-        pixels = _draw_texture(ground, rng=rng, width=width, height=height)
+        pixels = _colour(noise, ground.palette, rng=rng)
         regions = np.zeros((height, width), np.uint8)
         return Background(pixels=pixels, textures=(ground,), regions=regions)
 
     horizon = _draw_horizon(rng=rng, width=width, height=height, is_level=ground.is_level)
-    sky = _draw_texture(SKY, rng=rng, width=width, height=height)
-    below = _draw_texture(ground, rng=rng, width=width, height=height, horizon=horizon.min())
+    # From the first row with ground to the last with sky.
+    start, stop = int(horizon.min()), int(horizon.max()) + 1
+    below = _colour(_lay_flat(noise, horizon=start), ground.palette, rng=rng)
+    noise = _draw_texture(SKY, rng=rng, width=width, height=height)[:stop]
+    # A sky grows lighter towards the horizon.
+    noise = 0.6 * noise + np.linspace(-1.2, 0.6, stop, dtype=np.float32)[:, np.newaxis]
+    sky = _colour(noise, SKY.palette, rng=rng)
     # The share of each pixel that lies above the horizon.
     above = np.clip(horizon - np.arange(height, dtype=np.float32)[:, np.newaxis], 0, 1)
-    mixed = slice(int(horizon.min()), int(horizon.max()) + 1)
-    pixels = np.concatenate(
-        [
-            sky[: mixed.start],
-            blend(below[mixed], sky[mixed], alpha=above[mixed]),
-            below[mixed.stop :],
-        ]
+    mixed = blend(below[: stop - start], sky[start:], alpha=above[start:stop])
+    return Background(
+        pixels=np.concatenate([sky[:start], mixed, below[stop - start :]]),
+        textures=(SKY, ground),
+        regions=(above < 0.5).astype(np.uint8),
     )
-    return Background(pixels=pixels, textures=(SKY, ground), regions=(above < 0.5).astype(np.uint8))
 
 
 def draw_noise(
@@ -174,14 +177,7 @@ def _amplitudes(width: int, height: int, falloff: float, grain: float, stretch: 
     return np.asarray(amplitudes, np.float32)
 
 
-def _draw_texture(
-    texture: Texture,
-    *,
-    rng: np.random.Generator,
-    width: int,
-    height: int,
-    horizon: float | None = None,
-) -> Pixels:
+def _draw_texture(texture: Texture, *, rng: np.random.Generator, width: int, height: int) -> Field:
     noise = draw_noise(
         rng=rng,
         width=width,
@@ -191,19 +187,13 @@ def _draw_texture(
         stretch=texture.stretch,
     )
     noise *= rng.uniform(0.7, 1.1)
-    if texture is SKY:
-        # A sky grows lighter towards the horizon.
-        noise = 0.6 * noise + np.linspace(-1.2, 1.2, height, dtype=np.float32)[:, np.newaxis]
-    elif horizon is not None:
-        noise = _lay_flat(noise, horizon=horizon)
-    levels = np.clip(_MEAN + _DEVIATION * noise, 0, 255).astype(np.uint8)
-    return _colour_table(texture.palette, rng=rng).take(levels, axis=0)
+    return noise
 
 
-def _lay_flat(noise: Field, *, horizon: float) -> Field:
-    """Shows a plane of noise in perspective, from the horizon down to the foot of the picture."""
+def _lay_flat(noise: Field, *, horizon: int) -> Field:
+    """Shows a plane of noise in perspective, from the row of the horizon down to the last."""
     height, width = noise.shape
-    depth = np.clip((np.arange(height) - horizon) / (height - horizon), 0, 1)[:, np.newaxis]
+    depth = np.linspace(0, 1, height - horizon)[:, np.newaxis]
     # 1 at the foot. A pixel there shows a pixel of the noise, one further away more of it.
     distance = 1 / (depth + (1 - depth) / _FARTHEST)
     rows = -distance * (height - horizon) / (1 - 1 / _FARTHEST)
@@ -213,12 +203,14 @@ def _lay_flat(noise: Field, *, horizon: float) -> Field:
     return np.asarray(noise.ravel().take(places) / np.sqrt(distance), np.float32)
 
 
-def _colour_table(palette: tuple[Colour, ...], *, rng: np.random.Generator) -> Pixels:
-    """Makes 256 colours of a palette, in a light of slightly varied colour and strength."""
+def _colour(noise: Field, palette: tuple[Colour, ...], *, rng: np.random.Generator) -> Pixels:
+    """Colours noise by a palette, in a light of slightly varied colour and strength."""
     light = rng.uniform(0.85, 1.1) * rng.uniform(0.95, 1.05, 3)
     stops = np.linspace(0, 255, len(palette))
     channels = [np.interp(np.arange(256), stops, channel) for channel in zip(*palette, strict=True)]
-    return np.clip(np.stack(channels, axis=1) * light, 0, 255).astype(np.uint8)
+    colours = np.clip(np.stack(channels, axis=1) * light, 0, 255).astype(np.uint8)
+    levels = np.clip(_MEAN + _DEVIATION * noise, 0, 255).astype(np.uint8)
+    return colours.take(levels, axis=0)
 
 
 def _draw_horizon(

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.sample import write_shapes
+
 PROJECT_ROOT = Path(__file__).parents[1]
 
 
@@ -15,4 +17,12 @@ def shared_data() -> Path:
     folder = PROJECT_ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("the real samples (../shared/data) are not here")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample dataset with 40 small images, to be read only."""
+    folder = tmp_path_factory.mktemp("sample") / "shapes"
+    write_shapes(output=folder, images=40, seed=0, width=160, height=120, workers=1)
     return folder

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from transforms.errors import InputError
+from transforms.formats.names import is_image_name
 from transforms.joining import JoinedKey
 from transforms.output.outcome import SplitOutcome, merge_split_outcomes
 from transforms.sources import Source
@@ -19,7 +20,7 @@ class SourceTally(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         referenced: Keys that its annotation files name.
         matched: How many of these are listed.
-        listed_key: The first listed key, in order; empty where there is none.
+        listed_key: The first listed key, in order, that names an image; empty where none does.
         referenced_key: The first key that the annotation files name.
     """
 
@@ -80,7 +81,7 @@ class JoinCounter:
             SourceTally(
                 referenced=int(referenced > 0),
                 matched=int(referenced > 0 and listed > 0),
-                listed_key=key if listed else "",
+                listed_key=key if listed and is_image_name(key) else "",
                 referenced_key=key if referenced else "",
             ),
         )
@@ -143,13 +144,14 @@ def check_join(tally: JoinTally, *, sources: Iterable[Source]) -> JoinTally:
     for source in sources:
         counts = tally.sources.get(source.name, SourceTally())
         if counts.referenced and not counts.matched:
+            listed = repr(counts.listed_key) if counts.listed_key else "no image"
             hints = _hints(listed=counts.listed_key, referenced=counts.referenced_key)
             raise InputError(
                 uri=source.images,
                 problem=(
                     f"none of the {counts.referenced} annotated images is listed here: the "
                     f"annotations name {counts.referenced_key!r}, the listing holds "
-                    f"{counts.listed_key!r}; {next(hints)}"
+                    f"{listed}; {next(hints)}"
                 ),
             )
     return tally

@@ -16,6 +16,7 @@ from configs.schema import ImageConfig
 from tests.conftest import PROJECT_ROOT
 from tests.images.makers import (
     after_soi,
+    chunk,
     exif,
     gray_jpeg_with_sampling,
     photograph,
@@ -261,6 +262,9 @@ def test_a_huge_header_costs_nothing() -> None:
     frame = JPEG.index(b"\xff\xc0")
     huge = JPEG[: frame + 5] + b"\xff\xff\xff\xff" + JPEG[frame + 9 :]
     assert reject_of(huge).reason is Reason.DECOMPRESSION_BOMB
+    # Its pixel data does not inflate, which is not even tried.
+    huge = PNG[:8] + chunk(b"IHDR", b"\x7f\xff\xff\xff" * 2 + PNG[24:29]) + chunk(b"IDAT", b"no")
+    assert reject_of(huge + PNG[-12:]).reason is Reason.DECOMPRESSION_BOMB
 
 
 @pytest.mark.filterwarnings("ignore:Image was not the expected size")

@@ -15,19 +15,21 @@ from PIL import Image
 from tests.images.makers import chunk, exif, photograph, png, save, with_chunk
 from transforms.errors import RejectedError
 from transforms.images.header import ImageHeader
-from transforms.images.png import scan_png
+from transforms.images.png import scan_png, verify_png
 from transforms.reasons import Reason
 
 RGB = save(photograph(), "PNG")
 
 
 def scan(data: bytes) -> ImageHeader:
-    return scan_png(data, complete=True, checksums=True)
+    header = scan_png(data, complete=True)
+    verify_png(data)
+    return header
 
 
-def reason_of(data: bytes, *, complete: bool = True, checksums: bool = True) -> Reason:
+def reason_of(data: bytes) -> Reason:
     with pytest.raises(RejectedError) as caught:
-        scan_png(data, complete=complete, checksums=checksums)
+        scan(data)
     return caught.value.reason
 
 
@@ -58,14 +60,16 @@ def test_orientation_is_found_before_and_after_the_pixels() -> None:
 
 def test_every_prefix_is_truncated() -> None:
     for length in range(8, len(RGB)):
-        assert reason_of(RGB[:length], checksums=False) is Reason.TRUNCATED
+        assert reason_of(RGB[:length]) is Reason.TRUNCATED
     assert scan(RGB + b"trailer") == scan(RGB)
 
 
 def test_the_header_is_enough_if_nothing_more_is_asked() -> None:
-    assert scan_png(RGB[:33], complete=False, checksums=False).width == 64
-    assert scan_png(RGB[:33] + b"\0" * 20, complete=False, checksums=False).width == 64
-    assert reason_of(RGB[:32], complete=False, checksums=False) is Reason.TRUNCATED
+    assert scan_png(RGB[:33], complete=False).width == 64
+    assert scan_png(RGB[:33] + b"\0" * 20, complete=False).width == 64
+    with pytest.raises(RejectedError) as caught:
+        scan_png(RGB[:32], complete=False)
+    assert caught.value.reason is Reason.TRUNCATED
 
 
 def test_a_changed_byte_in_any_chunk_is_found() -> None:
@@ -74,7 +78,7 @@ def test_a_changed_byte_in_any_chunk_is_found() -> None:
         changed = bytearray(data)
         changed[position] ^= 1
         assert reason_of(bytes(changed)) is Reason.CORRUPT
-        scan_png(bytes(changed), complete=True, checksums=False)
+        scan_png(bytes(changed), complete=True)
 
 
 @pytest.mark.parametrize(

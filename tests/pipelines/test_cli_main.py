@@ -195,6 +195,15 @@ def test_known_errors_are_one_line(
     assert summary["message"] == str(error)
 
 
+def test_what_only_the_formats_know_is_a_config_error_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["plan", *COCO, "--set", "features.drop=[image/hight]"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("shardbeam: error: config: features.drop: unknown key 'image/hight'")
+    assert message.count("\n") == 1
+
+
 def test_unknown_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(arguments: BuildArguments) -> int:
         raise ZeroDivisionError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 import PIL
 import simplejpeg
@@ -21,7 +19,7 @@ from transforms.images.damage import find_damage
 from transforms.images.decode import decode_image, pillow_errors_as_rejects
 from transforms.images.header import ImageHeader, check_pixel_count
 from transforms.images.jpeg import scan_jpeg
-from transforms.images.png import scan_png
+from transforms.images.png import scan_png, verify_png
 from transforms.images.settings import ImageSettings
 from transforms.images.sniff import FileFormat, claimed_format, sniff_format
 from transforms.reasons import Correction, Reason
@@ -86,19 +84,19 @@ def check_image(data: bytes, *, name: str, settings: ImageSettings) -> StoredIma
             Reason.NOT_AN_IMAGE, f"no known image format begins with {data[:8].hex(' ')}"
         )
     corrections = _check_name(name, file_format, settings=settings)
-    header = _scan(data, file_format, verify=settings.verify)
+    header = _scan(data, file_format, settings=settings)
     notes: tuple[str, ...] = ()
-    if header is not None:
-        check_pixel_count(header.width, header.height, max_pixels=settings.max_pixels)
-        if header.storable and file_format is FileFormat.JPEG and settings.verify == "decode":
+    if settings.verify == "decode" and file_format is FileFormat.PNG:
+        verify_png(data)
+    if header is not None and header.storable:
+        if settings.verify == "decode" and file_format is FileFormat.JPEG:
             notes = _check_damage(data, settings=settings)
-            corrections += (Correction.JPEG_DAMAGE_KEPT,) * len(notes)
-        if (
-            header.storable
-            and (header.orientation == 1 or settings.orientation == "keep")
-            and max(header.width, header.height) <= (settings.max_side or math.inf)
+        if notes:
+            corrections += (Correction.JPEG_DAMAGE_KEPT,)
+        if (header.orientation == 1 or settings.orientation == "keep") and (
+            settings.max_side is None or max(header.width, header.height) <= settings.max_side
         ):
-            if file_format is FileFormat.PNG and settings.verify == "decode":
+            if settings.verify == "decode" and file_format is FileFormat.PNG:
                 decode_image(data, file_format=file_format, max_pixels=settings.max_pixels)
             return StoredImage(
                 data=data,
@@ -142,13 +140,17 @@ def _check_name(
     )
 
 
-def _scan(data: bytes, file_format: FileFormat, *, verify: str) -> ImageHeader | None:
+def _scan(data: bytes, file_format: FileFormat, *, settings: ImageSettings) -> ImageHeader | None:
     """Describes a file in a format that may be stored as it is; None for all others."""
+    complete = settings.verify != "none"
     if file_format is FileFormat.JPEG:
-        return scan_jpeg(data, complete=verify != "none")
-    if file_format is FileFormat.PNG:
-        return scan_png(data, complete=verify != "none", checksums=verify == "decode")
-    return None
+        header = scan_jpeg(data, complete=complete)
+    elif file_format is FileFormat.PNG:
+        header = scan_png(data, complete=complete)
+    else:
+        return None
+    check_pixel_count(header.width, header.height, max_pixels=settings.max_pixels)
+    return header
 
 
 def _check_damage(data: bytes, *, settings: ImageSettings) -> tuple[str, ...]:

@@ -47,5 +47,5 @@ def _complaint(data: bytes, *, strict: bool) -> str | None:
     except ValueError as error:
         return str(error)
     except MemoryError as error:
-        raise RejectedError(Reason.DECOMPRESSION_BOMB, "jpeg: MemoryError") from error
+        raise RejectedError(Reason.DECOMPRESSION_BOMB, "JPEG: MemoryError") from error
     return None

@@ -53,14 +53,16 @@ _DECODERS: dict[FileFormat, type[ImageFile.ImageFile]] = {
     FileFormat.ICO: IcoImagePlugin.IcoImageFile,
 }
 
-# What Pillow raises, in `open` and `load` alike, on files that it cannot make sense of.
-_DECODER_ERRORS = (
+# What Pillow raises on files that it cannot make sense of, when opening and loading alike.
+_PILLOW_ERRORS = (
+    Image.DecompressionBombError,
     ArithmeticError,
     AssertionError,
     AttributeError,
     EOFError,
     ImportError,
     LookupError,
+    MemoryError,
     OSError,
     RuntimeError,
     SyntaxError,
@@ -114,31 +116,27 @@ def decode_image(data: bytes, *, file_format: FileFormat, max_pixels: int) -> De
     """
     decoder = _DECODERS.get(file_format)
     if decoder is None:
-        raise RejectedError(
-            Reason.UNSUPPORTED_IMAGE, f"{file_format.value}: cannot be decoded here"
-        )
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded")
     if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
-        raise RejectedError(Reason.TRUNCATED, "webp: the file is shorter than its header says")
+        raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
+    # Pillow turns the pixels of this format, and of no other, while loading them.
+    upright = file_format is FileFormat.TIFF
     with pillow_errors_as_rejects(file_format):
         image = decoder(io.BytesIO(data))
         check_pixel_count(*image.size, max_pixels=max_pixels)
-        is_tiff = isinstance(image, TiffImagePlugin.TiffImageFile)
-        if isinstance(image, TiffImagePlugin.TiffImageFile):
-            orientation = valid_orientation(image.tag_v2.get(ExifTags.Base.Orientation))
-            # Pillow would turn the image by what XMP says where this tag is absent.
-            image.info.pop("xmp", None)
-        else:
-            orientation = exif_orientation(image.info.get("exif", b""))
+        orientation = _orientation(image)
+        # Pillow would also turn them by what XMP says.
+        image.info.pop("xmp", None)
         image.load()
         # An icon may hold a larger image than its directory says.
         check_pixel_count(*image.size, max_pixels=max_pixels)
         width, height = image.size
-        if is_tiff and orientation >= 5:
+        if upright and orientation >= 5:
             width, height = height, width
         return DecodedImage(
             image=_with_eight_bits(image, data),
             header=ImageHeader(width=width, height=height, orientation=orientation),
-            upright=is_tiff,
+            upright=upright,
         )
 
 
@@ -151,21 +149,26 @@ def pillow_errors_as_rejects(file_format: FileFormat) -> Iterator[None]:
     """
     try:
         yield
-    except (Image.DecompressionBombError, MemoryError) as error:
-        # The pixels were counted before: what asks for so much memory now hides it elsewhere.
-        reason = Reason.DECOMPRESSION_BOMB
-        raise RejectedError(reason, _describe(error, file_format)) from error
-    except _DECODER_ERRORS as error:
-        words = str(error).lower()
-        reason = next(
-            (reason for reason, signs in _WORDS if any(sign in words for sign in signs)),
-            Reason.CORRUPT,
-        )
-        raise RejectedError(reason, _describe(error, file_format)) from error
+    except _PILLOW_ERRORS as error:
+        detail = f"{file_format.name}: {type(error).__name__}: {error}"
+        raise RejectedError(_reason(error), detail) from error
 
 
-def _describe(error: BaseException, file_format: FileFormat) -> str:
-    return f"{file_format.value}: {type(error).__name__}: {error}"
+def _reason(error: Exception) -> Reason:
+    # The pixels were counted before: what still asks for too much memory hides it elsewhere.
+    if isinstance(error, (Image.DecompressionBombError, MemoryError)):
+        return Reason.DECOMPRESSION_BOMB
+    words = str(error).lower()
+    for reason, signs in _WORDS:
+        if any(sign in words for sign in signs):
+            return reason
+    return Reason.CORRUPT
+
+
+def _orientation(image: ImageFile.ImageFile) -> int:
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        return valid_orientation(image.tag_v2.get(ExifTags.Base.Orientation))
+    return exif_orientation(image.info.get("exif", b""))
 
 
 def _with_eight_bits(image: ImageFile.ImageFile, data: bytes) -> Image.Image:
@@ -192,7 +195,7 @@ def _scale_transparent_color(image: ImageFile.ImageFile, *, bit_depth: int) -> N
     elif image.mode == "RGB" and bit_depth == 16:
         # Pillow keeps the high bytes only: other colours share them.
         raise RejectedError(
-            Reason.UNSUPPORTED_IMAGE, "png: a transparent colour in an RGB image of 16 bits"
+            Reason.UNSUPPORTED_IMAGE, "PNG: a transparent colour in an RGB image of 16 bits"
         )
 
 

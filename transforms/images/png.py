@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from transforms.errors import RejectedError
@@ -58,7 +58,7 @@ class _Shape(NamedTuple):
 _SHAPE = struct.Struct(">IIBBBBB")
 
 
-def scan_png(data: bytes, *, complete: bool, checksums: bool) -> ImageHeader:
+def scan_png(data: bytes, *, complete: bool) -> ImageHeader:
     """Describes a PNG file.
 
     Storable are gray and RGB files with up to 8 bits, without transparency and animation.
@@ -66,35 +66,23 @@ def scan_png(data: bytes, *, complete: bool, checksums: bool) -> ImageHeader:
     Args:
         data: The file, which begins with the PNG signature.
         complete: Whether its chunks must be in order up to the last one.
-        checksums: Whether to check every chunk's checksum, and that the pixel data inflates to as
-            many bytes as the size asks for (Pillow leaves black what is missing).
 
     Raises:
-        RejectedError: The file is truncated or corrupt.
+        RejectedError: The header makes no sense, or the end is not there.
     """
-    view = memoryview(data)
     shape: _Shape | None = None
     kinds: set[bytes] = set()
-    pixel_data: list[memoryview] = []
     orientation = 1
     for kind, start, end in _chunks(data, complete=complete):
-        if checksums and zlib.crc32(view[start - 4 : end]) != _CHECKSUM.unpack_from(data, end)[0]:
-            raise RejectedError(
-                Reason.CORRUPT, f"PNG: wrong checksum of the {kind.decode()} chunk at {start - 8}"
-            )
         if (kind == b"IHDR") == bool(kinds):
             raise RejectedError(Reason.CORRUPT, "PNG: the IHDR chunk is not first, or not alone")
         kinds.add(kind)
         if kind == b"IHDR":
             shape = _parse_shape(data[start:end])
-        elif kind == b"IDAT":
-            pixel_data.append(view[start:end])
         elif kind == b"eXIf":
             orientation = exif_orientation(data[start:end])
     if shape is None:
         raise RejectedError(Reason.TRUNCATED, "PNG: the file ends in its header")
-    if checksums:
-        _check_pixel_data(pixel_data, expected_bytes=_pixel_data_bytes(shape))
     return ImageHeader(
         width=shape.width,
         height=shape.height,
@@ -106,6 +94,45 @@ def scan_png(data: bytes, *, complete: bool, checksums: bool) -> ImageHeader:
         ),
         gray=shape.color_type == _GRAY,
     )
+
+
+def verify_png(data: bytes) -> None:
+    """Checks all of a PNG file that can be checked without decoding it.
+
+    That is every chunk's checksum, and that the pixel data inflates to as many bytes as the size
+    asks for: Pillow leaves black what is missing.
+
+    Args:
+        data: A file that `scan_png` takes, and whose size is acceptable.
+
+    Raises:
+        RejectedError: The file is corrupt.
+    """
+    view = memoryview(data)
+    expected_bytes = size_bytes = 0
+    inflater = zlib.decompressobj()
+    for kind, start, end in _chunks(data, complete=True):
+        if zlib.crc32(view[start - 4 : end]) != _CHECKSUM.unpack_from(data, end)[0]:
+            raise RejectedError(
+                Reason.CORRUPT, f"PNG: wrong checksum of the {kind.decode()} chunk at {start - 8}"
+            )
+        if kind == b"IHDR":
+            expected_bytes = _pixel_data_bytes(_parse_shape(data[start:end]))
+        elif kind == b"IDAT":
+            for position in range(start, end, _INFLATE_STEP_BYTES):
+                # Decoders ignore what lies beyond the last row.
+                if inflater.eof or size_bytes > expected_bytes:
+                    break
+                step = view[position : min(position + _INFLATE_STEP_BYTES, end)]
+                try:
+                    size_bytes += len(inflater.decompress(step))
+                except zlib.error as error:
+                    raise RejectedError(Reason.CORRUPT, f"PNG: pixel data: {error}") from error
+    if size_bytes < expected_bytes:
+        raise RejectedError(
+            Reason.CORRUPT,
+            f"PNG: the pixel data ends after {size_bytes} of {expected_bytes} bytes",
+        )
 
 
 def _chunks(data: bytes, *, complete: bool) -> Iterator[tuple[bytes, int, int]]:
@@ -154,21 +181,3 @@ def _pixel_data_bytes(shape: _Shape) -> int:
         if columns > 0 and rows > 0:
             total += rows * (1 + -(-columns * bits_per_pixel // 8))
     return total
-
-
-def _check_pixel_data(pieces: Sequence[memoryview], *, expected_bytes: int) -> None:
-    inflater = zlib.decompressobj()
-    size = 0
-    try:
-        for piece in pieces:
-            for start in range(0, len(piece), _INFLATE_STEP_BYTES):
-                # What lies beyond the last row is ignored by decoders.
-                if inflater.eof or size > expected_bytes:
-                    return
-                size += len(inflater.decompress(piece[start : start + _INFLATE_STEP_BYTES]))
-    except zlib.error as error:
-        raise RejectedError(Reason.CORRUPT, f"PNG: the pixel data: {error}") from error
-    if size < expected_bytes:
-        raise RejectedError(
-            Reason.CORRUPT, f"PNG: the pixel data ends after {size} of {expected_bytes} bytes"
-        )
