@@ -9,13 +9,12 @@ from __future__ import annotations
 import shlex
 import sys
 
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
-from apache_beam.runners import runner
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.runner import PipelineRunner, create_runner
 
 # What a worker process runs. Started with `-m` it would have the current folder first on its
 # path, and import a user's own `transforms/` from there (PYTHONSAFEPATH mends that from Python
@@ -52,7 +51,7 @@ class LocalRunner(fn_runner.FnApiRunner):
 
     def run_via_runner_api(
         self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: PipelineOptions
-    ) -> runner.PipelineResult:
+    ) -> fn_runner.RunnerResult:
         """Starts worker processes so that they import what this process imports."""
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.SUBPROCESS_SDK:
@@ -66,9 +65,9 @@ def _worker_command() -> str:
     return f"exec {shlex.join([sys.executable, '-c', code])}"
 
 
-def make_runner(options: PipelineOptions) -> beam.runners.PipelineRunner:
+def make_runner(options: PipelineOptions) -> PipelineRunner:
     """Makes the runner that the options name; in-process without a name or as `DirectRunner`."""
-    name = options.view_as(beam.options.pipeline_options.StandardOptions).runner
+    name = options.view_as(StandardOptions).runner
     if name in (None, "DirectRunner"):
         return LocalRunner(options=options)
-    return beam.runners.create_runner(name)
+    return create_runner(name)

@@ -20,12 +20,15 @@ def is_committed(output: str) -> bool:
     """Says whether `output` holds a committed dataset of ours.
 
     Raises:
-        OutputError: It holds something else, which must not be mixed with a dataset.
+        OutputError: It holds something else, which must not be mixed with a dataset, or it
+            is no folder.
     """
     try:
         manifest = read_manifest(output)
     except InputError as error:
         raise OutputError(str(error)) from error
+    except OSError as error:
+        raise OutputError(f"{output}: cannot be a dataset's folder: {error.strerror}") from error
     if manifest is not None:
         return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
     foreign = foreign_files(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import apache_beam as beam
+from apache_beam.pvalue import PCollection
 
 from transforms.coders import register_coders
 from transforms.records import Record
@@ -14,7 +15,7 @@ register_coders()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class AssignSplit(beam.PTransform):
+class AssignSplit(beam.PTransform[PCollection[Record], PCollection[tuple[str, Record]]]):
     """Keys each record by its split: `Record` → `(split, Record)`.
 
     Args:
@@ -23,7 +24,7 @@ class AssignSplit(beam.PTransform):
 
     splits: SplitAssignment
 
-    def expand(self, records: beam.PCollection[Record]) -> beam.PCollection[tuple[str, Record]]:
+    def expand(self, records: PCollection[Record]) -> PCollection[tuple[str, Record]]:
         """Adds the step to a pipeline."""
         return records | "Assign" >> beam.Map(assign_split, splits=self.splits)
 

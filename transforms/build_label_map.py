@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import apache_beam as beam
 from apache_beam import pvalue
+from apache_beam.pvalue import PCollection
 
 from transforms.coders import register_coders
 from transforms.labels import LabelMap, LabelSettings, build_label_map
@@ -17,7 +19,7 @@ register_coders()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class BuildLabelMap(beam.PTransform):
+class BuildLabelMap(beam.PTransform[Any, PCollection[LabelMap]]):
     """Builds one `LabelMap` of the categories that files declare and that names tell.
 
     Args:
@@ -33,8 +35,8 @@ class BuildLabelMap(beam.PTransform):
     objects: bool
 
     def expand(
-        self, inputs: tuple[beam.PCollection[Category], beam.PCollection[JoinTally]]
-    ) -> beam.PCollection[LabelMap]:
+        self, inputs: tuple[PCollection[Category], PCollection[JoinTally]]
+    ) -> PCollection[LabelMap]:
         """Adds the step: `(categories, tally) | BuildLabelMap(...)`."""
         categories, tally = inputs
         return tally | "Build" >> beam.Map(

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import apache_beam as beam
+from apache_beam.pvalue import PCollection
 
 from transforms.coders import register_coders
 from transforms.sources import Source
@@ -15,7 +16,7 @@ register_coders()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class CheckJoin(beam.PTransform):
+class CheckJoin(beam.PTransform[PCollection[JoinTally], PCollection[JoinTally]]):
     """Lets the join's tally through, unless no annotation of a source names a listed image.
 
     Args:
@@ -27,6 +28,6 @@ class CheckJoin(beam.PTransform):
 
     sources: Sequence[Source]
 
-    def expand(self, tally: beam.PCollection[JoinTally]) -> beam.PCollection[JoinTally]:
+    def expand(self, tally: PCollection[JoinTally]) -> PCollection[JoinTally]:
         """Adds the step to a pipeline."""
         return tally | "Check" >> beam.Map(check_join, sources=self.sources)

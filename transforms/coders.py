@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from apache_beam import coders
+from apache_beam.coders import coder_impl
 from apache_beam.coders.coders import FastCoder
+from apache_beam.coders.typecoders import registry
 
 from transforms.labels import LabelMap
 from transforms.output.shard_result import ShardResult
@@ -25,15 +26,15 @@ class StructCoder(FastCoder):
         self._struct_type = struct_type
 
     @classmethod
-    def from_type_hint(cls, typehint: type[msgspec.Struct], registry: object) -> StructCoder:
+    def from_type_hint(cls, typehint: type[msgspec.Struct], registry: object) -> Any:  # noqa: ANN401  # As Beam has it.
         """Makes the coder that Beam's registry asks for."""
         del registry
         return cls(typehint)
 
-    def _create_impl(self) -> coders.coder_impl.CallbackCoderImpl:
+    def _create_impl(self) -> coder_impl.CallbackCoderImpl:
         encoder = msgspec.msgpack.Encoder(order="deterministic")
         decoder = msgspec.msgpack.Decoder(self._struct_type)
-        return coders.coder_impl.CallbackCoderImpl(encoder.encode, decoder.decode)
+        return coder_impl.CallbackCoderImpl(encoder.encode, decoder.decode)
 
     def is_deterministic(self) -> bool:
         """Always so."""
@@ -66,4 +67,4 @@ def register_coders() -> None:
         Reject,
         ShardResult,
     ):
-        coders.registry.register_coder(struct_type, StructCoder)
+        registry.register_coder(struct_type, StructCoder)

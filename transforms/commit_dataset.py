@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 from apache_beam import pvalue
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms import combiners
 
 from transforms.coders import register_coders
 from transforms.labels import LabelMap
@@ -36,7 +38,7 @@ register_coders()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class CommitDataset(beam.PTransform):
+class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]]):
     """Commits staged shards as one dataset, or refuses to: `ShardResult` → the committed counts.
 
     The gate writes the rejects files and the run's outcome into staging, and raises if the
@@ -60,12 +62,12 @@ class CommitDataset(beam.PTransform):
     dataset: DatasetSettings
     run: RunSettings
     staging: Staging
-    rejects: beam.PCollection[Reject]
-    listing: beam.PCollection[ListingSummary]
-    tally: beam.PCollection[JoinTally]
-    label_map: beam.PCollection[LabelMap]
+    rejects: PCollection[Reject]
+    listing: PCollection[ListingSummary]
+    tally: PCollection[JoinTally]
+    label_map: PCollection[LabelMap]
 
-    def expand(self, shards: beam.PCollection[ShardResult]) -> beam.PCollection[str]:
+    def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
         """Adds the step to a pipeline."""
         rejects_files = (
             self.rejects
@@ -86,7 +88,7 @@ class CommitDataset(beam.PTransform):
             # StagedFile; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
             | "Move" >> beam.Map(_move, staging=self.staging)
-            | "CountMoved" >> beam.combiners.Count.Globally()
+            | "CountMoved" >> combiners.Count.Globally()
         )
         return moved | "Finish" >> beam.Map(
             _finish,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import msgspec
 from apache_beam import pvalue
+from apache_beam.pvalue import PCollection
 from apache_beam.transforms import window
 from apache_beam.utils import windowed_value
 
@@ -41,13 +42,13 @@ class JoinResult(NamedTuple):
         tally: One `JoinTally`: what became of everything.
     """
 
-    records: beam.PCollection[Record]
-    rejects: beam.PCollection[Reject]
-    tally: beam.PCollection[JoinTally]
+    records: PCollection[Record]
+    rejects: PCollection[Reject]
+    tally: PCollection[JoinTally]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class JoinAnnotations(beam.PTransform):
+class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     """Joins listed images and annotation entries by (source, key), in one GroupByKey.
 
     The values are shuffled as bytes under one tag byte: a CoGroupByKey of typed values costs
@@ -64,8 +65,8 @@ class JoinAnnotations(beam.PTransform):
     def expand(
         self,
         inputs: tuple[
-            beam.PCollection[tuple[tuple[str, str], ImageRef]],
-            beam.PCollection[tuple[tuple[str, str], AnnotationEntry]],
+            PCollection[tuple[tuple[str, str], ImageRef]],
+            PCollection[tuple[tuple[str, str], AnnotationEntry]],
         ],
     ) -> JoinResult:
         """Adds the step: `(images, entries) | JoinAnnotations(...)`."""
@@ -115,7 +116,7 @@ class _JoinFn(beam.DoFn):
     @beam.typehints.with_output_types(Record)
     def process(
         self, element: tuple[bytes, Iterable[bytes]]
-    ) -> Iterator[Record | pvalue.TaggedOutput]:
+    ) -> Iterator[Record | pvalue.TaggedOutput[str, Reject]]:
         identity, values = element
         source, _, key = identity.decode().partition("\0")
         images = []
@@ -142,12 +143,12 @@ class _JoinFn(beam.DoFn):
         for reject in joined.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
 
-    def finish_bundle(self) -> Iterator[pvalue.TaggedOutput]:
+    def finish_bundle(self) -> Iterator[pvalue.TaggedOutput[str, Any]]:
         yield pvalue.TaggedOutput(
             _TALLIES,
             windowed_value.WindowedValue(
                 self._counter.tally(),
                 window.GlobalWindow().max_timestamp(),
-                [window.GlobalWindow()],
+                (window.GlobalWindow(),),
             ),
         )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam import pvalue
+from apache_beam.pvalue import PBegin, PCollection
 
 from transforms.coders import register_coders
 from transforms.records import ImageRef, Reject
@@ -27,12 +28,12 @@ class ListResult(NamedTuple):
         rejects: A `Reject` for each file whose name cannot be a key.
     """
 
-    images: beam.PCollection[tuple[tuple[str, str], ImageRef]]
-    rejects: beam.PCollection[Reject]
+    images: PCollection[tuple[tuple[str, str], ImageRef]]
+    rejects: PCollection[Reject]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ListImages(beam.PTransform):
+class ListImages(beam.PTransform[PBegin, ListResult]):
     """Lists every file below the sources' image roots, whatever it is: the join decides.
 
     Args:
@@ -46,7 +47,7 @@ class ListImages(beam.PTransform):
     sources: Sequence[Source]
     splits: SplitAssignment
 
-    def expand(self, pbegin: pvalue.PBegin) -> ListResult:
+    def expand(self, pbegin: PBegin) -> ListResult:
         """Adds the step to a pipeline."""
         listed = (
             pbegin
@@ -64,7 +65,7 @@ class _ListFn(beam.DoFn):
     @beam.typehints.with_output_types(tuple[tuple[str, str], ImageRef])
     def process(
         self, source: Source
-    ) -> Iterator[tuple[tuple[str, str], ImageRef] | pvalue.TaggedOutput]:
+    ) -> Iterator[tuple[tuple[str, str], ImageRef] | pvalue.TaggedOutput[str, Reject]]:
         for listed in list_source(source, splits=self._splits):
             if isinstance(listed, Reject):
                 yield pvalue.TaggedOutput(_REJECTS, listed)

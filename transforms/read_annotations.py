@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam import pvalue
+from apache_beam.pvalue import PBegin, PCollection
 
 from transforms.coders import register_coders
 from transforms.records import AnnotationEntry, Category
@@ -27,12 +28,12 @@ class ReadResult(NamedTuple):
         categories: Each `Category` that a file declares.
     """
 
-    entries: beam.PCollection[tuple[tuple[str, str], AnnotationEntry]]
-    categories: beam.PCollection[Category]
+    entries: PCollection[tuple[tuple[str, str], AnnotationEntry]]
+    categories: PCollection[Category]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReadAnnotations(beam.PTransform):
+class ReadAnnotations(beam.PTransform[PBegin, ReadResult]):
     """Parses the sources' annotation files, each in one worker.
 
     Args:
@@ -44,7 +45,7 @@ class ReadAnnotations(beam.PTransform):
 
     sources: Sequence[Source]
 
-    def expand(self, pbegin: pvalue.PBegin) -> ReadResult:
+    def expand(self, pbegin: PBegin) -> ReadResult:
         """Adds the step to a pipeline."""
         files = [
             (source, file_index)
@@ -64,7 +65,7 @@ class _ReadFn(beam.DoFn):
     @beam.typehints.with_output_types(tuple[tuple[str, str], AnnotationEntry])
     def process(
         self, element: tuple[Source, int]
-    ) -> Iterator[tuple[tuple[str, str], AnnotationEntry] | pvalue.TaggedOutput]:
+    ) -> Iterator[tuple[tuple[str, str], AnnotationEntry] | pvalue.TaggedOutput[str, Category]]:
         source, file_index = element
         source_format = source.load_format()
         uri = source_format.annotation_files()[file_index]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms import combiners
 
 from transforms.coders import register_coders
 from transforms.output.listing import (
@@ -21,7 +24,7 @@ register_coders()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class SummarizeListing(beam.PTransform):
+class SummarizeListing(beam.PTransform[Any, PCollection[ListingSummary]]):
     """Counts and fingerprints all that was listed: one `ListingSummary`.
 
     Args:
@@ -32,8 +35,8 @@ class SummarizeListing(beam.PTransform):
 
     def expand(
         self,
-        inputs: tuple[beam.PCollection[tuple[tuple[str, str], ImageRef]], beam.PCollection[Reject]],
-    ) -> beam.PCollection[ListingSummary]:
+        inputs: tuple[PCollection[tuple[tuple[str, str], ImageRef]], PCollection[Reject]],
+    ) -> PCollection[ListingSummary]:
         """Adds the step: `(images, rejects) | SummarizeListing(...)`, both of `ListImages`."""
         images, rejects = inputs
         return (
@@ -43,6 +46,6 @@ class SummarizeListing(beam.PTransform):
             )
             | beam.Flatten()
             | "Add" >> beam.CombinePerKey(add_images)
-            | "ToDict" >> beam.combiners.ToDict()
+            | "ToDict" >> combiners.ToDict()
             | "Total" >> beam.Map(summarize_listing)
         )

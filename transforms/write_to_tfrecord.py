@@ -12,6 +12,8 @@ import msgspec
 from apache_beam import coders as beam_coders
 from apache_beam import pvalue
 from apache_beam.io import filesystem
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms import combiners
 
 from transforms.coders import register_coders
 from transforms.errors import InputError
@@ -56,8 +58,8 @@ class WriteResult(NamedTuple):
         rejects: A `Reject` for each record that could not be encoded.
     """
 
-    shards: beam.PCollection[ShardResult]
-    rejects: beam.PCollection[Reject]
+    shards: PCollection[ShardResult]
+    rejects: PCollection[Reject]
 
 
 class WriteToTFRecord(beam.io.WriteToTFRecord):
@@ -114,14 +116,14 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         *,
         splits: Sequence[str],
         encoder: EncoderSettings,
-        label_map: beam.PCollection[LabelMap],
+        label_map: PCollection[LabelMap],
         staging: Staging,
         shard_size_bytes: int = 150_000_000,
         seed: int = 0,
         threads: int | None = None,
         max_items_ahead: int = 64,
         max_bytes_ahead: int = 64_000_000,
-        after: beam.PCollection[Any] | None = None,
+        after: PCollection[Any] | None = None,
     ) -> None:
         if coder is not None and not isinstance(coder, beam_coders.BytesCoder):
             raise ValueError(f"coder must be BytesCoder, got {type(coder).__name__}")
@@ -170,7 +172,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             "seed": self._seed,
         }
 
-    def expand(self, records: beam.PCollection[tuple[str, Record]]) -> WriteResult:
+    def expand(self, records: PCollection[tuple[str, Record]]) -> WriteResult:
         """Adds the step to a pipeline."""
         if not records.is_bounded:
             raise ValueError("WriteToTFRecord writes bounded input only")
@@ -179,9 +181,9 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             num_shards=1 if self._naming.is_single_file else self._num_shards,
             shard_size_bytes=self._shard_size_bytes,
         )
-        after = () if self._after is None else (pvalue.AsIter(self._after),)
+        after = None if self._after is None else pvalue.AsIter(self._after)
         # Every index of every shard gets an empty value: GroupByKey emits no empty groups.
-        seeds = plan | "SeedShards" >> beam.FlatMap(_seed_shards, self._staging, *after)
+        seeds = plan | "SeedShards" >> beam.FlatMap(_seed_shards, self._staging, after)
         assigned = records | "AssignShard" >> beam.Map(
             _assign_shard, pvalue.AsSingleton(plan), seed=self._seed
         )
@@ -209,7 +211,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         return WriteResult(shards=written.shards, rejects=written[_REJECTS])
 
 
-class PlanShards(beam.PTransform):
+class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[ShardPlan]]):
     """Decides how many shards each split gets: `(split, Record)` → one `ShardPlan`.
 
     Args:
@@ -233,13 +235,13 @@ class PlanShards(beam.PTransform):
         self._num_shards = num_shards
         self._shard_size_bytes = shard_size_bytes
 
-    def expand(self, records: beam.PCollection[tuple[str, Record]]) -> beam.PCollection[ShardPlan]:
+    def expand(self, records: PCollection[tuple[str, Record]]) -> PCollection[ShardPlan]:
         """Adds the step to a pipeline."""
         return (
             records
             | "Sizes" >> beam.Map(_record_size)
             | "AddSizes" >> beam.CombinePerKey(_add_sizes)
-            | "ToDict" >> beam.combiners.ToDict()
+            | "ToDict" >> combiners.ToDict()
             | "Plan"
             >> beam.Map(
                 plan_shards,
@@ -306,10 +308,15 @@ def _add_sizes(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _seed_shards(
-    plan: ShardPlan, staging: Staging, *after: object
+    plan: ShardPlan, staging: Staging, after: Iterable[Any] | None
 ) -> Iterator[tuple[tuple[str, int], bytes]]:
     del after
-    staging.write_totals(plan.totals)
+    try:
+        staging.write_totals(plan.totals)
+    except OSError as error:
+        raise InputError(
+            uri=staging.output, problem=f"cannot be written: {error.strerror or error}"
+        ) from error
     for split, num_shards in plan.num_shards.items():
         for index in range(num_shards):
             yield (split, index), b""
@@ -357,7 +364,7 @@ class _WriteShardFn(beam.DoFn):
         element: tuple[tuple[str, int], Iterable[bytes]],
         plan: ShardPlan,
         label_map: LabelMap,
-    ) -> Iterator[ShardResult | pvalue.TaggedOutput]:
+    ) -> Iterator[ShardResult | pvalue.TaggedOutput[str, Reject]]:
         (split, index), values = element
         payloads = [value[HASH_BYTES:] for value in sorted(values) if value]
         num_shards = plan.num_shards[split]

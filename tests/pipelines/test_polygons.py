@@ -108,7 +108,9 @@ def test_pieces_of_a_clipped_polygon_are_both_covered() -> None:
 
 
 def test_snapped_coordinates_are_eighths() -> None:
-    np.testing.assert_array_equal(snap(np.array([[0.06, 0.07], [3.99, 1.19]])), [[0, 0.125], [4, 1.25]])
+    np.testing.assert_array_equal(
+        snap(np.array([[0.06, 0.07], [3.99, 1.19]])), [[0, 0.125], [4, 1.25]]
+    )
 
 
 def test_joined_patches_keep_the_greatest_coverage() -> None:
