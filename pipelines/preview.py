@@ -16,10 +16,11 @@ from transforms.list_images import ListImages
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Outcome, SplitOutcome, Status
 from transforms.read_annotations import ReadAnnotations
+from transforms.shard_plan import ShardPlan
 from transforms.storage import storage_for
 from transforms.summarize_listing import SummarizeListing
 from transforms.tally import JoinTally
-from transforms.write_to_tfrecord import PlanShards, ShardPlan
+from transforms.write_to_tfrecord import PlanShards
 
 
 def preview_dataset(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None:

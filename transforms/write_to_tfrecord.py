@@ -20,13 +20,14 @@ from transforms.errors import InputError
 from transforms.examples.record_encoder import EncoderSettings, RecordEncoder
 from transforms.labels import LabelMap
 from transforms.output.naming import ShardNaming
-from transforms.output.outcome import ShardProgress, Totals
+from transforms.output.outcome import ShardProgress
 from transforms.output.shard_result import ShardResult
 from transforms.output.shard_writer import ShardTarget, write_shard
 from transforms.output.staging import Staging, shard_key
 from transforms.read_ahead import map_ahead
 from transforms.records import Record, Reject
-from transforms.sharding import HASH_BYTES, example_hash, shard_count, shard_index
+from transforms.shard_plan import ShardPlan, add_sizes, plan_shards, record_size
+from transforms.sharding import HASH_BYTES, example_hash, shard_index
 
 register_coders()
 
@@ -34,20 +35,6 @@ _REJECTS = "rejects"
 
 _record_encoder = msgspec.msgpack.Encoder(order="deterministic")
 _record_decoder = msgspec.msgpack.Decoder(Record)
-
-
-class ShardPlan(msgspec.Struct, frozen=True):
-    """How many shards each split has, and what goes into them.
-
-    Attributes:
-        num_shards: `{split: shards}`.
-        num_bytes: `{split: bytes of its images and records}`.
-        totals: Sums over all splits.
-    """
-
-    num_shards: Mapping[str, int]
-    num_bytes: Mapping[str, int]
-    totals: Totals
 
 
 class WriteResult(NamedTuple):
@@ -239,8 +226,8 @@ class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[Sh
         """Adds the step to a pipeline."""
         return (
             records
-            | "Sizes" >> beam.Map(_record_size)
-            | "AddSizes" >> beam.CombinePerKey(_add_sizes)
+            | "Sizes" >> beam.Map(record_size)
+            | "AddSizes" >> beam.CombinePerKey(add_sizes)
             | "ToDict" >> combiners.ToDict()
             | "Plan"
             >> beam.Map(
@@ -250,61 +237,6 @@ class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[Sh
                 shard_size_bytes=self._shard_size_bytes,
             )
         )
-
-
-def plan_shards(
-    sizes: Mapping[str, tuple[int, int]],
-    *,
-    splits: Sequence[str],
-    num_shards: int | Mapping[str, int],
-    shard_size_bytes: int,
-) -> ShardPlan:
-    """Decides how many shards each split gets.
-
-    Args:
-        sizes: `{split: (examples, bytes)}`.
-        splits: The splits' names.
-        num_shards: Shards of every split, or by split; 0 or absent means by size.
-        shard_size_bytes: Target size of a shard where the number is not given.
-
-    Raises:
-        InputError: A split has no examples.
-    """
-    shards = {}
-    for split in splits:
-        num_examples, num_bytes = sizes.get(split, (0, 0))
-        if num_examples == 0:
-            raise InputError(
-                uri=f"split {split!r}",
-                problem="has no examples, and no reader can load an empty split; take it out of "
-                "the config, or give it more images or a larger fraction",
-            )
-        given = num_shards if isinstance(num_shards, int) else num_shards.get(split, 0)
-        shards[split] = given or shard_count(
-            num_bytes=num_bytes, num_examples=num_examples, shard_size_bytes=shard_size_bytes
-        )
-    return ShardPlan(
-        num_shards=shards,
-        num_bytes={split: num_bytes for split, (_, num_bytes) in sizes.items()},
-        totals=Totals(
-            shards=sum(shards.values()),
-            examples=sum(examples for examples, _ in sizes.values()),
-            num_bytes=sum(num_bytes for _, num_bytes in sizes.values()),
-        ),
-    )
-
-
-def _record_size(element: tuple[str, Record]) -> tuple[str, tuple[int, int]]:
-    split, record = element
-    return split, (1, record.image.size_bytes + len(record.annotations))
-
-
-def _add_sizes(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    num_examples = num_bytes = 0
-    for examples, size in sizes:
-        num_examples += examples
-        num_bytes += size
-    return num_examples, num_bytes
 
 
 def _seed_shards(

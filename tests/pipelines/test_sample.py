@@ -408,13 +408,13 @@ def test_class_folders(sample: Path, shape: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_shapes_are_drawn_where_the_annotations_say_in_their_colour(shape: str) -> None:
     found = 0
-    for seed in range(24):
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         picture = draw_picture(
             rng=rng, width=160, height=120, shapes=[shape], radius_range=(0.2, 0.4)
         )
         (thing,) = picture.things
-        if thing.colour not in ("red", "purple", "pink"):  # No background has these.
+        if thing.colour not in ("red", "purple"):  # No background has these.
             continue
         told = np.array(COLOURS[thing.colour], float)
         pixels = picture.pixels.astype(float)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,40 +28,44 @@ def reject(*, listed: bool) -> Reject:
     )
 
 
-KEYS = st.tuples(
-    st.sampled_from(["a", "b", "c/d", "e"]),
-    st.sampled_from(["train", "test"]),
-    st.sampled_from(
-        [
-            ((), None),
-            ((reject(listed=False),), None),
-            ((reject(listed=True), reject(listed=False)), None),
-            ((), Exclusion.HIDDEN_FILE),
-        ]
+class Key(NamedTuple):
+    key: str
+    joined: JoinedKey
+    listed: int
+    referenced: int
+
+
+JOINED = st.builds(
+    JoinedKey,
+    split=st.sampled_from(["train", "test"]),
+    rejects=st.sampled_from(
+        [(), (reject(listed=False),), (reject(listed=True), reject(listed=False))]
     ),
-    st.integers(0, 2),
-    st.integers(0, 2),
-    st.sampled_from([(), ("cat",), ("dog", "cat")]),
+    excluded=st.sampled_from([None, Exclusion.HIDDEN_FILE]),
+    labels=st.sampled_from([(), ("cat",), ("dog", "cat")]),
+)
+KEYS = st.builds(
+    Key,
+    key=st.sampled_from(["a.jpg", "b.jpg", "c/d.jpg", "e"]),
+    joined=JOINED,
+    listed=st.integers(0, 2),
+    referenced=st.integers(0, 2),
 )
 
 
-@given(st.lists(KEYS), st.integers(0, 20))
-def test_counting_in_parts_gives_the_same_sum(
-    keys: list[tuple[str, str, tuple[tuple[Reject, ...], Exclusion | None], int, int, tuple[str]]],
-    cut: int,
-) -> None:
-    def count(part: list[object]) -> JoinTally:
-        counter = JoinCounter()
-        for key, split, (rejects, excluded), listed, referenced, labels in part:  # type: ignore[misc]
-            joined = JoinedKey(split=split, rejects=rejects, excluded=excluded, labels=labels)
-            counter.add(joined, source="s", key=key, listed=listed, referenced=referenced)
-        return counter.tally()
+def count(keys: list[Key]) -> JoinTally:
+    counter = JoinCounter()
+    for key, joined, listed, referenced in keys:
+        counter.add(joined, source="s", key=key, listed=listed, referenced=referenced)
+    return counter.tally()
 
-    whole = merge_tallies([count(list(keys))])
-    parts = merge_tallies([count(list(keys[cut:])), JoinTally(), count(list(keys[:cut]))])
-    assert parts == whole
+
+@given(st.lists(KEYS), st.integers(0, 20))
+def test_counting_in_parts_gives_the_same_sum(keys: list[Key], cut: int) -> None:
+    whole = merge_tallies([count(keys)])
+    assert merge_tallies([count(keys[cut:]), JoinTally(), count(keys[:cut])]) == whole
     rejected = sum(sum(split.rejected.values()) for split in whole.splits.values())
-    assert rejected == sum(len(rejects) for _, _, (rejects, _), *_ in keys)
+    assert rejected == sum(len(key.joined.rejects) for key in keys)
 
 
 def refuse(*, listed: str, referenced: str) -> str:

@@ -27,8 +27,9 @@ from transforms.output.shard_result import ShardResult
 from transforms.output.staging import Staging
 from transforms.reasons import Reason
 from transforms.records import ImageAnnotations, ImageRef, Record, Reject, encode_annotations
+from transforms.shard_plan import ShardPlan, plan_shards
 from transforms.tfrecord import read_records
-from transforms.write_to_tfrecord import ShardPlan, WriteResult, WriteToTFRecord, plan_shards
+from transforms.write_to_tfrecord import WriteResult, WriteToTFRecord
 
 ENCODER = EncoderSettings(
     image=ImageSettings(),
