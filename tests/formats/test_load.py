@@ -239,7 +239,7 @@ def test_mended_file_can_be_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "missing a required argument: 'annotations'; its settings: annotations, keep"),
+        ({}, r"missing a required (keyword-only )?argument: 'annotations'; its settings: "),
         ({"annotations": ["a"], "x": 1}, "unexpected keyword argument 'x'; its settings"),
         ({"annotations": "a.json"}, "TypeError: annotations: expected a list"),
         ({"annotations": []}, "ValueError: annotations: expected at least one file"),
