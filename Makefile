@@ -57,6 +57,10 @@ format: $(READY)  ## Format the code, mend what can be mended by itself.
 fuzz: $(READY)  ## Fuzz the parsers for long.
 	SHARDBEAM_FUZZ=long $(BIN)/pytest -n auto -m fuzz
 
+.PHONY: faults
+faults: $(READY)  ## Kill builds at many more moments.
+	SHARDBEAM_FAULTS=long $(BIN)/pytest -n auto -m faults
+
 .PHONY: bench
 bench: $(READY)  ## Benchmarks, side by side, into benchmarks/RESULTS.md.
 	$(BIN)/python -m benchmarks.run

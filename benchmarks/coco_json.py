@@ -1,4 +1,4 @@
-"""How anyone would read a small COCO file: for the contenders, which share nothing with Shardbeam."""
+"""How anyone would read a COCO file, for contenders that share no code with Shardbeam."""
 
 from __future__ import annotations
 

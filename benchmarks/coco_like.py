@@ -174,9 +174,8 @@ def _polygon_areas(
     """The polygons' areas in pixels², by the shoelace formula."""
     following = np.arange(len(xs)) + 1
     following[starts + points - 1] = starts
-    doubled = np.add.reduceat(xs * ys[following] - xs[following] * ys, starts)
-    areas: _Floats = np.abs(doubled) / 20_000
-    return areas
+    doubled: _Floats = np.add.reduceat(xs * ys[following] - xs[following] * ys, starts) / 10_000
+    return np.abs(doubled) / 2
 
 
 def _run_lengths(rng: np.random.Generator) -> str:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
+import resource
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import psutil
+
+# The command as it is installed.
+SHARDBEAM = str(Path(sys.executable).with_name("shardbeam"))
 
 SAMPLE_INTERVAL_S = 0.05
 _STDERR_TAIL_CHARS = 2000
@@ -22,12 +29,14 @@ class Measurement:
 
     Attributes:
         wall_time_s: From its start to its exit, imports included.
+        cpu_time_s: Of all CPUs, in user and system mode.
         memory: `(seconds since the start, bytes)`: the resident set sizes of the process and
             all its children, added up. Pages that they share count more than once.
         stdout: What it printed.
     """
 
     wall_time_s: float
+    cpu_time_s: float
     memory: tuple[tuple[float, int], ...]
     stdout: str
 
@@ -36,11 +45,19 @@ class Measurement:
         return max((size for at_s, size in self.memory if at_s <= until_s), default=0)
 
 
-def measure(command: Sequence[str], *, watch: Callable[[float], None] | None = None) -> Measurement:
+def measure(
+    command: Sequence[str],
+    *,
+    touch_bytes: int = 0,
+    watch: Callable[[float], None] | None = None,
+) -> Measurement:
     """Runs a command to its end, and measures it.
 
     Args:
         command: Program and arguments.
+        touch_bytes: Memory to take and let go before. The host of a virtual machine may have
+            taken back what lay unused for some seconds; the first use then costs several times
+            as much, which would favour whoever follows a contender that used a lot.
         watch: Called with the seconds since the start at every sample, and after the end.
 
     Raises:
@@ -49,17 +66,21 @@ def measure(command: Sequence[str], *, watch: Callable[[float], None] | None = N
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         # What other runs have written must not be on its way to the disk any more.
         os.sync()
+        _touch_memory(touch_bytes)
+        cpu_time_before_s = _children_cpu_time_s()
         started_s = time.monotonic()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
         memory: list[tuple[float, int]] = []
         over = threading.Event()
 
         def sample() -> None:
-            while not over.wait(SAMPLE_INTERVAL_S):
+            while True:
                 at_s = time.monotonic() - started_s
                 memory.append((at_s, _tree_bytes(process.pid)))
                 if watch is not None:
                     watch(at_s)
+                if over.wait(SAMPLE_INTERVAL_S):
+                    return
 
         sampler = threading.Thread(target=sample)
         sampler.start()
@@ -79,8 +100,23 @@ def measure(command: Sequence[str], *, watch: Callable[[float], None] | None = N
             raise RuntimeError(f"{' '.join(command)}: exit code {exit_code}\n{words}")
         stdout.seek(0)
         return Measurement(
-            wall_time_s=wall_time_s, memory=tuple(memory), stdout=stdout.read().decode()
+            wall_time_s=wall_time_s,
+            cpu_time_s=_children_cpu_time_s() - cpu_time_before_s,
+            memory=tuple(memory),
+            stdout=stdout.read().decode(),
         )
+
+
+def _touch_memory(num_bytes: int) -> None:
+    if num_bytes:
+        with mmap.mmap(-1, num_bytes) as memory:
+            for offset in range(0, num_bytes, mmap.PAGESIZE):
+                memory[offset] = 1
+
+
+def _children_cpu_time_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _tree_bytes(pid: int) -> int:

@@ -42,7 +42,7 @@ def megabytes(size_bytes: float) -> str:
 def median_and_range(values: Sequence[float]) -> str:
     """Writes a median, and of several values the smallest and the largest."""
     median = f"{statistics.median(values):.1f}"
-    return median if len(values) == 1 else f"{median} ({min(values):.1f}–{max(values):.1f})"
+    return median if len(values) == 1 else f"{median} ({min(values):.1f} to {max(values):.1f})"
 
 
 def describe_machine() -> str:

@@ -15,17 +15,36 @@ from pathlib import Path
 
 from benchmarks.coco_like import TRAIN2017_IMAGES
 from benchmarks.images import run_images
+from benchmarks.measure import SAMPLE_INTERVAL_S
 from benchmarks.records import run_records
 from benchmarks.report import describe_machine
 
 _FOLDER = Path(__file__).parent
 _PARTS = ("images", "records", "damage")
+# How many by default, how many for --quick, and the fewest that make sense.
+_COUNTS = {
+    "images": (8_000, 24, 8),
+    "records": (TRAIN2017_IMAGES, 200, 10),
+    "damages": (1_000, 14, 7),
+    "rounds": (3, 1, 1),
+}
+
+
+_METHOD = f"""\
+What is measured are whole processes, from their start to their exit. Before each, what others have
+written is synced to the disk, and its input is in the page cache. Of several rounds a time is the
+median (least to most), and memory the most of all. Memory is the resident set of the process and
+all its children, sampled every {SAMPLE_INTERVAL_S * 1e3:.0f} ms; 1 MB is 10⁶ bytes.
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the benchmarks, prints the results and keeps those of a full run."""
     words = sys.argv[1:] if argv is None else argv
     arguments = _parser().parse_args(words)
+    for flag, (default, quick, _) in _COUNTS.items():
+        if getattr(arguments, flag) is None:
+            setattr(arguments, flag, quick if arguments.quick else default)
     parts: Mapping[str, Callable[[], str]] = {
         "images": lambda: run_images(
             data=arguments.data, images=arguments.images, rounds=arguments.rounds
@@ -38,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments.data.mkdir(parents=True, exist_ok=True)
     sections = [parts[name]() for name in arguments.only or _PARTS]
     command = shlex.join(["python", "-m", "benchmarks.run", *words])
-    report = "\n".join([f"# Results of `{command}`\n", describe_machine(), *sections])
+    report = "\n".join([f"# Results of `{command}`\n", describe_machine(), _METHOD, *sections])
     print(report)
     output = arguments.output
     if output is None and not words:
@@ -67,17 +86,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", choices=_PARTS, action="append", help="only this part (repeatable)"
     )
-    parser.add_argument("--images", type=int, default=8_000, help="(default: %(default)s)")
     parser.add_argument(
-        "--records", type=int, default=TRAIN2017_IMAGES, help="(default: %(default)s)"
+        "--quick", action="store_true", help="few of everything, once: tries the benchmarks only"
     )
-    parser.add_argument("--damages", type=int, default=1_000, help="(default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
+    for flag, (default, _, minimum) in _COUNTS.items():
+        parser.add_argument(
+            f"--{flag}", type=_at_least(minimum), metavar="N", help=f"(default: {default:,})"
+        )
     parser.add_argument("--data", type=Path, default=_FOLDER / "data", help="folder for the data")
     parser.add_argument(
         "--output", type=Path, help="file for the results (default of a full run: RESULTS.md)"
     )
     return parser
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or int(text) < minimum:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {minimum} up")
+        return int(text)
+
+    return parse
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_
 from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner, create_runner
+from apache_beam.runners.worker import sdk_worker
 
 # What a worker process runs. Started with `-m` it would have the current folder first on its
 # path, and import a user's own `transforms/` from there (PYTHONSAFEPATH mends that from Python
@@ -32,6 +33,14 @@ sys.stderr = open(os.devnull, "w")
 import runpy
 runpy.run_module("apache_beam.runners.worker.sdk_worker_main", run_name="__main__")
 """
+
+
+def _print_nothing(*values: object, **options: object) -> None:
+    del values, options
+
+
+# What a worker thread prints are tracebacks of errors that it logs and reports as well.
+vars(sdk_worker)["print"] = _print_nothing
 
 
 class LocalRunner(fn_runner.FnApiRunner):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from transforms.errors import InputError
@@ -24,14 +25,13 @@ def is_committed(output: str) -> bool:
             is no folder.
     """
     try:
-        manifest = read_manifest(output)
+        if read_manifest(output) is not None:
+            return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
+        foreign = foreign_files(output)
     except InputError as error:
         raise OutputError(str(error)) from error
     except OSError as error:
         raise OutputError(f"{output}: cannot be a dataset's folder: {error.strerror}") from error
-    if manifest is not None:
-        return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
-    foreign = foreign_files(output)
     if foreign:
         names = ", ".join(foreign[:_NAMED_FILES])
         more = f" and {len(foreign) - _NAMED_FILES} more" if len(foreign) > _NAMED_FILES else ""
@@ -49,8 +49,13 @@ def check_apart(output: str, *, sources: Iterable[Source]) -> None:
         OutputError: It is.
     """
     for source in sources:
-        if f"{output}/".startswith(f"{source.images}/"):
+        if f"{_real_path(output)}/".startswith(f"{_real_path(source.images).rstrip('/')}/"):
             raise OutputError(
                 f"{output}: lies within the images' folder {source.images}, whose listing would "
                 "hold what is written; choose another output.path"
             )
+
+
+def _real_path(path: str) -> str:
+    """Follows symbolic links on local disk, behind which one folder may lie within another."""
+    return path if "://" in path else os.path.realpath(path)

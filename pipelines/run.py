@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import logging
 import re
 import signal
 import sys
@@ -30,6 +31,7 @@ from pipelines.preview import list_inputs, preview_dataset
 from pipelines.progress import ProgressMonitor, ProgressSnapshot
 from pipelines.summary import Summary, print_summary
 from transforms.errors import InputError
+from transforms.output.commit import DATASET_INFO
 from transforms.output.dataset import RunRecord, RunSettings, read_runs, run_path
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Outcome, Status
@@ -208,6 +210,8 @@ def _interruptible() -> Iterator[threading.Event]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         del number, frame
         interrupted.set()
+        # Each step that it hits on its way out would be an error to Beam.
+        logging.disable()
         raise KeyboardInterrupt
 
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -217,6 +221,7 @@ def _interruptible() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        logging.disable(logging.NOTSET)
 
 
 def _read_progress(staging: Staging) -> ProgressSnapshot:
@@ -235,9 +240,11 @@ def _read_progress(staging: Staging) -> ProgressSnapshot:
 def _read_outcome(staging: Staging) -> Outcome | None:
     """Returns a run's outcome: from `runs/` once it is committed, from staging before."""
     storage = storage_for(staging.output)
-    with contextlib.suppress(FileNotFoundError):
-        data = storage.read(join_uri(staging.output, run_path(staging.run_id)))
-        return msgspec.json.decode(data, type=RunRecord).outcome
+    # The finish may have failed between the two files.
+    if storage.stat(join_uri(staging.output, DATASET_INFO)) is not None:
+        with contextlib.suppress(FileNotFoundError):
+            data = storage.read(join_uri(staging.output, run_path(staging.run_id)))
+            return msgspec.json.decode(data, type=RunRecord).outcome
     with contextlib.suppress(FileNotFoundError):
         return msgspec.json.decode(storage.read(staging.outcome_uri), type=Outcome)
     return None

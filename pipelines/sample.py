@@ -1,15 +1,16 @@
 """The sample dataset: pictures of shapes with every kind of COCO annotation, made to try with.
 
-What it holds, in the folder it is written to:
+In the folder that it is written to:
 
-    images/000000000001.jpg …           the pictures; every sixteenth shows no shape and has no
-                                        annotation of any kind
-    annotations/instances.json          boxes, polygons and, for crowds, RLE
-    annotations/person_keypoints.json   the same with the shapes' corners (the name is COCO's)
-    annotations/captions.json           two captions an image
-    annotations/panoptic.json           segments of
-    panoptic/000000000001.png …
-    class_folders/<shape>/000000000001.jpg …   as many small pictures of one shape each
+    images/000000000001.jpg …             the pictures; every sixteenth shows no shape, and has no
+                                          annotation of any kind
+    annotations/instances.json            boxes, polygons and, for crowds, RLE
+    annotations/person_keypoints.json     the same with the shapes' corners; the name is COCO's
+    annotations/captions.json             two captions an image
+    annotations/panoptic.json             the segments of panoptic/000000000001.png …
+    class_folders/<shape>/000000000001.jpg …
+                                          as many pictures again, of one shape each and smaller
+                                          (160 to 224 pixels a side)
 
 `pipelines.shape_annotations` says what the annotations mean.
 """
@@ -139,7 +140,7 @@ def write_shapes(
 
     The same arguments give the same bytes (with the same releases of NumPy and Pillow), whatever
     `workers` is; a picture and its annotations depend on its number, not on how many there are.
-    At the default size and quality a JPEG has 137 KB (the mean of 1,000, seed 0).
+    At the default size and quality a JPEG has 139 KB (the mean of 1,000, seed 0).
 
     With several workers, a script that calls this must keep its main code under
     `if __name__ == "__main__":`, as everything that spawns processes.

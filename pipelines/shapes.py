@@ -21,6 +21,8 @@ from pipelines.polygons import (
 )
 from pipelines.textures import Colour, Pixels, Texture, blend, draw_background, draw_noise
 
+Counts = npt.NDArray[np.intp]
+
 COLOURS: dict[str, Colour] = {
     "red": (200, 40, 36),
     "orange": (232, 130, 32),
@@ -32,8 +34,6 @@ COLOURS: dict[str, Colour] = {
     "white": (238, 236, 230),
     "black": (36, 36, 40),
 }
-
-Counts = npt.NDArray[np.intp]
 
 # No shape hides more than this part of one below it.
 _MOST_HIDDEN = 0.5
@@ -128,8 +128,8 @@ def draw_picture(
     """Draws a picture.
 
     Shapes are turned, scaled and coloured at random. They may reach over the border by half
-    their radius, and hide up to half of one another. A shape that finds no such place
-    is left out.
+    their radius, and hide up to half of one another. A shape that finds no such place is left
+    out.
 
     Args:
         rng: Decides all that the other arguments leave open.
@@ -169,14 +169,10 @@ class _Canvas:
         self.things: list[Thing] = []
         self._rng = rng
         self._num_textures = num_textures
+        self._size = np.array(segments.shape[::-1])
         # Pixels of each thing: those it takes, and those of them that nothing hides.
         self._taken: Counts = np.empty(0, np.intp)
         self._seen: Counts = np.empty(0, np.intp)
-
-    @property
-    def _size(self) -> npt.NDArray[np.intp]:
-        height, width = self.segments.shape
-        return np.array([width, height])
 
     def add_shape(self, name: str, *, radius_range: tuple[float, float]) -> None:
         shape = SHAPES[name]
@@ -234,7 +230,7 @@ class _Canvas:
         return list(COLOURS)[self._rng.integers(len(COLOURS))]
 
     def _place(self, shape: Shape, *, centre: Points, radius: float) -> Points:
-        # All turns that look different, with the first corner the topmost in each.
+        # All turns that look different; in each the first corner is the topmost.
         turn = self._rng.uniform(-1, 1) * np.pi / max(len(shape.corners), 1)
         axes = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
         return snap(centre + max(radius, _SMALLEST_RADIUS_PX) * shape.outline @ axes)
@@ -262,17 +258,12 @@ class _Canvas:
         self.things.append(thing)
 
     def _paint(self, patch: Patch, colour: Colour) -> None:
-        """Paints a rounded, unevenly coloured shape with a soft shadow, lit from the top left."""
+        """Paints a rounded, unevenly coloured shape, lit from the top left, and its shadow."""
         rows, columns = patch.coverage.shape
         blur = 1 + max(rows, columns) // 30
         margin = 3 * blur
         soft = _blur(np.pad(patch.coverage, margin), radius=blur)
-
-        top, left = patch.y - margin + 2 * blur, patch.x - margin + 2 * blur
-        shadow = soft[max(-top, 0) :, max(-left, 0) :]
-        on = self.pixels[max(top, 0) :, max(left, 0) :][: shadow.shape[0], : shadow.shape[1]]
-        shadow = shadow[: on.shape[0], : on.shape[1]]
-        on[:] = blend(on, np.zeros(3, np.float32), alpha=0.45 * shadow)
+        self._cast(0.45 * soft, x=patch.x - margin + 2 * blur, y=patch.y - margin + 2 * blur)
 
         tile = draw_noise(rng=self._rng, width=64, height=64, falloff=1.1)
         uneven = np.asarray(Image.fromarray(tile).resize((columns, rows)))
@@ -282,6 +273,14 @@ class _Canvas:
         tint = np.multiply(colour, self._rng.uniform(0.9, 1.1, 3))
         material = np.clip(light[..., np.newaxis] * tint, 0, 255).astype(np.float32)
         self.pixels[patch.window] = blend(self.pixels[patch.window], material, alpha=patch.coverage)
+
+    def _cast(self, shadow: Coverage, *, x: int, y: int) -> None:
+        """Darkens the picture by a shadow, which may reach over its border."""
+        shadow = shadow[max(-y, 0) :, max(-x, 0) :]
+        rows, columns = shadow.shape
+        ground = self.pixels[max(y, 0) :, max(x, 0) :][:rows, :columns]
+        rows, columns, _ = ground.shape
+        ground[:] = blend(ground, np.zeros(3, np.float32), alpha=shadow[:rows, :columns])
 
 
 def _blur(coverage: Coverage, *, radius: float) -> Coverage:

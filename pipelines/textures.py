@@ -20,7 +20,7 @@ Colour = tuple[int, int, int]
 # Palette position of the mean, and of one standard deviation, of a texture's noise.
 _MEAN = 128
 _DEVIATION = 42
-# How much smaller a ground's features are at the horizon than at the foot of the picture.
+# Of the horizon, where the foot of the picture is at distance 1.
 _FARTHEST = 5.0
 
 
@@ -115,7 +115,7 @@ def draw_background(*, rng: np.random.Generator, width: int, height: int) -> Bac
         return Background(pixels=pixels, textures=(ground,), regions=regions)
 
     horizon = _draw_horizon(rng=rng, width=width, height=height, is_level=ground.is_level)
-    # From the first row with ground to the last with sky.
+    # Rows `start` to `stop` show both.
     start, stop = int(horizon.min()), int(horizon.max()) + 1
     below = _colour(_lay_flat(noise, horizon=start), ground.palette, rng=rng)
     noise = _draw_texture(SKY, rng=rng, width=width, height=height)[:stop]
@@ -146,7 +146,7 @@ def draw_noise(
     See `Texture` for the arguments.
     """
     amplitudes = _amplitudes(width, height, falloff, grain, stretch)
-    # The sum of so many waves is normally distributed whatever theirs is; this is the fastest.
+    # Uniform amplitudes are the fastest to draw; the sum of so many waves is normal all the same.
     parts = rng.random((*amplitudes.shape, 2), dtype=np.float32) - np.float32(0.5)
     noise = np.fft.irfft2(parts.view(np.complex64)[..., 0] * amplitudes, s=(height, width))
     return np.asarray(noise / noise.std(), np.float32)
@@ -165,7 +165,7 @@ def blend(below: Pixels, above: Pixels | Field, *, alpha: Field) -> Pixels:
     return blended
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=64)
 def _amplitudes(width: int, height: int, falloff: float, grain: float, stretch: float) -> Field:
     rows = np.fft.fftfreq(height)[:, np.newaxis]
     columns = np.fft.rfftfreq(width)[np.newaxis, :] * stretch
@@ -194,7 +194,7 @@ def _lay_flat(noise: Field, *, horizon: int) -> Field:
     """Shows a plane of noise in perspective, from the row of the horizon down to the last."""
     height, width = noise.shape
     depth = np.linspace(0, 1, height - horizon)[:, np.newaxis]
-    # 1 at the foot. A pixel there shows a pixel of the noise, one further away more of it.
+    # At distance 1 a pixel shows a pixel of the noise, further away more of it.
     distance = 1 / (depth + (1 - depth) / _FARTHEST)
     rows = -distance * (height - horizon) / (1 - 1 / _FARTHEST)
     columns = (np.arange(width) - width / 2) * distance

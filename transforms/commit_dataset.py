@@ -106,7 +106,8 @@ def _key_by_split(reject: Reject) -> tuple[str, Reject]:
 
 def _write_rejects(element: tuple[str, Iterable[Reject]], *, staging: Staging) -> RejectsFile:
     split, rejects = element
-    return write_rejects(split, rejects, staging=staging)
+    with staging.explain_errors():
+        return write_rejects(split, rejects, staging=staging)
 
 
 def _gate(
@@ -124,11 +125,12 @@ def _gate(
         splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
     )
     outcome = judge(splits, max_ratio=dataset.max_reject_ratio, rejects_root=staging.rejects_root)
-    staging.write_outcome(outcome)
-    if outcome.status is not Status.APPROVED:
-        raise RefusedError(outcome.message)
     files = committed_files(shards, rejects)
-    prepare_output(files, metadata=metadata_paths(dataset), staging=staging)
+    with staging.explain_errors():
+        staging.write_outcome(outcome)
+        if outcome.status is not Status.APPROVED:
+            raise RefusedError(outcome.message)
+        prepare_output(files, metadata=metadata_paths(dataset), staging=staging)
     yield from files
 
 
@@ -141,7 +143,8 @@ def committed_files(
 
 
 def _move(file: StagedFile, *, staging: Staging) -> str:
-    move_into_place(file, staging=staging)
+    with staging.explain_errors():
+        move_into_place(file, staging=staging)
     return file.destination
 
 
@@ -161,15 +164,16 @@ def _finish(
     splits = count_splits(
         splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
     )
-    write_dataset_files(
-        dataset=dataset,
-        run=run,
-        staging=staging,
-        splits=splits,
-        shards=shards,
-        rejects=rejects,
-        listing=listing,
-        label_map=label_map,
-    )
-    staging.clear()
+    with staging.explain_errors():
+        write_dataset_files(
+            dataset=dataset,
+            run=run,
+            staging=staging,
+            splits=splits,
+            shards=shards,
+            rejects=rejects,
+            listing=listing,
+            label_map=label_map,
+        )
+        staging.clear()
     return staging.output

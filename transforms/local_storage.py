@@ -64,7 +64,8 @@ class LocalStorage(Storage):
                     file.seek(offset)
                 return _read_fully(file, size_bytes)
         except FileNotFoundError as error:
-            if version is not None:
+            # A dangling link is listed with an empty version: nothing was there before either.
+            if version:
                 raise ChangedError(f"{uri} was deleted after it was listed") from error
             raise
 

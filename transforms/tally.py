@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from transforms.errors import InputError
-from transforms.formats.names import is_image_name
+from transforms.formats.names import listing_exclusion
 from transforms.joining import JoinedKey
 from transforms.output.outcome import SplitOutcome, merge_split_outcomes
+from transforms.reasons import Reason
 from transforms.sources import Source
 
 
@@ -18,10 +19,10 @@ class SourceTally(msgspec.Struct, frozen=True, kw_only=True):
     """What the join saw of one source.
 
     Attributes:
-        referenced: Keys that its annotation files name.
+        referenced: Keys that its annotation files name, and image ids without one.
         matched: How many of these are listed.
-        listed_key: The first listed key, in order, that names an image; empty where none does.
-        referenced_key: The first key that the annotation files name.
+        listed_key: The first listed key, in order, of an image; empty where there is none.
+        referenced_key: The first key that the annotation files name; empty where there is none.
     """
 
     referenced: int = 0
@@ -81,8 +82,8 @@ class JoinCounter:
             SourceTally(
                 referenced=int(referenced > 0),
                 matched=int(referenced > 0 and listed > 0),
-                listed_key=key if listed and is_image_name(key) else "",
-                referenced_key=key if referenced else "",
+                listed_key=key if listed and listing_exclusion(key) is None else "",
+                referenced_key=key if referenced and not _is_only_an_id(joined) else "",
             ),
         )
 
@@ -128,6 +129,10 @@ def _merge_sources(one: SourceTally, other: SourceTally) -> SourceTally:
     )
 
 
+def _is_only_an_id(joined: JoinedKey) -> bool:
+    return any(reject.reason is Reason.UNKNOWN_IMAGE_ID for reject in joined.rejects)
+
+
 def _first(one: str, other: str) -> str:
     return min(one, other) if one and other else one or other
 
@@ -145,13 +150,13 @@ def check_join(tally: JoinTally, *, sources: Iterable[Source]) -> JoinTally:
         counts = tally.sources.get(source.name, SourceTally())
         if counts.referenced and not counts.matched:
             listed = repr(counts.listed_key) if counts.listed_key else "no image"
+            referenced = repr(counts.referenced_key) if counts.referenced_key else "no file"
             hints = _hints(listed=counts.listed_key, referenced=counts.referenced_key)
             raise InputError(
                 uri=source.images,
                 problem=(
                     f"none of the {counts.referenced} annotated images is listed here: the "
-                    f"annotations name {counts.referenced_key!r}, the listing holds "
-                    f"{listed}; {next(hints)}"
+                    f"annotations name {referenced}, the listing holds {listed}; {next(hints)}"
                 ),
             )
     return tally
@@ -165,8 +170,8 @@ def _hints(*, listed: str, referenced: str) -> Iterator[str]:
     if referenced.endswith(f"/{listed}"):
         yield f"move the root up: take /{referenced.removesuffix(f'/{listed}')} from `images`"
     listed_folder, referenced_folder = listed.rpartition("/")[0], referenced.rpartition("/")[0]
-    if listed_folder and not referenced_folder:
+    if listed_folder and referenced and not referenced_folder:
         yield f"move the root down: try `images` with /{listed_folder} added"
-    if referenced_folder and not listed_folder:
+    if referenced_folder and listed and not listed_folder:
         yield f"move the root up: try the folder that holds {referenced_folder}/"
     yield "check that `images` and `annotations` belong together"

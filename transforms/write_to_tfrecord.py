@@ -16,7 +16,6 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
 from transforms.coders import register_coders
-from transforms.errors import InputError
 from transforms.examples.record_encoder import EncoderSettings, RecordEncoder
 from transforms.labels import LabelMap
 from transforms.output.naming import ShardNaming
@@ -243,12 +242,8 @@ def _seed_shards(
     plan: ShardPlan, staging: Staging, after: Iterable[Any] | None
 ) -> Iterator[tuple[tuple[str, int], bytes]]:
     del after
-    try:
+    with staging.explain_errors():
         staging.write_totals(plan.totals)
-    except OSError as error:
-        raise InputError(
-            uri=staging.output, problem=f"cannot be written: {error.strerror or error}"
-        ) from error
     for split, num_shards in plan.num_shards.items():
         for index in range(num_shards):
             yield (split, index), b""
@@ -315,12 +310,13 @@ class _WriteShardFn(beam.DoFn):
             num_shards=num_shards,
             file_name=self._naming.file_name(split=split, shard_index=index, num_shards=num_shards),
         )
-        result = self._staging.find_shard(shard_key=key)
-        if result is not None:
-            progress = ShardProgress(examples=len(payloads), finished=True)
-            self._staging.write_progress(progress, split=split, shard_index=index)
-        else:
-            result = self._write(payloads, target=target, label_map=label_map)
+        with self._staging.explain_errors():
+            result = self._staging.find_shard(shard_key=key)
+            if result is not None:
+                progress = ShardProgress(examples=len(payloads), finished=True)
+                self._staging.write_progress(progress, split=split, shard_index=index)
+            else:
+                result = self._write(payloads, target=target, label_map=label_map)
         for reject in result.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
         # The rejects travel on their own; the shard's result stays small.
@@ -340,14 +336,7 @@ class _WriteShardFn(beam.DoFn):
             max_items=self._max_items_ahead,
             max_bytes=self._max_bytes_ahead,
         )
-        try:
-            return write_shard(encoded, target=target)
-        except OSError as error:
-            raise InputError(
-                uri=target.staging.root,
-                problem=f"shard {target.file_name} cannot be written: {error.strerror or error}; "
-                "mend it and run the same command again, finished shards are kept",
-            ) from error
+        return write_shard(encoded, target=target)
 
 
 def _image_size(record: Record) -> int:

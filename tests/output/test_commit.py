@@ -153,6 +153,14 @@ def test_the_gate(
     assert outcome.rejects == "/rejects"
 
 
+def test_a_split_without_examples_is_not_committed() -> None:
+    good = SplitOutcome(listed=1, examples=1)
+    empty = SplitOutcome(listed=1, rejected={"truncated": 1})
+    outcome = judge({"train": good, "test": empty}, max_ratio=1, rejects_root="/rejects")
+    assert outcome.status is Status.FAILED
+    assert outcome.message == "no examples are left, nothing was committed: split 'test'"
+
+
 def test_moving_twice_is_moving_once(staging: Staging) -> None:
     file = stage(staging, "x")
     for _ in range(2):
@@ -184,6 +192,7 @@ def test_preparing_removes_what_the_old_manifest_lists_and_nothing_else(staging:
         prepare_output([new], metadata=["manifest.json"], staging=staging)
         assert [path for path in tree(staging.output) if not path.startswith(".staging")] == [
             "kept.tfrecord",
+            "manifest.json",
             "mine.txt",
             "runs/1.json",
         ]
@@ -217,18 +226,18 @@ def test_this_plans_own_unfinished_commit_of_other_input_is_removed(staging: Sta
 def test_a_commit_list_that_leads_out_of_the_output_is_refused(staging: Staging, path: str) -> None:
     other = Staging(output=staging.output, plan="other", run_id="run")
     other.write_commit([path])
-    with pytest.raises(InputError, match="no path inside the dataset"):
+    with pytest.raises(InputError, match="not below the dataset"):
         prepare_output([], metadata=[], staging=staging)
 
 
 def test_what_is_not_ours_is_foreign(staging: Staging) -> None:
     output = Path(staging.output)
     (output / "runs").mkdir(parents=True)
-    for name in ("a.txt", "x.tfrecord", "runs/1.json"):
+    for name in ("a.txt", "x.tfrecord", "runs/1.json", "runs/20260102T030405.678901Z.json"):
         (output / name).write_bytes(b"")
-    assert foreign_files(staging.output) == ["a.txt", "x.tfrecord"]
+    assert foreign_files(staging.output) == ["a.txt", "runs/1.json", "x.tfrecord"]
     (output / "manifest.json").write_bytes(manifest("x.tfrecord"))
-    assert foreign_files(staging.output) == ["a.txt"]
+    assert foreign_files(staging.output) == ["a.txt", "runs/1.json"]
 
 
 def test_a_finished_shard_is_found_in_staging_and_in_place(staging: Staging) -> None:
@@ -283,7 +292,8 @@ def test_a_shard_key_changes_with_all_that_decides_bytes() -> None:
 
 
 def test_no_rejects_leave_no_rejects_folder_in_the_outcome() -> None:
-    outcome = judge({"train": SplitOutcome()}, max_ratio=0, rejects_root="/rejects")
+    splits = {"train": SplitOutcome(listed=1, examples=1)}
+    outcome = judge(splits, max_ratio=0, rejects_root="/rejects")
     assert (outcome.status, outcome.rejects) == (Status.APPROVED, "")
 
 

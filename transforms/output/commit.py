@@ -6,7 +6,7 @@ Each step can be repeated at any point, also by a run that is started again afte
 from __future__ import annotations
 
 import hashlib
-import posixpath
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -26,6 +26,8 @@ from transforms.tally import JoinTally
 DATASET_INFO = "dataset_info.json"
 MANIFEST = "manifest.json"
 RUNS_FOLDER = "runs"
+# A user may well have a `runs` folder, too.
+RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
 
 
 class RefusedError(Exception):
@@ -119,11 +121,13 @@ def judge(splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects_root:
         rejects_root: Where the rejects files are.
 
     Returns:
-        APPROVED; FAILED where the counts do not add up; REFUSED where too much was rejected.
+        APPROVED; FAILED where the counts do not add up, or no examples are left of a split, which
+        no reader could load; REFUSED where too much was rejected.
     """
     root = rejects_root if any(split.rejected for split in splits.values()) else ""
     lost = []
     over = []
+    empty = []
     for name, split in splits.items():
         rejected = sum(split.rejected.values()) - split.unlisted
         excluded = sum(split.excluded.values())
@@ -138,12 +142,17 @@ def judge(splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects_root:
                 f"{split.listed + split.unlisted} inputs rejected ({split.reject_ratio:.2%}); "
                 f"rejects.max_ratio allows {max_ratio:.2%}"
             )
+        if not split.examples:
+            empty.append(f"split {name!r}")
     if lost:
         message = "the counts do not add up, nothing was committed: " + "; ".join(lost)
         return Outcome(status=Status.FAILED, splits=splits, message=message, rejects=root)
     if over:
         message = "too many rejects, nothing was committed: " + "; ".join(over)
         return Outcome(status=Status.REFUSED, splits=splits, message=message, rejects=root)
+    if empty:
+        message = f"no examples are left, nothing was committed: {'; '.join(empty)}"
+        return Outcome(status=Status.FAILED, splits=splits, message=message, rejects=root)
     return Outcome(status=Status.APPROVED, splits=splits, rejects=root)
 
 
@@ -153,7 +162,9 @@ def prepare_output(
     """Makes the output ready for the moves: what an older commit left there goes.
 
     `dataset_info.json` goes first: from then on readers see no dataset until the finish. Only
-    what a manifest of ours, or an unfinished commit of ours, lists is ever removed.
+    what a manifest of ours, or an unfinished commit of ours, lists is ever removed. The manifest
+    itself stays until the finish replaces it: it tells whoever starts a run that was killed again
+    that the output is ours.
 
     Args:
         files: What is going to be moved into the output.
@@ -163,20 +174,19 @@ def prepare_output(
     output = staging.output
     storage = storage_for(output)
     storage.delete(join_uri(output, DATASET_INFO))
+    commits = staged_commits(output)
+    old = {path for paths in commits.values() for path in paths}
     kept = {file.destination for file in files}
-    for plan, paths in staged_commits(output).items():
-        for path in paths:
-            if path not in kept and path != MANIFEST:
-                storage.delete(_inside(output, path))
+    # Before another plan's list goes: what lies in the output must be on a list at every moment.
+    staging.write_commit({*kept, *metadata, *old})
+    for plan in commits:
         if plan != staging.plan:
-            storage.delete(join_uri(output, STAGING_FOLDER, plan, "commit.json"))
-    staging.write_commit([*kept, *metadata])
+            storage.delete_tree(join_uri(output, STAGING_FOLDER, plan))
     manifest = read_manifest(output)
     if manifest is not None:
-        for path in manifest.paths():
-            if path not in kept:
-                storage.delete(join_uri(output, path))
-        storage.delete(join_uri(output, MANIFEST))
+        old.update(manifest.paths())
+    for path in sorted(old - kept - {MANIFEST}):
+        storage.delete(join_uri(output, path))
     for folder in ("index", "rejects"):
         storage.prune(join_uri(output, folder))
 
@@ -225,15 +235,7 @@ def foreign_files(output: str) -> list[str]:
     return sorted(
         file.path
         for file in storage_for(output).list(output)
-        if file.path not in ours and file.path.split("/")[0] not in (STAGING_FOLDER, RUNS_FOLDER)
+        if file.path not in ours
+        and not file.path.startswith(f"{STAGING_FOLDER}/")
+        and not RUN_FILE.fullmatch(file.path)
     )
-
-
-def _inside(output: str, path: str) -> str:
-    """Resolves a path that a commit's list names, which must not lead out of the output."""
-    if path.startswith("/") or posixpath.normpath(path) != path or path.startswith("../"):
-        raise InputError(
-            uri=join_uri(output, STAGING_FOLDER),
-            problem=f"an unfinished commit lists {path!r}, which is no path inside the dataset",
-        )
-    return join_uri(output, path)

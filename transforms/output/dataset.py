@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import platform
@@ -12,7 +13,7 @@ import msgspec
 
 from transforms.examples.features import FeatureRole, FeatureSpec
 from transforms.labels import LabelMap
-from transforms.output.commit import DATASET_INFO, MANIFEST, RUNS_FOLDER, RejectsFile
+from transforms.output.commit import DATASET_INFO, MANIFEST, RUN_FILE, RUNS_FOLDER, RejectsFile
 from transforms.output.label_files import label_map_pbtxt, labels_txt
 from transforms.output.listing import ListingSummary
 from transforms.output.manifest import (
@@ -148,7 +149,6 @@ def write_dataset_files(
         listing: What was listed.
         label_map: The labels.
     """
-    storage = storage_for(staging.output)
     ordered = sorted(shards, key=lambda shard: shard.shard_index)
     by_split = {
         split: [shard for shard in ordered if shard.split == split] for split in dataset.splits
@@ -221,7 +221,7 @@ def write_dataset_files(
         ],
     )
     for path, data in written.items():
-        storage.replace(join_uri(staging.output, path), data)
+        staging.write_file(path, data)
 
 
 def run_path(run_id: str) -> str:
@@ -230,10 +230,15 @@ def run_path(run_id: str) -> str:
 
 
 def read_runs(output: str) -> list[RunRecord]:
-    """Returns the runs that committed to `output`, oldest first."""
+    """Returns the runs that committed to `output`, oldest first, as far as they can be decoded."""
     storage = storage_for(output)
-    files = sorted(storage.list(join_uri(output, RUNS_FOLDER)), key=lambda file: file.path)
-    return [msgspec.json.decode(storage.read(file.uri), type=RunRecord) for file in files]
+    runs = []
+    for file in sorted(storage.list(join_uri(output, RUNS_FOLDER)), key=lambda file: file.path):
+        if RUN_FILE.fullmatch(f"{RUNS_FOLDER}/{file.path}"):
+            # One of another version may look different.
+            with contextlib.suppress(msgspec.DecodeError):
+                runs.append(msgspec.json.decode(storage.read(file.uri), type=RunRecord))
+    return runs
 
 
 def _shard_entry(shard: ShardResult) -> ShardEntry:

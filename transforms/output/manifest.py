@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -178,8 +178,20 @@ def decode_manifest(data: bytes, *, uri: str) -> Manifest:
         manifest = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not a manifest of Shardbeam: {error}") from error
-    for path in manifest.paths():
-        # What an old manifest lists is deleted when its dataset is replaced.
+    check_paths(manifest.paths(), uri=uri)
+    return manifest
+
+
+def check_paths(paths: Iterable[str], *, uri: str) -> None:
+    """Checks a list of a dataset's files, which are deleted when the dataset is replaced.
+
+    Args:
+        paths: Paths below the dataset's folder.
+        uri: Where the list is, for the error message.
+
+    Raises:
+        InputError: A path leads out of that folder.
+    """
+    for path in paths:
         if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
             raise InputError(uri=uri, problem=f"lists {path!r}, which is not below the dataset")
-    return manifest

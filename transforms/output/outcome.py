@@ -29,7 +29,8 @@ class SplitOutcome(msgspec.Struct, frozen=True, kw_only=True):
         examples: Examples written.
         shards: Shards written.
         num_bytes: Bytes of all shards.
-        unannotated: Written without annotations because no annotation file names them.
+        unannotated: Listed images that are kept although no annotation file names them; reading
+            them may still end in a reject.
         rejected: `{reason: count}`, of listed images and of references to missing ones.
         unlisted: How many of the rejects are not listed images (missing ones, duplicates).
         excluded: `{rule: count}`.

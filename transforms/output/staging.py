@@ -4,7 +4,7 @@ Below the dataset's folder:
 
     .staging/<plan>/commit.json              what the commit is moving (or has moved) into place
     .staging/<plan>/shards/<shard key>/      one attempt's files or several, and `done`
-    .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/
+    .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/, files/
 
 A plan is a config; a shard key is all that decides a shard's bytes. A run that is killed and
 started again has the same plan and finds the finished shards by their keys.
@@ -12,13 +12,16 @@ started again has the same plan and finds the finished shards by their keys.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import google_crc32c
 import msgspec
 
+from transforms.errors import InputError
+from transforms.output.manifest import check_paths
 from transforms.output.outcome import Outcome, ShardProgress, Totals
 from transforms.output.shard_result import ShardResult, StagedFile
 from transforms.storage import join_uri, storage_for
@@ -59,6 +62,22 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def new_attempt(self, *, shard_key: str) -> str:
         """Names an attempt at a shard: a path that no other attempt has."""
         return join_uri("shards", shard_key, uuid.uuid4().hex)
+
+    @contextlib.contextmanager
+    def explain_errors(self) -> Iterator[None]:
+        """Turns an OSError (a full disk, missing rights) into words that say how to go on.
+
+        Raises:
+            InputError: An OSError was raised within the context.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                uri=self.output,
+                problem=f"cannot be written: {error.strerror or error}; mend it and run the same "
+                "command again, finished shards are kept",
+            ) from error
 
     # Finished shards
 
@@ -154,26 +173,56 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """Records which paths of the output this plan's commit may create."""
         storage_for(self.root).replace(self.commit_uri, _json.encode(sorted(destinations)))
 
+    def write_file(self, path: str, data: bytes) -> None:
+        """Writes a small file of the dataset in one step.
+
+        Args:
+            path: Its path below the dataset's folder, where nothing else ever appears: a file
+                that is half written when the run is killed lies in staging.
+            data: Its content.
+        """
+        storage = storage_for(self.output)
+        staged = join_uri(self.run_root, "files", uuid.uuid4().hex)
+        with storage.create(staged) as file:
+            file.write(data)
+        storage.rename(staged, join_uri(self.output, path))
+
     def clear(self) -> None:
-        """Removes this plan's staging, and the staging folder once it is empty."""
+        """Removes this plan's staging, and the staging folder once it holds nothing."""
         storage = storage_for(self.root)
         storage.delete_tree(self.root)
-        storage.prune(join_uri(self.output, STAGING_FOLDER))
+        folder = join_uri(self.output, STAGING_FOLDER)
+        if not any(storage.list(folder)):
+            # Empty folders may be left of a removal that was interrupted.
+            storage.delete_tree(folder)
 
 
 def staged_commits(output: str) -> Mapping[str, list[str]]:
-    """Finds commits under `output` that were begun and not finished.
+    """Finds the plans that have something staged under `output`.
 
     Returns:
-        `{plan: paths that it may have created}`.
+        `{plan: paths that its commit may have created}`, none where it has not begun.
+
+    Raises:
+        InputError: A commit's list is damaged, or names a path outside the output.
     """
     storage = storage_for(output)
-    commits = {}
+    commits: dict[str, list[str]] = {}
     for file in storage.list(join_uri(output, STAGING_FOLDER)):
         plan, _, name = file.path.partition("/")
+        commits.setdefault(plan, [])
         if name == "commit.json":
-            commits[plan] = msgspec.json.decode(storage.read(file.uri), type=list[str])
+            commits[plan] = _decode_commit(storage.read(file.uri), uri=file.uri)
     return commits
+
+
+def _decode_commit(data: bytes, *, uri: str) -> list[str]:
+    try:
+        paths = msgspec.json.decode(data, type=list[str])
+    except msgspec.DecodeError as error:
+        raise InputError(uri=uri, problem=f"not the list of a commit: {error}") from error
+    check_paths(paths, uri=uri)
+    return paths
 
 
 def is_in_place(file: StagedFile, *, output: str) -> bool:

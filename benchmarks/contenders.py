@@ -1,0 +1,79 @@
+"""Who takes part in the comparison of whole builds."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.datasets import Dataset
+from benchmarks.measure import SHARDBEAM
+
+# What Shardbeam makes by itself of 8,000 images of 135 KB.
+SHARDS = 8
+# As many as the CPUs of the machine that the targets were set on.
+THREADS = 2
+
+HEADER = "Shardbeam, `verify=header`"
+DECODE = "Shardbeam, `verify=decode`"
+NAIVE = "naive Beam: `Map(encode)`, `WriteToTFRecord`"
+TFDS = "tensorflow-datasets, without Beam"
+COPY = "`cp -r`"
+SIMPLEJPEG_LOOP = f"{THREADS} threads of simplejpeg alone"
+PILLOW_LOOP = f"{THREADS} threads of Pillow alone"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A process to measure.
+
+    Attributes:
+        name: What the tables call it.
+        dataset: What it works on.
+        command: How it is started. If it prints anything, the last line is a JSON object that
+            tells `images_per_s`, its imports left out.
+    """
+
+    name: str
+    dataset: Dataset
+    command: tuple[str, ...]
+
+
+def list_contenders(*, large: Dataset, small: Dataset, output: Path) -> Iterator[Contender]:
+    """Lists all contenders.
+
+    Args:
+        large: What all work on.
+        small: What Shardbeam works on as well, to show whether its memory grows.
+        output: An existing, empty folder for whatever they write.
+    """
+    for dataset in (small, large):
+        for name, verify in ((HEADER, "header"), (DECODE, "decode")):
+            yield Contender(
+                name=name,
+                dataset=dataset,
+                command=(
+                    *(SHARDBEAM, "build", "coco", "--json", "--threads", str(THREADS)),
+                    *("--images", str(dataset.images), "--annotations", str(dataset.annotations)),
+                    *("--output", str(output / "coco"), "--set", f"image.verify={verify}"),
+                    *("--set", f"output.num_shards={min(SHARDS, dataset.count)}"),
+                ),
+            )
+    build = (str(large.images), str(large.annotations), str(output), str(SHARDS))
+    yield _module(NAIVE, large, "benchmarks.naive_beam", *build)
+    # On Python 3.10 it cannot be installed beside Beam.
+    if importlib.util.find_spec("tensorflow_datasets") is not None:
+        yield _module(TFDS, large, "benchmarks.tfds_builder", *build)
+    yield Contender(
+        name=COPY, dataset=large, command=("cp", "-r", str(large.images), str(output / "copy"))
+    )
+    for name, decoder in ((SIMPLEJPEG_LOOP, "simplejpeg"), (PILLOW_LOOP, "pillow")):
+        loop = (decoder, str(large.images), str(THREADS))
+        yield _module(name, large, "benchmarks.decode_loop", *loop)
+
+
+def _module(name: str, dataset: Dataset, module: str, *arguments: str) -> Contender:
+    command = (sys.executable, "-m", module, *arguments)
+    return Contender(name=name, dataset=dataset, command=command)

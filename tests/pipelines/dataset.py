@@ -1,0 +1,139 @@
+"""Runs the command, in this process and in one of its own, and looks at the folder it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines.cli import main
+
+COMMAND = Path(sys.executable).with_name("shardbeam")
+# Long enough for a process on a busy machine.
+TIMEOUT_S = 120
+
+# Files by their path below a folder, `/`-separated.
+Tree = dict[str, bytes]
+
+
+class Run(NamedTuple):
+    """How a command ended.
+
+    Attributes:
+        exit_code: Its exit code.
+        stdout: What it printed on stdout.
+        stderr: What it printed on stderr.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def coco_words(shapes: Path, output: Path, *more: str) -> list[str]:
+    """The command line that builds the sample dataset."""
+    return [
+        "build",
+        "coco",
+        "--images",
+        str(shapes / "images"),
+        "--annotations",
+        str(shapes / "annotations" / "instances.json"),
+        "--output",
+        str(output),
+        *more,
+    ]
+
+
+def run(*words: str) -> Run:
+    """Runs the command in this process."""
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        exit_code = main(words)
+    return Run(exit_code, stdout.getvalue(), stderr.getvalue())
+
+
+def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    """Starts the installed command in a session of its own, without a PYTHONPATH."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.Popen(
+        [COMMAND, *words],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> Run:
+    """Waits for a command that was started."""
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+        except BaseException:
+            process.kill()
+            raise
+    return Run(process.returncode, stdout, stderr)
+
+
+def read_tree(folder: Path) -> Tree:
+    """Reads all files below a folder, whatever they are; none where there is no folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def dataset_files(tree: Tree) -> Tree:
+    """Leaves out what may differ from run to run, and what is staged."""
+    return {
+        path: data for path, data in tree.items() if not path.startswith(("runs/", ".staging/"))
+    }
+
+
+def read_dataset(folder: Path) -> Tree:
+    """Reads what must be the same in every run, and checks that nothing is left in staging."""
+    assert not (folder / ".staging").exists()
+    return dataset_files(read_tree(folder))
+
+
+def last_run(folder: Path) -> dict[str, Any]:
+    """Reads what the run that committed last says about itself."""
+    record: dict[str, Any] = json.loads(max((folder / "runs").iterdir()).read_bytes())
+    return record
+
+
+def check_whole(tree: Mapping[str, bytes]) -> bool:
+    """Says whether a reader sees a dataset; if so, checks that it is whole.
+
+    What the manifest lists must be there with the sizes and digests it gives, and
+    `dataset_info.json`, which is not on its list, must tell of the same shards.
+    """
+    if "dataset_info.json" not in tree:
+        return False
+    manifest = json.loads(tree["manifest.json"])
+    shards = {name: split["shards"] for name, split in manifest["splits"].items()}
+    listed = [(file["path"], file["size_bytes"], file["sha256"]) for file in manifest["files"]] + [
+        (shard["path"], shard["num_bytes"], shard["sha256"])
+        for split in shards.values()
+        for shard in split
+    ]
+    for path, size_bytes, sha256 in listed:
+        data = tree[path]
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (size_bytes, sha256), path
+    info = json.loads(tree["dataset_info.json"])
+    assert {split["name"]: list(map(int, split["shardLengths"])) for split in info["splits"]} == {
+        name: [shard["examples"] for shard in split] for name, split in shards.items()
+    }
+    return True

@@ -1,0 +1,190 @@
+"""The same input and config give the same bytes, wherever, however often and on what they run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.arguments import BuildArguments, parse_arguments
+from pipelines.run import run_build
+from tests.pipelines.dataset import (
+    Tree,
+    check_whole,
+    coco_words,
+    finish,
+    last_run,
+    read_dataset,
+    read_tree,
+    run,
+    start,
+)
+from transforms.local_storage import LocalStorage
+from transforms.storage import StoredFile
+
+SETTINGS = (
+    *("--fractions", "train=0.7,validation=0.3"),
+    *("--set", "output.num_shards=5"),
+    *("--set", "rejects.max_ratio=1"),
+)
+
+
+@pytest.fixture(scope="module")
+def mixed(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample with something of everything: rejects of each kind, an excluded file, resizes."""
+    folder = tmp_path_factory.mktemp("mixed")
+    for name in ("images", "annotations"):
+        shutil.copytree(shapes / name, folder / name)
+    images = sorted((folder / "images").iterdir())
+    images[0].unlink()
+    images[1].write_bytes(images[1].read_bytes()[:-500])
+    images[2].write_bytes(b"")
+    (folder / "images" / "notes.txt").write_text("no image")
+    shutil.copy(images[3], folder / "images" / "unannotated.jpg")
+    path = folder / "annotations" / "instances.json"
+    document = json.loads(path.read_bytes())
+    document["images"].append(document["images"][4])
+    path.write_text(json.dumps(document))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reference(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("reference") / "out"
+    assert run(*coco_words(mixed, output, *SETTINGS)).exit_code == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def expected(reference: Path) -> Tree:
+    return read_dataset(reference)
+
+
+def test_the_reference_has_something_of_everything(expected: Tree) -> None:
+    assert check_whole(expected)
+    outcomes = [
+        split["outcome"] for split in json.loads(expected["manifest.json"])["splits"].values()
+    ]
+    assert {reason for outcome in outcomes for reason in outcome["rejected"]} == {
+        "missing_image",
+        "truncated",
+        "zero_byte",
+        "duplicate_image_id",
+    }
+    assert sum(outcome["unannotated"] for outcome in outcomes) == 1
+    assert {rule for outcome in outcomes for rule in outcome["excluded"]} == {"not_an_image_name"}
+    assert all(outcome["shards"] == 5 for outcome in outcomes)
+
+
+def test_a_run_again_elsewhere(
+    mixed: Path, expected: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(mixed)
+    output = tmp_path / "quite another" / "place"
+    words = coco_words(Path(), output, *SETTINGS)
+    assert run(*words, "--threads", "1").exit_code == 0
+    assert read_dataset(output) == expected
+    # And in place of what it has written.
+    assert run(*words, "--overwrite").exit_code == 0
+    assert read_dataset(output) == expected
+
+
+def test_nothing_tells_where_the_output_was(reference: Path, expected: Tree) -> None:
+    for path, data in expected.items():
+        assert str(reference).encode() not in data, path
+        assert b".staging" not in data, path
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        lambda files: files[::-1],
+        lambda files: random.Random(1).sample(files, len(files)),
+        lambda files: random.Random(2).sample(files, len(files)),
+    ],
+    ids=["reversed", "shuffled", "shuffled otherwise"],
+)
+def test_the_listings_order_does_not_matter(
+    order: Callable[[list[StoredFile]], list[StoredFile]],
+    mixed: Path,
+    expected: Tree,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    list_as_it_is = LocalStorage.list
+    seen = []
+
+    def list_in_order(storage: LocalStorage, root: str) -> Iterator[StoredFile]:
+        files = order(sorted(list_as_it_is(storage, root), key=lambda file: file.path))
+        seen.extend(file.path for file in files if root == str(mixed / "images"))
+        return iter(files)
+
+    monkeypatch.setattr(LocalStorage, "list", list_in_order)
+    assert run(*coco_words(mixed, tmp_path / "out", *SETTINGS)).exit_code == 0
+    assert seen != sorted(seen)
+    assert read_dataset(tmp_path / "out") == expected
+
+
+def shuffle_document(document: dict[str, Any], *, seed: int) -> dict[str, Any]:
+    """Shuffles images, categories and annotations, but not the annotations of one image.
+
+    Their order is the objects' order in the Example.
+    """
+    rng = random.Random(seed)
+    ranks = {image["id"]: rng.random() for image in document["images"]}
+    return {
+        "categories": rng.sample(document["categories"], len(document["categories"])),
+        "annotations": sorted(document["annotations"], key=lambda entry: ranks[entry["image_id"]]),
+        "images": rng.sample(document["images"], len(document["images"])),
+    }
+
+
+def test_the_annotations_order_does_not_matter(shapes: Path, tmp_path: Path) -> None:
+    # Without duplicates: of these, the first wins. Nor does it matter where the input lies.
+    document = json.loads((shapes / "annotations" / "instances.json").read_bytes())
+    shuffled = tmp_path / "shuffled"
+    (shuffled / "annotations").mkdir(parents=True)
+    (shuffled / "images").symlink_to(shapes / "images")
+    (shuffled / "annotations" / "instances.json").write_text(
+        json.dumps(shuffle_document(document, seed=0))
+    )
+    for name, folder in (("one", shapes), ("other", shuffled)):
+        assert run(*coco_words(folder, tmp_path / name, *SETTINGS)).exit_code == 0
+    assert read_dataset(tmp_path / "other") == read_dataset(tmp_path / "one")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
+def test_the_workers_do_not_matter(
+    mode: str, workers: str, mixed: Path, expected: Tree, tmp_path: Path
+) -> None:
+    flags = (f"--direct_running_mode={mode}", "--direct_num_workers", workers)
+    process = start(*coco_words(mixed, tmp_path / "out", *SETTINGS, *flags), cwd=tmp_path)
+    assert finish(process).exit_code == 0
+    assert read_dataset(tmp_path / "out") == expected
+
+
+def test_bundles_that_run_twice_do_not_matter(mixed: Path, expected: Tree, tmp_path: Path) -> None:
+    arguments = parse_arguments(coco_words(mixed, tmp_path / "out", *SETTINGS))
+    assert isinstance(arguments, BuildArguments)
+    # The command refuses the flag.
+    options = {"direct_runner_bundle_repeat": 2}
+    assert run_build(dataclasses.replace(arguments, beam_options=options)) == 0
+    assert read_dataset(tmp_path / "out") == expected
+    # The second time each shard was there already.
+    assert last_run(tmp_path / "out")["reused_shards"] == 10
+
+
+def test_another_seed_gives_other_files(mixed: Path, expected: Tree, tmp_path: Path) -> None:
+    assert run(*coco_words(mixed, tmp_path / "out", *SETTINGS, "--set", "seed=1")).exit_code == 0
+    other = read_dataset(tmp_path / "out")
+    assert other.keys() == expected.keys()
+    shard = "coco-train.tfrecord-00000-of-00005"
+    assert other[shard] != expected[shard]
+    assert len(read_tree(tmp_path / "out")) == len(other) + 1

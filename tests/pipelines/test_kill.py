@@ -1,0 +1,257 @@
+"""A run that is killed at any moment, and started again, ends in the same bytes.
+
+`SHARDBEAM_FAULTS=long` (`make faults`) goes through many more moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.sample import write_shapes
+from tests.pipelines.crash_points import record_states, restore
+from tests.pipelines.dataset import (
+    Tree,
+    check_whole,
+    coco_words,
+    dataset_files,
+    finish,
+    last_run,
+    read_dataset,
+    read_tree,
+    run,
+    start,
+)
+
+LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
+AGAIN = ("--if-changed", "--overwrite")
+# So that several workers may share the work.
+PARTS = 4
+
+OLD_SETTINGS = (
+    *("--fractions", "train=0.5,test=0.5"),
+    *("--set", "output.num_shards={train: 2, test: 1}"),
+    *("--set", "rejects.max_ratio=1"),
+    *("--set", "labels.ids=contiguous"),
+)
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six images, one of them a reject."""
+    folder = tmp_path_factory.mktemp("tiny") / "shapes"
+    write_shapes(output=folder, images=6, seed=0, width=64, height=64, workers=1)
+    (folder / "images" / "000000000003.jpg").write_bytes(b"")
+    return folder
+
+
+def tiny_words(tiny: Path, output: Path, *more: str) -> list[str]:
+    settings = ("--set", "output.num_shards=2", "--set", "rejects.max_ratio=1")
+    return coco_words(tiny, output, *settings, *more)
+
+
+@pytest.fixture(scope="module")
+def expected(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    output = tmp_path_factory.mktemp("expected") / "out"
+    assert run(*tiny_words(tiny, output)).exit_code == 0
+    return read_dataset(output)
+
+
+def finished_shards(state: Tree) -> int:
+    return sum(path.startswith(".staging/") and path.endswith("/done") for path in state)
+
+
+def moments(states: list[Tree], *, every: int = 1) -> list[Tree]:
+    """Picks states to go on from: all of them, or in the short tests each that may matter.
+
+    What a run keeps for itself, and temporary files, no later run looks at.
+    """
+    if LONG:
+        return states
+    distinct = []
+    seen = None
+    for state in states:
+        shared = {
+            path: data
+            for path, data in state.items()
+            if not (path.startswith(".staging/") and ("/runs/" in path or path.endswith(".tmp")))
+        }
+        if shared != seen:
+            distinct.append(state)
+        seen = shared
+    return distinct[random.Random(0).randrange(every) :: every]
+
+
+# A kill at each moment of a first build
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_build_killed_at_any_moment(
+    part: int, tiny: Path, expected: Tree, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    words = tiny_words(tiny, output)
+    with record_states(output) as states:
+        assert run(*words).exit_code == 0
+    # A kill at the very first and at the very last moment, and each step between them.
+    assert states[0] == {}
+    assert dataset_files(states[-1]) == expected
+    assert len(moments(states)) > 20
+
+    for state in moments(states)[part::PARTS]:
+        restore(output, state)
+        committed = check_whole(state)
+        assert run(*words, "--if-changed").exit_code == 0
+        assert read_dataset(output) == expected
+        if not committed:
+            assert last_run(output)["reused_shards"] == finished_shards(state)
+
+
+def test_a_build_killed_again_and_again(tiny: Path, expected: Tree, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = tiny_words(tiny, output, *AGAIN)
+    rng = random.Random(7)
+    for _ in range(20 if LONG else 2):
+        restore(output, {})
+        for _ in range(3):
+            with record_states(output) as states:
+                assert run(*words).exit_code == 0
+            # The later half holds the commit.
+            state = rng.choice(states[rng.choice([0, len(states) // 2]) :])
+            check_whole(state)
+            restore(output, state)
+        assert run(*words).exit_code == 0
+        assert read_dataset(output) == expected
+
+
+# A kill while another dataset is replaced
+
+
+@pytest.fixture(scope="module")
+def old(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """Another dataset of the same name and with a shard of the same name, and a user's file."""
+    output = tmp_path_factory.mktemp("old") / "out"
+    words = coco_words(tiny, output, *OLD_SETTINGS)
+    assert run(*words).exit_code == 0
+    (output / "notes.txt").write_text("mine")
+    return read_tree(output)
+
+
+@pytest.fixture
+def replacing(tiny: Path, expected: Tree, old: Tree, tmp_path: Path) -> tuple[Path, list[Tree]]:
+    """The states of an output while the old dataset is replaced."""
+    output = tmp_path / "out"
+    restore(output, old)
+    with record_states(output) as states:
+        assert run(*tiny_words(tiny, output, *AGAIN)).exit_code == 0
+    assert dataset_files(states[-1]) == {**expected, "notes.txt": b"mine"}
+    return output, states
+
+
+def test_a_dataset_is_whole_or_not_there_while_it_is_replaced(
+    replacing: tuple[Path, list[Tree]], old: Tree
+) -> None:
+    _, states = replacing
+    whole = [check_whole(state) for state in states]
+    gone = whole.index(False)
+    back = whole.index(True, gone)
+    assert not any(whole[gone:back])
+    assert all(whole[:gone])
+    assert all(whole[back:])
+    assert all(dataset_files(state) == dataset_files(old) for state in states[:gone])
+    assert all(state["notes.txt"] == b"mine" for state in states)
+
+
+def test_a_replacement_killed_at_any_moment(
+    replacing: tuple[Path, list[Tree]], tiny: Path, expected: Tree
+) -> None:
+    output, states = replacing
+    for state in moments(states, every=3):
+        restore(output, state)
+        assert run(*tiny_words(tiny, output, *AGAIN)).exit_code == 0
+        assert read_dataset(output) == {**expected, "notes.txt": b"mine"}
+
+
+def test_a_killed_replacement_taken_back(
+    replacing: tuple[Path, list[Tree]], tiny: Path, old: Tree
+) -> None:
+    output, states = replacing
+    for state in moments(states, every=5):
+        restore(output, state)
+        assert run(*coco_words(tiny, output, *OLD_SETTINGS, "--overwrite")).exit_code == 0
+        assert read_dataset(output) == dataset_files(old)
+
+
+# Another config after a kill
+
+
+def test_another_config_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with record_states(output) as states:
+        assert run(*coco_words(tiny, output, *OLD_SETTINGS)).exit_code == 0
+    for state in moments(states, every=5):
+        restore(output, state)
+        assert run(*tiny_words(tiny, output, "--overwrite")).exit_code == 0
+        assert read_dataset(output) == expected
+
+
+def test_other_images_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(tiny, changed)
+    output = tmp_path / "out"
+    words = coco_words(
+        changed, output, "--set", "output.shard_size_mb=0.006", "--set", "rejects.max_ratio=1"
+    )
+    with record_states(output) as states:
+        assert run(*words).exit_code == 0
+    for name in ("000000000001.jpg", "000000000002.jpg"):
+        (changed / "images" / name).unlink()
+    restore(output, {})
+    assert run(*words).exit_code == 0
+    fewer = read_dataset(output)
+    assert fewer.keys() != dataset_files(states[-1]).keys()
+    for state in moments(states, every=5):
+        restore(output, state)
+        assert run(*words, "--overwrite").exit_code == 0
+        assert read_dataset(output) == fewer
+
+
+# Real kills
+
+
+def test_a_process_killed_at_random_moments(shapes: Path, tmp_path: Path) -> None:
+    words = coco_words(shapes, tmp_path / "out", "--set", "output.num_shards=20")
+    expected_output = tmp_path / "expected"
+    assert run(*coco_words(shapes, expected_output, *words[-2:])).exit_code == 0
+    expected = read_dataset(expected_output)
+    rng = random.Random(3)
+    # From the first shard that is finished to the last file that is written.
+    kills = ["shards/*/done", "commit.json", "../../manifest.json", "../../dataset_info.json"]
+    for _ in range(10 if LONG else 1):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        for moment in kills:
+            kill_at(moment, words, output=tmp_path / "out", delay_s=rng.expovariate(50))
+            check_whole(read_tree(tmp_path / "out"))
+        state = read_tree(tmp_path / "out")
+        before = list((tmp_path / "out" / "runs").glob("*"))
+        assert finish(start(*words, "--if-changed", cwd=tmp_path)).exit_code == 0
+        assert read_dataset(tmp_path / "out") == expected
+        if len(list((tmp_path / "out" / "runs").iterdir())) > len(before):
+            assert last_run(tmp_path / "out")["reused_shards"] == finished_shards(state) == 20
+
+
+def kill_at(moment: str, words: list[str], *, output: Path, delay_s: float) -> None:
+    """Kills a run a little after a file is there, unless it ends before."""
+    process = start(*words, "--if-changed", cwd=output.parent)
+    while process.poll() is None and not any(output.glob(f".staging/*/{moment}")):
+        time.sleep(0.001)
+    time.sleep(delay_s)
+    process.kill()
+    finish(process)

@@ -1,0 +1,395 @@
+"""What is in the output folder decides what a run may do with it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from tests.pipelines.dataset import (
+    Run,
+    coco_words,
+    dataset_files,
+    last_run,
+    read_dataset,
+    read_tree,
+    run,
+)
+from transforms.local_storage import LocalStorage
+
+SHARDS = ("--set", "output.num_shards=3")
+
+
+@pytest.fixture(scope="module")
+def built(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A committed dataset, to be read only."""
+    output = tmp_path_factory.mktemp("built") / "out"
+    assert run(*coco_words(shapes, output, *SHARDS)).exit_code == 0
+    return output
+
+
+@pytest.fixture
+def output(built: Path, tmp_path: Path) -> Path:
+    """A committed dataset to try things on."""
+    shutil.copytree(built, tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def inputs(shapes: Path, tmp_path: Path) -> Path:
+    """The sample, to be changed."""
+    folder = tmp_path / "shapes"
+    for name in ("images", "annotations"):
+        shutil.copytree(shapes / name, folder / name)
+    return folder
+
+
+def one_line_error(result: Run) -> str:
+    """The message of a run that ended with one."""
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("shardbeam: error: ")
+    return result.stderr.removeprefix("shardbeam: error: ")
+
+
+# A committed dataset
+
+
+def test_a_committed_dataset_is_left_alone(shapes: Path, output: Path) -> None:
+    before = read_tree(output)
+    result = run(*coco_words(shapes, output, *SHARDS))
+    assert result.exit_code == 2
+    assert one_line_error(result) == (
+        f"{output}: holds a committed dataset already; add --overwrite to replace it, or choose "
+        "another output.path\n"
+    )
+    assert read_tree(output) == before
+
+
+def test_overwrite_replaces_it_and_keeps_what_is_not_ours(shapes: Path, output: Path) -> None:
+    mine = {"notes.txt": b"mine", "index/mine.txt": b"mine", "runs/detect/1.json": b"mine"}
+    for path, data in mine.items():
+        (output / path).parent.mkdir(exist_ok=True)
+        (output / path).write_bytes(data)
+    words = coco_words(shapes, output, "--set", "output.num_shards=2", "--overwrite")
+    assert run(*words).exit_code == 0
+    files = read_tree(output)
+    assert {path: files.pop(path) for path in mine} == mine
+    assert not any("-of-00003" in path for path in files)
+    assert sum("-of-00002" in path for path in files) == 4
+    # The first run's record stays, too.
+    assert sum(path.startswith("runs/") for path in files) == 2
+
+
+def test_overwrite_refused_at_the_gate_keeps_the_old_dataset(inputs: Path, output: Path) -> None:
+    before = read_tree(output)
+    for image in sorted((inputs / "images").iterdir())[:20]:
+        image.write_bytes(b"")
+    assert run(*coco_words(inputs, output, *SHARDS, "--overwrite")).exit_code == 3
+    assert dataset_files(read_tree(output)) == dataset_files(before)
+
+
+# --if-changed
+
+
+@pytest.fixture
+def own(inputs: Path, tmp_path: Path) -> list[str]:
+    """The command line of a dataset that was built from inputs that may be changed."""
+    words = coco_words(inputs, tmp_path / "own", *SHARDS)
+    assert run(*words).exit_code == 0
+    return words
+
+
+def test_if_changed_does_nothing_where_nothing_has(
+    own: list[str], inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = read_tree(tmp_path / "own")
+    read = LocalStorage.read
+    seen: list[str] = []
+
+    def read_and_count(
+        storage: LocalStorage,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        seen.append(uri)
+        return read(storage, uri, offset=offset, size_bytes=size_bytes, version=version)
+
+    monkeypatch.setattr(LocalStorage, "read", read_and_count)
+    result = run(*own, "--if-changed", "--json")
+    assert result.exit_code == 0
+    summary = json.loads(result.stdout)
+    assert (summary["status"], summary["current"]) == ("committed", True)
+    assert summary["splits"]["train"]["examples"] == 40
+    assert read_tree(tmp_path / "own") == before
+    # Of the images and annotations not a byte.
+    assert seen
+    assert not [uri for uri in seen if uri.startswith(str(inputs))]
+
+
+def test_if_changed_sees_no_change_in_how_it_runs(own: list[str], tmp_path: Path) -> None:
+    flags = ("--threads", "1", "--set", "rejects.max_ratio=0.5", "--direct_num_workers", "2")
+    assert run(*own, "--if-changed", *flags).exit_code == 0
+    assert len(list((tmp_path / "own" / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["touch", "new image", "gone image", "touch annotations", "config", "metadata"]
+)
+def test_if_changed_sees_every_change(
+    change: str, own: list[str], inputs: Path, tmp_path: Path
+) -> None:
+    first, second, *_ = sorted((inputs / "images").iterdir())
+    words = [*own, "--if-changed"]
+    if change == "touch":
+        os.utime(first)
+    elif change == "new image":
+        shutil.copy(first, first.with_name("new.jpg"))
+    elif change == "gone image":
+        second.unlink()
+        words += ["--set", "rejects.max_ratio=1"]
+    elif change == "touch annotations":
+        os.utime(inputs / "annotations" / "instances.json")
+    elif change == "config":
+        words += ["--set", "image.quality=90"]
+    else:
+        words += ["--version", "1.0.1"]
+
+    before = read_tree(tmp_path / "own")
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "inputs or config have changed; add --overwrite" in one_line_error(result)
+    assert read_tree(tmp_path / "own") == before
+
+    assert run(*words, "--overwrite").exit_code == 0
+    read_dataset(tmp_path / "own")
+    assert len(list((tmp_path / "own" / "runs").iterdir())) == 2
+    assert run(*words).exit_code == 0
+    assert len(list((tmp_path / "own" / "runs").iterdir())) == 2
+
+
+def test_if_changed_builds_what_is_not_there(shapes: Path, built: Path, tmp_path: Path) -> None:
+    words = coco_words(shapes, tmp_path / "out", *SHARDS, "--if-changed")
+    assert run(*words).exit_code == 0
+    assert read_dataset(tmp_path / "out") == read_dataset(built)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"plan": 1}', b"\xff"])
+def test_a_runs_record_that_cannot_be_read_tells_nothing(
+    content: bytes, shapes: Path, output: Path
+) -> None:
+    (record,) = (output / "runs").iterdir()
+    record.write_bytes(content)
+    result = run(*coco_words(shapes, output, *SHARDS, "--if-changed"))
+    assert result.exit_code == 2
+    assert "have changed" in one_line_error(result)
+
+
+# Folders that are not ours
+
+
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (["photo.jpg"], "(photo.jpg)"),
+        (["a/b/c.txt", ".hidden"], "(.hidden, a/b/c.txt)"),
+        (["1", "2", "3", "4", "5"], "(1, 2, 3 and 2 more)"),
+        (["runs/detect/train/weights.pt"], "(runs/detect/train/weights.pt)"),
+        (["dataset_info.json", "x.tfrecord-00000-of-00001"], "(dataset_info.json, x.tfrecord"),
+    ],
+)
+def test_a_folder_with_other_files_is_refused(
+    files: list[str], named: str, shapes: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    for file in files:
+        (output / file).parent.mkdir(parents=True, exist_ok=True)
+        (output / file).write_text("mine")
+    before = read_tree(output)
+    for flags in ((), ("--overwrite",), ("--if-changed", "--overwrite")):
+        result = run(*coco_words(shapes, output, *flags))
+        assert result.exit_code == 2
+        assert f"holds files that are not Shardbeam's {named}" in one_line_error(result)
+        assert read_tree(output) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"name": "mine"}', b"\xff\xfe"])
+def test_a_manifest_that_is_not_ours_is_refused(
+    content: bytes, shapes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "manifest.json").write_bytes(content)
+    result = run(*coco_words(shapes, tmp_path / "out", "--overwrite"))
+    assert result.exit_code == 2
+    assert "manifest.json: not a manifest of Shardbeam" in one_line_error(result)
+    assert read_tree(tmp_path / "out") == {"manifest.json": content}
+
+
+def test_an_empty_folder_will_do(shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / "empty").mkdir(parents=True)
+    assert run(*coco_words(shapes, tmp_path / "out")).exit_code == 0
+
+
+@pytest.mark.parametrize("below", ["", "/out"])
+def test_a_file_is_no_folder(below: str, shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    result = run(*coco_words(shapes, Path(f"{tmp_path}/file{below}"), "--overwrite"))
+    assert result.exit_code == 2
+    assert f"{tmp_path}/file{below}: cannot be a dataset's folder" in one_line_error(result)
+    assert read_tree(tmp_path) == {"file": b"mine"}
+
+
+@pytest.mark.parametrize("where", ["images", "images/out", "link", "link/out"])
+def test_an_output_within_the_images_is_refused(where: str, inputs: Path) -> None:
+    (inputs / "link").symlink_to(inputs / "images")
+    before = read_tree(inputs)
+    result = run(*coco_words(inputs, inputs / where))
+    assert result.exit_code == 2
+    assert "lies within the images' folder" in one_line_error(result)
+    assert read_tree(inputs) == before
+
+
+def test_an_output_beside_the_images_is_not_within_them(inputs: Path) -> None:
+    assert run(*coco_words(inputs, inputs / "images-as-tfrecords")).exit_code == 0
+
+
+# Rejects
+
+
+def test_too_many_rejects_commit_nothing_and_can_be_read(inputs: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    spoilt = sorted((inputs / "images").iterdir())[:4]
+    for image in spoilt:
+        image.write_bytes(image.read_bytes()[:-200])
+    words = coco_words(inputs, output, *SHARDS)
+    result = run(*words, "--json")
+    assert result.exit_code == 3
+    summary = json.loads(result.stdout)
+    assert summary["status"] == "refused"
+    assert "split 'train': 4 of 40 inputs rejected (10.00%)" in summary["message"]
+    assert dataset_files(read_tree(output)) == {}
+    (file,) = Path(summary["rejects"]).iterdir()
+    rejects = [json.loads(line) for line in file.read_bytes().splitlines()]
+    assert [reject["key"] for reject in rejects] == [image.name for image in spoilt]
+    assert {reject["reason"] for reject in rejects} == {"truncated"}
+    # For people, too.
+    result = run(*words)
+    assert result.exit_code == 3
+    assert "refused, nothing committed" in result.stdout
+    assert "\nrejects: " in result.stdout
+
+    assert run(*words, "--set", "rejects.max_ratio=1").exit_code == 0
+    assert last_run(output)["reused_shards"] == 3
+    committed = read_dataset(output)
+    assert committed["rejects/train.jsonl"] == file_content(rejects)
+
+
+def file_content(rejects: list[dict[str, object]]) -> bytes:
+    return b"".join(
+        json.dumps(reject, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        for reject in rejects
+    )
+
+
+# Trouble with the disk
+
+
+class FullDisk:
+    """Lets so many files be written, and then says that there is no space left."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files_left = 0
+        self.full = False
+        self._create = LocalStorage.create
+        disk = self
+
+        @contextlib.contextmanager
+        def create(storage: LocalStorage, uri: str) -> Iterator[BinaryIO]:
+            disk.files_left -= 1
+            with disk._create(storage, uri) as file:
+                yield file
+                if disk.files_left < 0:
+                    disk.full = True
+                    # As a write or the last sync does.
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), uri)
+
+        monkeypatch.setattr(LocalStorage, "create", create)
+
+
+def test_a_full_disk_is_one_clear_line_and_can_be_mended(
+    shapes: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    words = coco_words(shapes, output, *SHARDS)
+    expected = read_dataset(built)
+    disk = FullDisk(monkeypatch)
+    # Full at first, then with room for ever more files: the totals, each shard, the finish.
+    for files in itertools.count(0, 2):
+        disk.files_left, disk.full = files, False
+        result = run(*words)
+        if not disk.full:
+            break
+        assert result.exit_code == 1
+        assert one_line_error(result) == (
+            f"{output}: cannot be written: No space left on device; mend it and run the same "
+            "command again, finished shards are kept\n"
+        )
+        assert "dataset_info.json" not in read_tree(output)
+    assert result.exit_code == 0
+    assert last_run(output)["reused_shards"] == 3
+    assert read_dataset(output) == expected
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable to root")
+def test_an_unwritable_folder_is_one_clear_line(shapes: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    result = run(*coco_words(shapes, tmp_path / "out"))
+    assert result.exit_code == 1
+    assert "cannot be written: Permission denied" in one_line_error(result)
+
+
+# plan
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_plan_writes_nothing(
+    fresh: bool, inputs: Path, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    before = tree_with_times(tmp_path)
+    target = Path("new/out") if fresh else output
+    words = coco_words(inputs, target, *SHARDS, "--set", "image.quality=90")
+    result = run("plan", *words[1:], "--json")
+    assert result.exit_code == 0
+    summary = json.loads(result.stdout)
+    assert summary["status"] == "approved"
+    assert summary["splits"]["train"]["examples"] == 40
+    assert summary["splits"]["train"]["shards"] == 3
+    assert tree_with_times(tmp_path) == before
+
+
+def tree_with_times(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def test_plan_fails_as_a_build_would(shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    words = coco_words(shapes, tmp_path / "out")
+    words[words.index("--images") + 1] = str(tmp_path / "empty")
+    result = run("plan", *words[1:])
+    assert result.exit_code == 1
+    assert "no files found" in one_line_error(result)
+    assert list(tmp_path.iterdir()) == [tmp_path / "empty"]

@@ -1,0 +1,356 @@
+"""Readers that share no code with Shardbeam find in the shards what the sources hold."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import google_crc32c
+import numpy as np
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+from PIL import Image
+from pyarrow import parquet
+
+from tests.pipelines.builds import Build, Json, build
+from tests.transforms.local_pipeline import local_pipeline
+
+# More shards than images, so that readers meet empty ones.
+NUM_SHARDS = 50
+SIDES = ("xmin", "ymin", "xmax", "ymax")
+
+
+@pytest.fixture(scope="module")
+def coco(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    built = build(
+        "coco",
+        *("--images", shapes / "images"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        *("--set", f"output.num_shards={NUM_SHARDS}"),
+        output=tmp_path_factory.mktemp("coco") / "out",
+    )
+    assert built.exit_code == 0
+    return built
+
+
+@pytest.fixture(scope="module")
+def folders(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    built = build(
+        "image-folder",
+        *("--images", shapes / "class_folders"),
+        *("--fractions", "train=0.6,validation=0.4"),
+        *("--name", "class_folders", "--version", "2.3.4"),
+        *("--set", "description=Shapes, one a picture."),
+        output=tmp_path_factory.mktemp("folders") / "out",
+    )
+    assert built.exit_code == 0
+    return built
+
+
+@pytest.fixture(scope="module")
+def instances(shapes: Path) -> Json:
+    document: Json = json.loads((shapes / "annotations" / "instances.json").read_bytes())
+    return document
+
+
+def annotated_objects(instances: Json, image: Json) -> list[Json]:
+    """An image's annotations, in the file's order."""
+    return [each for each in instances["annotations"] if each["image_id"] == image["id"]]
+
+
+def relative_boxes(objects: list[Json], image: Json) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Boxes as `(xmin, ymin, xmax, ymax)` in fractions of the image."""
+    boxes = np.array([each["bbox"] for each in objects], dtype=float).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    return boxes / ([image["width"], image["height"]] * 2)
+
+
+def test_tf_data_reads_every_feature(coco: Build, instances: Json, shapes: Path) -> None:
+    import tensorflow as tf
+
+    names = {category["id"]: category["name"] for category in instances["categories"]}
+    ragged = {
+        **dict.fromkeys([f"bbox/{side}" for side in SIDES], tf.float32),
+        "area": tf.float32,
+        "is_crowd": tf.int64,
+        "class/label": tf.int64,
+        "class/text": tf.string,
+    }
+    spec = {
+        **{f"image/{key}": tf.io.FixedLenFeature([], tf.int64) for key in ("height", "width")},
+        **{
+            f"image/{key}": tf.io.FixedLenFeature([], tf.string)
+            for key in ("encoded", "format", "filename", "source_id", "key/sha256")
+        },
+        **{
+            f"image/object/{key}": tf.io.FixedLenSequenceFeature([], dtype, allow_missing=True)
+            for key, dtype in ragged.items()
+        },
+    }
+    files = sorted(map(str, coco.output.glob("coco-train.tfrecord-*-of-00050")))
+    assert len(files) == NUM_SHARDS
+    dataset = tf.data.TFRecordDataset(files).map(
+        lambda data: tf.io.parse_single_example(data, spec)
+    )
+    found = {example["image/source_id"]: example for example in dataset.as_numpy_iterator()}
+
+    assert set(found) == {str(image["id"]).encode() for image in instances["images"]}
+    assert any(not annotated_objects(instances, image) for image in instances["images"])
+    assert any(each["iscrowd"] for each in instances["annotations"])
+    for image in instances["images"]:
+        example = found[str(image["id"]).encode()]
+        data = (shapes / "images" / image["file_name"]).read_bytes()
+        assert example["image/encoded"] == data
+        assert example["image/key/sha256"] == hashlib.sha256(data).hexdigest().encode()
+        assert example["image/filename"] == image["file_name"].encode()
+        assert example["image/format"] == b"jpeg"
+        assert (example["image/width"], example["image/height"]) == (160, 120)
+        pixels = tf.io.decode_jpeg(example["image/encoded"])
+        assert pixels.shape == (image["height"], image["width"], 3)
+
+        objects = annotated_objects(instances, image)
+        written = {key: example[f"image/object/{key}"] for key in ragged}
+        boxes = np.stack([written[f"bbox/{side}"] for side in SIDES], axis=1)
+        np.testing.assert_allclose(boxes, relative_boxes(objects, image), atol=1e-6)
+        np.testing.assert_allclose(written["area"], [each["area"] for each in objects], rtol=1e-6)
+        assert written["is_crowd"].tolist() == [each["iscrowd"] for each in objects]
+        assert written["class/label"].tolist() == [each["category_id"] for each in objects]
+        assert [text.decode() for text in written["class/text"]] == [
+            names[each["category_id"]] for each in objects
+        ]
+
+
+def test_tfds_loads_objects(coco: Build, instances: Json) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder_from_directory(str(coco.output))
+    assert (builder.info.name, str(builder.info.version)) == ("coco", "1.0.0")
+    train = builder.info.splits["train"]
+    assert (train.num_examples, train.num_shards) == (len(instances["images"]), NUM_SHARDS)
+    assert train.num_bytes == coco.counts()["num_bytes"]
+
+    images = {image["file_name"]: image for image in instances["images"]}
+    found = list(tfds.as_numpy(builder.as_dataset(split="train")))
+    assert Counter(example["image/filename"].decode() for example in found) == Counter(list(images))
+    for example in found:
+        image = images[example["image/filename"].decode()]
+        objects = annotated_objects(instances, image)
+        assert example["image/encoded"].shape == (image["height"], image["width"], 3)
+        boxes = np.stack([example[f"image/object/bbox/{side}"] for side in SIDES], axis=1)
+        np.testing.assert_allclose(boxes, relative_boxes(objects, image), atol=1e-6)
+        labels = example["image/object/class/label"].tolist()
+        assert labels == [each["category_id"] for each in objects]
+
+
+def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder_from_directory(str(folders.output))
+    classes = sorted(path.name for path in (shapes / "class_folders").iterdir())
+    assert (builder.info.name, str(builder.info.version)) == ("class_folders", "2.3.4")
+    assert builder.info.description == "Shapes, one a picture."
+    assert builder.info.features["image/class/label"].feature.names == classes
+
+    keys = []
+    for split in ("train", "validation"):
+        found = list(tfds.as_numpy(builder.as_dataset(split=split)))
+        assert builder.info.splits[split].num_examples == len(found) > 0
+        for example in found:
+            key = example["image/filename"].decode()
+            keys.append(key)
+            label = classes[example["image/class/label"].item()]
+            assert (label, [label.encode()]) == (
+                key.split("/")[0],
+                list(example["image/class/text"]),
+            )
+            with Image.open(shapes / "class_folders" / key) as picture:
+                assert example["image/encoded"].shape == (picture.height, picture.width, 3)
+    root = shapes / "class_folders"
+    assert sorted(keys) == sorted(path.relative_to(root).as_posix() for path in root.glob("*/*"))
+
+
+def test_beam_reads_every_record(coco: Build, instances: Json) -> None:
+    from tensorflow.train import Example
+
+    def name(data: bytes) -> str:
+        feature = Example.FromString(data).features.feature["image/filename"]
+        return str(feature.bytes_list.value[0].decode())
+
+    with local_pipeline() as pipeline:
+        names = (
+            pipeline
+            | beam.io.ReadFromTFRecord(f"{coco.output}/coco-train.tfrecord-*")
+            | beam.Map(name)
+        )
+        assert_that(names, equal_to([image["file_name"] for image in instances["images"]]))
+
+
+def test_the_index_points_at_the_examples(coco: Build) -> None:
+    from tensorflow.train import Example
+
+    keys = []
+    for index, shard in enumerate(coco.shards()):
+        data = (coco.output / shard).read_bytes()
+        end = 0
+        for row in parquet.read_table(coco.output / "index" / f"{shard}.parquet").to_pylist():
+            # The record's frame, see "TFRecords format details" in TensorFlow's guide.
+            assert row["offset"] == end
+            (length,) = struct.unpack_from("<Q", data, row["offset"])
+            assert length == row["length"]
+            start = row["offset"] + 12
+            features = Example.FromString(data[start : start + length]).features.feature
+            image = features["image/encoded"].bytes_list.value[0]
+            assert row == {
+                "key": features["image/filename"].bytes_list.value[0].decode(),
+                "source": "train",
+                "split": "train",
+                "shard": index,
+                "offset": end,
+                "length": length,
+                "sha256": hashlib.sha256(image).hexdigest(),
+                "width": features["image/width"].int64_list.value[0],
+                "height": features["image/height"].int64_list.value[0],
+                "format": "jpeg",
+                "objects": len(features["image/object/area"].float_list.value),
+            }
+            keys.append(row["key"])
+            end = start + length + 4
+        assert end == len(data)
+    assert sorted(keys) == sorted(coco.by_key())
+
+
+def test_the_manifest_tells_every_file_with_size_and_checksums(folders: Build) -> None:
+    listed = {"manifest.json", "dataset_info.json"}
+    for split, entry in folders.manifest["splits"].items():
+        rows = 0
+        for shard in entry["shards"]:
+            data = (folders.output / shard["path"]).read_bytes()
+            assert shard["num_bytes"] == len(data)
+            assert shard["sha256"] == hashlib.sha256(data).hexdigest()
+            assert shard["crc32c"] == f"{google_crc32c.value(data):08x}"
+            index = folders.output / "index" / f"{shard['path']}.parquet"
+            assert shard["examples"] == parquet.read_metadata(index).num_rows
+            rows += shard["examples"]
+            listed.add(shard["path"])
+        assert entry["outcome"]["examples"] == rows == folders.counts(split)["examples"]
+    for file in folders.manifest["files"]:
+        data = (folders.output / file["path"]).read_bytes()
+        assert (file["size_bytes"], file["sha256"]) == (
+            len(data),
+            hashlib.sha256(data).hexdigest(),
+        )
+        listed.add(file["path"])
+    there = {
+        path.relative_to(folders.output).as_posix()
+        for path in folders.output.rglob("*")
+        if path.is_file()
+    }
+    assert {path for path in there if not path.startswith("runs/")} == listed
+
+
+def test_label_files_give_the_sources_categories(coco: Build, instances: Json) -> None:
+    names = {category["id"]: category["name"] for category in instances["categories"]}
+    items = re.findall(
+        r'item \{\s*name: "(\w+)"\s*id: (\d+)\s*\}', (coco.output / "label_map.pbtxt").read_text()
+    )
+    assert {int(label_id): name for name, label_id in items} == names
+    text = (coco.output / "labels.txt").read_text()
+    assert text.splitlines() == [names[label_id] for label_id in sorted(names)]
+
+
+# pycocotools
+
+
+def rebuild_ground_truth(built: Build, *, categories: list[Json]) -> Json:
+    """The COCO document that the shards stand for, with ids counted from 1."""
+    images: list[Json] = []
+    annotations: list[Json] = []
+    for example in built.examples():
+        width, height = example.size
+        image = {
+            "id": int(example.features["image/source_id"][0]),
+            "width": width,
+            "height": height,
+        }
+        images.append({**image, "file_name": example.key})
+        for (xmin, ymin, xmax, ymax), (_, label_id), area, is_crowd in zip(
+            example.boxes,
+            example.labels,
+            example.features["image/object/area"],
+            example.features["image/object/is_crowd"],
+            strict=True,
+        ):
+            box = [xmin * width, ymin * height, (xmax - xmin) * width, (ymax - ymin) * height]
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image["id"],
+                    "category_id": label_id,
+                    "bbox": box,
+                    "area": area,
+                    "iscrowd": is_crowd,
+                }
+            )
+    return {"images": images, "annotations": annotations, "categories": categories}
+
+
+def evaluate_boxes(ground_truth: Json, detections: list[Json]) -> Mapping[str, float]:
+    """What pycocotools says about detections: AP at all overlaps, at 0.5, and recall."""
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO()
+        truth.dataset = ground_truth
+        truth.createIndex()
+        evaluation = COCOeval(truth, truth.loadRes(detections), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return {"AP": evaluation.stats[0], "AP50": evaluation.stats[1], "AR100": evaluation.stats[8]}
+
+
+def as_detections(document: Json) -> list[Json]:
+    """A document's annotated boxes, as if a perfect detector had found them."""
+    return [
+        {key: each[key] for key in ("image_id", "category_id", "bbox")} | {"score": 1.0}
+        for each in document["annotations"]
+    ]
+
+
+def test_pycocotools_finds_the_rebuilt_ground_truth_equal(coco: Build, instances: Json) -> None:
+    rebuilt = rebuild_ground_truth(coco, categories=instances["categories"])
+    assert len(rebuilt["annotations"]) == len(instances["annotations"])
+    perfect = {"AP": 1.0, "AP50": 1.0, "AR100": 1.0}
+    assert evaluate_boxes(rebuilt, as_detections(instances)) == perfect
+    # It can tell: without the last object, or with one moved, it is less.
+    short = {**rebuilt, "annotations": rebuilt["annotations"][:-1]}
+    assert evaluate_boxes(short, as_detections(instances))["AP"] < 1
+    moved = json.loads(json.dumps(instances))
+    moved["annotations"][0]["bbox"][0] += 5
+    assert evaluate_boxes(rebuilt, as_detections(moved))["AP"] < 1
+
+
+def test_pycocotools_finds_real_annotations_equal(shared_data: Path, tmp_path: Path) -> None:
+    root = shared_data / "dali" / "coco_dummy"
+    built = build(
+        "coco",
+        *("--images", root / "images", "--annotations", root / "instances.json"),
+        output=tmp_path / "out",
+    )
+    assert built.exit_code == 0
+    document = json.loads((root / "instances.json").read_bytes())
+    rebuilt = rebuild_ground_truth(built, categories=document["categories"])
+    assert len(rebuilt["annotations"]) == len(document["annotations"]) == 194
+    assert evaluate_boxes(rebuilt, as_detections(document)) == {
+        "AP": 1.0,
+        "AP50": 1.0,
+        "AR100": 1.0,
+    }

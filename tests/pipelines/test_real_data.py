@@ -1,0 +1,252 @@
+"""Builds over the real samples: every file ends as an example, or as the reject a table names."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.pipelines.builds import Build, build
+from transforms.reasons import Reason
+
+# Names that end otherwise are excluded.
+IMAGE_EXTENSIONS = (
+    *(".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"),
+    *(".tif", ".tiff", ".avif", ".heif", ".jp2"),
+)
+
+# All of the samples' files that are named like images and cannot be used, by reason.
+REJECTS: dict[Reason, tuple[str, ...]] = {
+    Reason.CORRUPT: (
+        "pillow/broken.png",
+        "pillow/broken_data_stream.png",
+        "pillow/crash-0da013a13571cc8eb457a39fee8db18f8a3c7127.tif",
+        "pillow/crash-338516dbd2f0e83caddb8ce256c22db3bd6dc40f.tif",
+        "pillow/crash-86214e58da443d2b80820cff9677a38a33dcbbca.tif",
+        "pillow/libtiff_segfault.tif",
+        "pillow/oom-225817ca0f8c663be7ab4b9e717b02c661e66834.tif",
+        "pillow/seek_too_large.tif",
+        "pillow/unknown_compression_method.png",
+        "pillow/zero_width.gif",
+    ),
+    Reason.DECOMPRESSION_BOMB: (
+        "pillow/bmp/b/badwidth.bmp",
+        "pillow/bmp/b/reallybig.bmp",
+        "pillow/decompression_bomb.gif",
+        "pillow/png_decompression_dos.png",
+    ),
+    Reason.JPEG_DAMAGED: ("pillow/hopper_bad_exif.jpg",),
+    # Symbolic links that became text files.
+    Reason.NOT_AN_IMAGE: (
+        "mmpretrain/dataset/a/1.JPG",
+        "mmpretrain/dataset/b/2.jpeg",
+        "mmpretrain/dataset/b/subb/3.jpg",
+    ),
+    Reason.TRUNCATED: (
+        "pillow/bmp/b/shortfile.bmp",
+        "pillow/truncated_end_chunk.png",
+        "pillow/truncated_image.png",
+        "pillow/truncated_jpeg.jpg",
+        "pillow/ultrahdr.jpg",
+    ),
+    Reason.UNSUPPORTED_IMAGE: (
+        "dali/imgcodec/tiff/bitdepths/rgb_12bit.tiff",
+        "dali/imgcodec/tiff/bitdepths/rgb_1bit.tiff",
+        "libjpegturbo/monkey12.jpg",
+        "mmcv/uint16-5channel.tif",
+        "pillow/10ct_32bit_128.tiff",
+        "pillow/avif/hopper.heif",
+        "pillow/bmp/b/badbitcount.bmp",
+        "pillow/bmp/b/badheadersize.bmp",
+        "pillow/bmp/b/badpalettesize.bmp",
+        "pillow/bmp/q/rgba16-4444.bmp",
+    ),
+    Reason.WRONG_EXTENSION: (
+        "dali/single/missnamed/bmp/0/jpeg.bmp",
+        "dali/single/missnamed/jpeg/0/pbm.jpeg",
+        "dali/single/missnamed/jpeg/0/png.jpeg",
+        "dali/single/missnamed/png/0/jpeg.png",
+        "dali/single/missnamed/png/0/pgm.png",
+        "datumaro/icdar_dataset/text_localization/train/images/img_1.png",
+        "datumaro/icdar_dataset/text_localization/train/images/img_2.png",
+        "datumaro/icdar_dataset/text_segmentation/train/1_GT.bmp",
+        "datumaro/icdar_dataset/word_recognition/train/images/word_1.png",
+        "datumaro/icdar_dataset/word_recognition/train/images/word_2.png",
+        "datumaro/lfw_dataset/test/images/name0/name0_0001.jpg",
+        "datumaro/lfw_dataset/test/images/name1/name1_0001.jpg",
+        "datumaro/lfw_dataset/test/images/name1/name1_0002.jpg",
+    ),
+    Reason.ZERO_BYTE: (
+        "dali/single/jpeg_lossless/0/cat-3504008_640_grayscale_16bit.jpg",
+        "mmpretrain/dataset/3.jpeg",
+    ),
+}
+
+
+def test_every_sample_ends_as_an_example_or_as_the_table_says(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    built = build(
+        "image-folder",
+        *("--images", shared_data),
+        *("--set", "rejects.max_ratio=0.1"),
+        output=tmp_path / "out",
+    )
+    assert built.exit_code == 0
+    files = [
+        os.path.relpath(os.path.join(folder, name), shared_data)
+        for folder, _, names in os.walk(shared_data)
+        for name in names
+    ]
+    images = {name for name in files if name.lower().endswith(IMAGE_EXTENSIONS)}
+    rejected = {name: reason.value for reason, names in REJECTS.items() for name in names}
+    assert {reject["key"]: reject["reason"] for reject in built.rejects()} == rejected
+    assert set(built.by_key()) == images - set(rejected)
+    counts = built.counts()
+    assert {name: counts[name] for name in ("listed", "examples", "unlisted", "excluded")} == {
+        "listed": len(files),
+        "examples": len(images) - len(rejected),
+        "unlisted": 0,
+        "excluded": {"hidden_file": 1, "not_an_image_name": len(files) - len(images) - 1},
+    }
+    assert counts["corrections"] == {"image_converted": 127, "orientation_applied": 32}
+    assert counts["rejected"] == {
+        reason.value: len(names) for reason, names in sorted(REJECTS.items())
+    }
+    assert (counts["listed"], counts["examples"]) == (915, 533)
+    for example in built.examples():
+        picture = example.picture
+        picture.load()
+        assert picture.size == example.size
+        assert example.image_labels[0][0] == example.key.split("/")[0]
+
+
+class CocoSample(NamedTuple):
+    """A COCO file among the samples, and what it must give.
+
+    Attributes:
+        images: Root of its images.
+        annotations: The file.
+        written: Images written.
+        objects: Boxes written.
+        others: Listed files that are no images.
+    """
+
+    images: str
+    annotations: str
+    written: int
+    objects: int
+    others: int = 0
+
+
+DATUMARO = "datumaro/coco_dataset"
+COCO_SAMPLES = [
+    CocoSample("dali/coco_dummy/images", "dali/coco_dummy/instances.json", 64, 194),
+    CocoSample("dali/coco_pixelwise/images", "dali/coco_pixelwise/instances.json", 6, 12),
+    *(
+        CocoSample(
+            f"{DATUMARO}/{folder}/images/{split}",
+            f"{DATUMARO}/{folder}/annotations/{kind}_{split}.json",
+            1,
+            objects,
+        )
+        for folder, kind, split, objects in [
+            ("coco_instances", "instances", "train", 1),
+            ("coco_instances", "instances", "val", 2),
+            ("coco", "instances", "val", 2),
+            ("coco_person_keypoints", "person_keypoints", "val", 2),
+            ("coco_stuff", "stuff", "train", 1),
+            # Images without any annotations.
+            ("coco_image_info", "image_info", "val", 0),
+        ]
+    ),
+    CocoSample(
+        f"{DATUMARO}/mmdet_coco/val", f"{DATUMARO}/mmdet_coco/annotations/instances_val.json", 1, 2
+    ),
+    # The annotations lie among the images.
+    CocoSample(
+        f"{DATUMARO}/coco_roboflow/train",
+        f"{DATUMARO}/coco_roboflow/train/_annotations.coco.json",
+        1,
+        1,
+        others=1,
+    ),
+    CocoSample(
+        "datumaro/roboflow_dataset/coco/train",
+        "datumaro/roboflow_dataset/coco/train/_annotations.coco.json",
+        2,
+        2,
+        others=1,
+    ),
+    CocoSample(
+        "datumaro/kaggle_dataset/relaxed_coco",
+        "datumaro/kaggle_dataset/relaxed_coco/annotations.json",
+        2,
+        2,
+        others=1,
+    ),
+]
+
+
+def build_coco(sample: CocoSample, *, shared_data: Path, output: Path) -> Build:
+    return build(
+        "coco",
+        *("--images", shared_data / sample.images),
+        *("--annotations", shared_data / sample.annotations),
+        output=output,
+    )
+
+
+@pytest.mark.parametrize("sample", COCO_SAMPLES, ids=lambda sample: sample.annotations)
+def test_a_coco_sample_gives_all_its_images_and_boxes(
+    sample: CocoSample, shared_data: Path, tmp_path: Path
+) -> None:
+    built = build_coco(sample, shared_data=shared_data, output=tmp_path / "out")
+    assert built.exit_code == 0
+    counts = built.counts()
+    assert counts["listed"] == sum(
+        len(names) for _, _, names in os.walk(shared_data / sample.images)
+    )
+    assert (counts["examples"], counts["rejected"]) == (sample.written, {})
+    assert sum(counts["excluded"].values()) == sample.others
+
+    document = json.loads((shared_data / sample.annotations).read_bytes())
+    names = {category["id"]: category["name"] for category in document["categories"]}
+    written = built.by_key()
+    assert sum(len(example.boxes) for example in written.values()) == sample.objects
+    for image in document["images"]:
+        example = written[image["file_name"]]
+        data = (shared_data / sample.images / image["file_name"]).read_bytes()
+        assert example.encoded == data
+        assert example.features["image/source_id"] == [str(image["id"]).encode()]
+        assert example.labels == [
+            (names[each["category_id"]], each["category_id"])
+            for each in document["annotations"]
+            if each["image_id"] == image["id"]
+        ]
+
+
+@pytest.mark.parametrize("kind", ["captions", "labels", "panoptic"])
+def test_a_coco_sample_of_another_kind_is_an_error_that_says_so(
+    kind: str, shared_data: Path, tmp_path: Path
+) -> None:
+    root = f"{DATUMARO}/coco_{kind}"
+    sample = CocoSample(f"{root}/images/val", f"{root}/annotations/{kind}_val.json", 0, 0)
+    built = build_coco(sample, shared_data=shared_data, output=tmp_path / "out")
+    assert built.exit_code == 1
+    assert f"{kind}_val.json: $.annotations: none of the " in built.summary["message"]
+    assert "is this a file of COCO instances" in built.summary["message"]
+
+
+def test_annotations_whose_images_are_elsewhere_are_an_error_that_names_both(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    sample = CocoSample("dali/coco_dummy/images", "lvis/lvis_val_100.json", 0, 0)
+    built = build_coco(sample, shared_data=shared_data, output=tmp_path / "out")
+    assert built.exit_code == 1
+    assert "none of the 100 annotated images is listed here" in built.summary["message"]
+    assert "'0.jpeg'" in built.summary["message"]
+    assert "'COCO_val2014_000000006460.jpg'" in built.summary["message"]

@@ -1,0 +1,359 @@
+"""Each setting but those of `image` has its effect on the dataset."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.images.makers import photograph, save
+from tests.pipelines.builds import Build, Json, build_config, write_coco
+
+JPEG = save(photograph(), "JPEG")
+WIDTH, HEIGHT = photograph().size
+
+
+def make_folders(root: Path, keys: Mapping[str, int]) -> Json:
+    """Makes `{class: pictures}` and returns the source that reads them."""
+    for name, count in keys.items():
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            (root / name / f"{number:03}.jpg").write_bytes(JPEG)
+    return {"format": "image-folder", "images": str(root)}
+
+
+def make_coco(root: Path, categories: Mapping[str, int], *, unannotated: int = 0) -> Json:
+    """Makes a picture with an object of each category `{name: id}`; returns the source."""
+    (root / "images").mkdir(parents=True)
+    (root / "images" / "all.jpg").write_bytes(JPEG)
+    for number in range(unannotated):
+        (root / "images" / f"unannotated_{number}.jpg").write_bytes(JPEG)
+    document = {
+        "images": [{"id": 1, "file_name": "all.jpg", "width": WIDTH, "height": HEIGHT}],
+        "annotations": [
+            {"id": number, "image_id": 1, "category_id": category_id, "bbox": [1, 1, 9, 9]}
+            for number, category_id in enumerate(categories.values())
+        ],
+        "categories": [{"id": each, "name": name} for name, each in categories.items()],
+    }
+    annotations = write_coco(root / "instances.json", document)
+    return {
+        "format": "coco",
+        "images": str(root / "images"),
+        "annotations": [str(annotations)],
+    }
+
+
+def build_settings(source: Json, *, folder: Path, name: str = "out", **settings: Any) -> Build:  # noqa: ANN401  # Whatever a config holds.
+    """Builds one split, `train`, with these settings."""
+    built = build_config({"splits": {"train": source}, **settings}, folder=folder, name=name)
+    assert built.exit_code == 0, built.stderr
+    return built
+
+
+# labels
+
+CATEGORIES = {"cat": 17, "dog": 18, "puppy": 20, "bird": 16}
+
+
+@pytest.mark.parametrize(
+    ("labels", "written", "dropped"),
+    [
+        ({}, {"cat": 17, "dog": 18, "puppy": 20, "bird": 16}, 0),
+        ({"include": ["dog", "cat"]}, {"cat": 17, "dog": 18}, 2),
+        ({"exclude": ["cat", "bird"]}, {"dog": 18, "puppy": 20}, 2),
+        ({"include": ["dog", "cat"], "exclude": ["cat"]}, {"dog": 18}, 3),
+        ({"merge": {"dog": ["puppy"]}}, {"cat": 17, "dog": 18, "bird": 16}, 0),
+        ({"merge": {"canine": ["puppy", "dog"]}}, {"cat": 17, "canine": 18, "bird": 16}, 0),
+        ({"ids": "contiguous"}, {"bird": 1, "cat": 2, "dog": 3, "puppy": 4}, 0),
+        (
+            {"ids": "contiguous", "first_id": 0, "merge": {"dog": ["puppy"]}},
+            {"bird": 0, "cat": 1, "dog": 2},
+            0,
+        ),
+        (
+            {"ids": "contiguous", "first_id": 10, "exclude": ["cat"]},
+            {"bird": 10, "dog": 11, "puppy": 12},
+            1,
+        ),
+    ],
+)
+def test_labels_of_objects(
+    labels: Json, written: dict[str, int], dropped: int, tmp_path: Path
+) -> None:
+    source = make_coco(tmp_path / "in", CATEGORIES)
+    built = build_settings(source, folder=tmp_path, labels=labels)
+    (example,) = built.examples()
+    assert dict(example.labels) == written
+    assert len(example.labels) == len(CATEGORIES) - dropped
+    assert built.manifest["labels"] == written
+    assert built.counts()["corrections"] == (
+        {"object_of_excluded_label_dropped": dropped} if dropped else {}
+    )
+    names = sorted(written, key=written.__getitem__)
+    assert (built.output / "labels.txt").read_text().split() == names
+
+
+@pytest.mark.parametrize(
+    ("labels", "written"),
+    [
+        ({}, {"bird": 0, "cat": 1, "dog": 2}),
+        ({"first_id": 1}, {"bird": 1, "cat": 2, "dog": 3}),
+        ({"exclude": ["cat"]}, {"bird": 0, "dog": 1}),
+        ({"include": ["dog"]}, {"dog": 0}),
+        ({"merge": {"pet": ["cat", "dog"]}}, {"bird": 0, "pet": 1}),
+    ],
+)
+def test_labels_of_images(labels: Json, written: dict[str, int], tmp_path: Path) -> None:
+    classes = {"cat": 2, "dog": 3, "bird": 4}
+    source = make_folders(tmp_path / "in", classes)
+    built = build_settings(source, folder=tmp_path, labels=labels)
+    found = Counter(label for example in built.examples() for label in example.image_labels)
+    merged = {"cat": "pet", "dog": "pet"} if "merge" in labels else {}
+    expected: Counter[tuple[str, int]] = Counter()
+    for name, count in classes.items():
+        label = merged.get(name, name)
+        if label in written:
+            expected[label, written[label]] += count
+    assert found == expected
+    left_out = 9 - expected.total()
+    assert built.counts()["excluded"] == ({"label_excluded": left_out} if left_out else {})
+
+
+def test_classes_give_ids_and_leave_other_folders_out(tmp_path: Path) -> None:
+    source = make_folders(tmp_path / "in", {"cat": 1, "dog": 2, "bird": 3})
+    (tmp_path / "classes.txt").write_text("dog\ncat\nunicorn\n")
+    source["classes"] = str(tmp_path / "classes.txt")
+    built = build_settings(source, folder=tmp_path)
+    labels = Counter(label for example in built.examples() for label in example.image_labels)
+    assert labels == {("dog", 0): 2, ("cat", 1): 1}
+    assert built.counts()["excluded"] == {"class_not_listed": 3}
+    assert built.manifest["labels"] == {"dog": 0, "cat": 1, "unicorn": 2}
+
+
+# features
+
+
+def test_features(tmp_path: Path) -> None:
+    source = make_coco(tmp_path / "in", {"cat": 1})
+    plain = build_settings(source, folder=tmp_path, name="plain")
+    changed = build_settings(
+        source,
+        folder=tmp_path,
+        name="changed",
+        features={
+            "rename": {"image/encoded": "train/image", "image/object/class/label": "label"},
+            "drop": ["image/key/sha256", "image/object/area"],
+            "constants": {
+                "image/colorspace": "RGB",
+                "year": 2017,
+                "mean": [0.5, 0.25, 0.125],
+                "tags": ["a", "b"],
+            },
+        },
+    )
+    (before,), (after,) = plain.examples(), changed.examples()
+    expected = dict(before.features)
+    del expected["image/key/sha256"], expected["image/object/area"]
+    expected["train/image"] = expected.pop("image/encoded")
+    expected["label"] = expected.pop("image/object/class/label")
+    expected |= {
+        "image/colorspace": [b"RGB"],
+        "year": [2017],
+        "mean": [0.5, 0.25, 0.125],
+        "tags": [b"a", b"b"],
+    }
+    assert after.features == expected
+    assert {feature["key"] for feature in changed.manifest["features"]} == set(expected)
+
+
+# unannotated, rejects
+
+
+def test_unannotated(tmp_path: Path) -> None:
+    source = make_coco(tmp_path / "in", {"cat": 1}, unannotated=3)
+    kept = build_settings(source, folder=tmp_path, name="kept", unannotated="keep")
+    assert (kept.counts()["examples"], kept.counts()["unannotated"]) == (4, 3)
+    assert sum(example.boxes == [] for example in kept.examples()) == 3
+    dropped = build_settings(source, folder=tmp_path, name="dropped", unannotated="drop")
+    assert [example.key for example in dropped.examples()] == ["all.jpg"]
+    assert dropped.counts()["excluded"] == {"unannotated": 3}
+    assert dropped.counts()["unannotated"] == 0
+
+
+@pytest.mark.parametrize(
+    ("max_ratio", "exit_code"), [(None, 3), (0, 3), (0.049, 3), (0.05, 0), (1, 0)]
+)
+def test_max_ratio_is_the_greatest_share_of_rejects_that_is_tolerated(
+    max_ratio: float | None, exit_code: int, tmp_path: Path
+) -> None:
+    source = make_folders(tmp_path / "in", {"cat": 19})
+    (tmp_path / "in" / "cat" / "bad.jpg").touch()
+    rejects = {} if max_ratio is None else {"rejects": {"max_ratio": max_ratio}}
+    built = build_config({"splits": {"train": source}, **rejects}, folder=tmp_path)
+    assert built.exit_code == built.summary["exit_code"] == exit_code
+    assert built.counts()["reject_ratio"] == 0.05
+    # To be read in either case.
+    assert built.reasons() == {("cat/bad.jpg", "zero_byte"): 1}
+    assert (built.output / "dataset_info.json").exists() == (exit_code == 0)
+    if exit_code:
+        assert built.summary["status"] == "refused"
+        assert "1 of 20 inputs rejected (5.00%)" in built.summary["message"]
+
+
+def test_max_ratio_is_of_each_split(tmp_path: Path) -> None:
+    splits = {
+        "train": make_folders(tmp_path / "train", {"cat": 30}),
+        "test": make_folders(tmp_path / "test", {"cat": 3}),
+    }
+    (tmp_path / "test" / "cat" / "bad.jpg").touch()
+    built = build_config({"splits": splits, "rejects": {"max_ratio": 0.1}}, folder=tmp_path)
+    assert built.exit_code == 3
+    assert "split 'test': 1 of 4 inputs rejected" in built.summary["message"]
+    assert "'train'" not in built.summary["message"]
+
+
+# seed, fractions, group_by, splits
+
+
+def order(built: Build) -> dict[str, list[str]]:
+    return {
+        split: [example.key for example in built.examples(split)]
+        for split in built.summary["splits"]
+    }
+
+
+def test_seed_decides_split_and_order(tmp_path: Path) -> None:
+    source = make_folders(tmp_path / "in", {"cat": 30})
+
+    def build_seed(name: str, **seed: int) -> dict[str, list[str]]:
+        fractions = {"train": 0.5, "test": 0.5}
+        config = {"source": source, "fractions": fractions, **seed}
+        return order(build_config(config, folder=tmp_path, name=name))
+
+    zero, one = build_seed("zero", seed=0), build_seed("one", seed=1)
+    assert build_seed("default") == zero
+    assert set(zero["train"]) != set(one["train"])
+    both = set(zero["train"]) & set(one["train"])
+    assert [key for key in zero["train"] if key in both] != [
+        key for key in one["train"] if key in both
+    ]
+    assert zero["train"] != sorted(zero["train"])
+    for built in (zero, one):
+        assert sorted(built["train"] + built["test"]) == [f"cat/{n:03}.jpg" for n in range(30)]
+
+
+def test_fractions_are_the_shares_of_the_splits(tmp_path: Path) -> None:
+    source = make_folders(tmp_path / "in", {"cat": 300})
+    fractions = {"train": 0.7, "validation": 0.2, "test": 0.1}
+    built = build_config({"source": source, "fractions": fractions}, folder=tmp_path)
+    assert list(built.summary["splits"]) == list(fractions)
+    for split, fraction in fractions.items():
+        # Five standard deviations of a binomial distribution; the seed is fixed anyway.
+        deviation = math.sqrt(300 * fraction * (1 - fraction))
+        assert built.counts(split)["examples"] == pytest.approx(300 * fraction, abs=5 * deviation)
+    assert sum(built.counts(split)["listed"] for split in fractions) == 300
+
+
+def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    for video, frame in itertools.product(range(12), range(5)):
+        (tmp_path / "in" / "cat" / f"video{video}_frame{frame}.jpg").write_bytes(JPEG)
+    (tmp_path / "in" / "cat" / "still.jpg").write_bytes(JPEG)
+    source = {"format": "image-folder", "images": str(tmp_path / "in")}
+    config: Json = {
+        "source": source,
+        "fractions": {"train": 0.5, "test": 0.5},
+        "rejects": {"max_ratio": 0.1},
+    }
+    splits: dict[str, dict[str, set[str]]] = {}
+    for name, group_by in (("grouped", {"group_by": r"(video\d+)_"}), ("single", {})):
+        built = build_config({**config, **group_by}, folder=tmp_path, name=name)
+        assert built.exit_code == 0
+        splits[name] = {}
+        for split, keys in order(built).items():
+            for key in keys:
+                splits[name].setdefault(key.partition("_")[0], set()).add(split)
+        rejects = {("cat/still.jpg", "group_not_matched"): 1} if group_by else {}
+        assert built.reasons() == rejects
+    assert all(len(found) == 1 for found in splits["grouped"].values())
+    assert len(splits["grouped"]) == 12
+    assert any(len(found) == 2 for found in splits["single"].values())
+
+
+def test_splits_may_hold_the_same_keys(tmp_path: Path) -> None:
+    splits = {
+        "train": make_coco(tmp_path / "one", {"cat": 1}),
+        "validation": make_coco(tmp_path / "other", {"cat": 1}, unannotated=1),
+    }
+    other = save(photograph(seed=5), "JPEG")
+    (tmp_path / "other" / "images" / "all.jpg").write_bytes(other)
+    built = build_config({"splits": splits}, folder=tmp_path)
+    assert built.exit_code == 0
+    assert {key: one.encoded for key, one in built.by_key("train").items()} == {"all.jpg": JPEG}
+    assert {key: one.encoded for key, one in built.by_key("validation").items()} == {
+        "all.jpg": other,
+        "unannotated_0.jpg": JPEG,
+    }
+
+
+# output, name, version, description
+
+
+@pytest.mark.parametrize(
+    ("num_shards", "shards"),
+    [
+        (None, {"train": 1, "test": 1}),
+        (3, {"train": 3, "test": 3}),
+        ({"train": 4}, {"train": 4, "test": 1}),
+        ({"train": 2, "test": 5}, {"train": 2, "test": 5}),
+    ],
+)
+def test_num_shards(num_shards: object, shards: dict[str, int], tmp_path: Path) -> None:
+    splits = {
+        "train": make_folders(tmp_path / "train", {"cat": 6}),
+        "test": make_folders(tmp_path / "test", {"cat": 3}),
+    }
+    output = {} if num_shards is None else {"output": {"num_shards": num_shards}}
+    built = build_config({"splits": splits, **output}, folder=tmp_path)
+    for split, count in shards.items():
+        assert built.counts(split)["shards"] == count
+        names = [f"pictures-{split}.tfrecord-{n:05}-of-{count:05}" for n in range(count)]
+        assert sorted(path.name for path in built.output.glob(f"*-{split}.*")) == names
+    assert sum(len(built.examples(split)) for split in shards) == 9
+
+
+def test_shard_size_mb(tmp_path: Path) -> None:
+    source = make_folders(tmp_path / "in", {"cat": 20})
+    for size_mb, count in ((150, 1), (5.1 * len(JPEG) / 1e6, 4), (1e-6, 20)):
+        name = f"shards_{count}"
+        built = build_settings(
+            source, folder=tmp_path, name=name, output={"shard_size_mb": size_mb}
+        )
+        # The records' own bytes, a few per image, count as well.
+        assert count <= built.counts()["shards"] <= count + 1
+        assert len(built.examples()) == 20
+
+
+def test_name_version_and_description(tmp_path: Path) -> None:
+    source = make_folders(tmp_path / "in", {"cat": 1})
+    plain = build_settings(source, folder=tmp_path, name="plain")
+    assert (plain.info["version"], plain.info["description"]) == ("1.0.0", "")
+    built = build_config(
+        {
+            "name": "My_cats2",
+            "version": "12.0.34",
+            "description": "Two lines,\nand Zürich.",
+            "splits": {"train": source},
+        },
+        folder=tmp_path,
+    )
+    assert built.shards() == ["My_cats2-train.tfrecord-00000-of-00001"]
+    assert built.info["name"] == built.manifest["name"] == "My_cats2"
+    assert built.info["version"] == built.manifest["version"] == "12.0.34"
+    assert built.info["description"] == "Two lines,\nand Zürich."

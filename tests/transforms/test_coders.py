@@ -1,0 +1,151 @@
+"""What crosses a shuffle comes out as it went in, always as the same bytes."""
+
+from __future__ import annotations
+
+import pickle
+
+import msgspec
+import pytest
+from apache_beam import coders
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.coders import StructCoder, register_coders
+from transforms.labels import LabelMap
+from transforms.output.outcome import SplitOutcome
+from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.reasons import Reason
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    ObjectAnnotation,
+    Record,
+    Reject,
+    decode_annotations,
+    encode_annotations,
+)
+from transforms.tally import JoinTally, SourceTally
+
+TEXT = st.text(max_size=8)
+BYTES = st.binary(max_size=8)
+COUNT = st.integers(0, 2**63 - 1)
+COUNTS = st.dictionaries(TEXT, COUNT, max_size=4)
+PIXELS = st.floats(allow_nan=False)
+
+IMAGES = st.builds(
+    ImageRef, uri=TEXT, size_bytes=COUNT, version=TEXT, offset=COUNT, whole=st.booleans()
+)
+OBJECTS = st.builds(
+    ObjectAnnotation,
+    label=TEXT,
+    bbox=st.tuples(PIXELS, PIXELS, PIXELS, PIXELS),
+    area=PIXELS,
+    is_crowd=st.booleans(),
+    annotation_id=st.integers(-(2**63), 2**63 - 1),
+    segmentation=BYTES,
+)
+ANNOTATIONS = st.builds(
+    ImageAnnotations,
+    image_id=TEXT,
+    width=COUNT,
+    height=COUNT,
+    labels=st.lists(TEXT, max_size=3).map(tuple),
+    objects=st.lists(OBJECTS, max_size=3).map(tuple),
+    corrections=COUNTS,
+)
+REJECTS = st.builds(
+    Reject,
+    split=TEXT,
+    source=TEXT,
+    key=TEXT,
+    stage=TEXT,
+    reason=st.sampled_from(Reason),
+    detail=TEXT,
+    listed=st.booleans(),
+)
+FILES = st.builds(
+    StagedFile, staged=TEXT, destination=TEXT, size_bytes=COUNT, crc32c=TEXT, sha256=TEXT
+)
+STRUCTS: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
+    ImageRef: IMAGES,
+    AnnotationEntry: st.builds(
+        AnnotationEntry,
+        key=TEXT,
+        annotations=BYTES,
+        file_index=COUNT,
+        position=COUNT,
+        image_id=TEXT,
+        defect=st.none() | st.sampled_from(Reason),
+        detail=TEXT,
+    ),
+    Category: st.builds(Category, name=TEXT, source_id=st.none() | COUNT, origin=TEXT),
+    Record: st.builds(Record, source=TEXT, key=TEXT, image=IMAGES, annotations=BYTES),
+    Reject: REJECTS,
+    LabelMap: st.builds(LabelMap, ids=COUNTS, names=st.dictionaries(TEXT, TEXT, max_size=4)),
+    JoinTally: st.builds(
+        JoinTally,
+        splits=st.dictionaries(
+            TEXT, st.builds(SplitOutcome, listed=COUNT, rejected=COUNTS), max_size=3
+        ),
+        sources=st.dictionaries(
+            TEXT, st.builds(SourceTally, referenced=COUNT, listed_key=TEXT), max_size=3
+        ),
+        labels=st.lists(TEXT, max_size=3).map(tuple),
+    ),
+    ShardResult: st.builds(
+        ShardResult,
+        split=TEXT,
+        shard_index=COUNT,
+        num_shards=COUNT,
+        data=FILES,
+        index=FILES,
+        examples=COUNT,
+        fingerprint=TEXT,
+        inputs=COUNT,
+        corrections=COUNTS,
+        rejects=st.lists(REJECTS, max_size=2).map(tuple),
+        reused=st.booleans(),
+    ),
+}
+
+
+@pytest.mark.parametrize("struct_type", STRUCTS)
+@given(data=st.data())
+def test_decoding_gives_back_what_was_encoded(
+    struct_type: type[msgspec.Struct], data: st.DataObject
+) -> None:
+    register_coders()
+    coder = coders.registry.get_coder(struct_type)
+    value = data.draw(STRUCTS[struct_type])
+    encoded = coder.encode(value)
+    assert isinstance(coder, StructCoder)
+    assert coder.decode(encoded) == value
+    assert coder.encode(coder.decode(encoded)) == encoded
+
+
+@given(ANNOTATIONS)
+def test_annotations_survive_their_journey_as_bytes(annotations: ImageAnnotations) -> None:
+    assert decode_annotations(encode_annotations(annotations)) == annotations
+
+
+@given(COUNTS)
+def test_equal_values_are_equal_bytes_whatever_the_order_of_a_mapping(
+    counts: dict[str, int],
+) -> None:
+    coder = StructCoder(LabelMap)
+    backwards = dict(reversed(counts.items()))
+    assert coder.is_deterministic()
+    assert coder.encode(LabelMap(counts, {})) == coder.encode(LabelMap(backwards, {}))
+
+
+def test_a_coder_travels_to_other_processes() -> None:
+    coder = StructCoder(ImageRef)
+    value = ImageRef(uri="/a", size_bytes=1, version="2")
+    arrived = pickle.loads(pickle.dumps(coder))
+    assert arrived == coder
+    assert hash(arrived) == hash(coder)
+    assert arrived != StructCoder(Record)
+    assert arrived.decode(coder.encode(value)) == value
+    assert arrived.to_type_hint() is ImageRef

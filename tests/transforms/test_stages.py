@@ -1,0 +1,504 @@
+"""The transforms between listing and writing, each in a pipeline of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from tests.transforms.local_pipeline import local_pipeline
+from transforms.assign_split import AssignSplit
+from transforms.build_label_map import BuildLabelMap
+from transforms.check_join import CheckJoin
+from transforms.join_annotations import JoinAnnotations
+from transforms.joining import JoinSettings
+from transforms.labels import LabelMap, LabelSettings
+from transforms.list_images import ListImages
+from transforms.output.listing import ListingSummary
+from transforms.output.outcome import SplitOutcome
+from transforms.read_annotations import ReadAnnotations
+from transforms.reasons import Exclusion, Reason
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    Record,
+    Reject,
+    decode_annotations,
+    encode_annotations,
+)
+from transforms.sharding import SplitAssignment
+from transforms.sources import Source
+from transforms.summarize_listing import SummarizeListing
+from transforms.tally import JoinTally, SourceTally
+
+SPLITS = SplitAssignment(by_source={"train": "train", "test": "test", "folders": "folders"})
+
+
+def image(name: str = "a.jpg") -> ImageRef:
+    return ImageRef(uri=f"/images/{name}", size_bytes=5, version="1")
+
+
+def listed(source: str, key: str) -> tuple[tuple[str, str], ImageRef]:
+    return (source, key), image(key)
+
+
+def entry(
+    source: str,
+    key: str,
+    *,
+    image_id: str = "1",
+    file_index: int = 0,
+    position: int = 0,
+    defect: Reason | None = None,
+) -> tuple[tuple[str, str], AnnotationEntry]:
+    annotations = b"" if defect else encode_annotations(ImageAnnotations(image_id=image_id))
+    return (source, key), AnnotationEntry(
+        key=key,
+        annotations=annotations,
+        file_index=file_index,
+        position=position,
+        image_id=image_id,
+        defect=defect,
+        detail="the detail" if defect else "",
+    )
+
+
+def summaries(
+    expected: Iterable[object], *, summary: Callable[[Any], object]
+) -> Callable[[Any], None]:
+    """Matches a PCollection whose elements have these summaries, in any order."""
+    matches = equal_to(expected)
+
+    def match(actual: Iterable[Any]) -> None:
+        matches([summary(element) for element in actual])
+
+    return match
+
+
+# ListImages, SummarizeListing
+
+
+def make_images(folder: Path) -> str:
+    (folder / "b").mkdir(parents=True)
+    (folder / "a.jpg").write_bytes(b"12345")
+    (folder / "b" / "c.txt").touch()
+    return str(folder)
+
+
+def test_listing_gives_every_file_of_every_source_with_size_and_version(tmp_path: Path) -> None:
+    train = make_images(tmp_path / "one")
+    test = make_images(tmp_path / "other")
+    os.utime(f"{train}/a.jpg", ns=(7, 7))
+    os.utime(f"{train}/b/c.txt", ns=(8, 8))
+    os.utime(f"{test}/a.jpg", ns=(9, 9))
+    os.utime(f"{test}/b/c.txt", ns=(9, 9))
+    sources = [
+        Source(name="train", images=train, format="image-folder"),
+        Source(name="test", images=test, format="image-folder"),
+    ]
+    expected = [
+        (("train", "a.jpg"), ImageRef(uri=f"{train}/a.jpg", size_bytes=5, version="7")),
+        (("train", "b/c.txt"), ImageRef(uri=f"{train}/b/c.txt", size_bytes=0, version="8")),
+        (("test", "a.jpg"), ImageRef(uri=f"{test}/a.jpg", size_bytes=5, version="9")),
+        (("test", "b/c.txt"), ImageRef(uri=f"{test}/b/c.txt", size_bytes=0, version="9")),
+    ]
+    with local_pipeline() as pipeline:
+        result = pipeline | ListImages(sources=sources, splits=SPLITS)
+        assert_that(result.images, equal_to(expected), label="Images")
+        assert_that(result.rejects, equal_to([]), label="Rejects")
+
+
+def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -> None:
+    try:
+        (tmp_path / os.fsdecode(b"\xe9.jpg")).touch()
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    source = Source(name="train", images=str(tmp_path), format="image-folder")
+    reject = Reject(
+        split="train",
+        source="train",
+        key="\\udce9.jpg",
+        stage="list",
+        reason=Reason.UNREADABLE_NAME,
+        detail="the file's name is not valid UTF-8; rename the file",
+        listed=True,
+    )
+    with local_pipeline() as pipeline:
+        result = pipeline | ListImages(sources=[source], splits=SPLITS)
+        summary = (result.images, result.rejects) | SummarizeListing(splits=SPLITS)
+        assert_that(result.images, equal_to([]), label="Images")
+        assert_that(result.rejects, equal_to([reject]), label="Rejects")
+        assert_that(
+            summary, summaries([{"train": 1}], summary=lambda listing: listing.files), label="Files"
+        )
+
+
+def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
+    pipeline = local_pipeline()
+    source = Source(name="train", images=str(tmp_path), format="image-folder")
+    pipeline | ListImages(sources=[source], splits=SPLITS)
+    with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: no files found"):
+        pipeline.run()
+
+
+def summarize(*images: tuple[tuple[str, str], ImageRef]) -> ListingSummary:
+    """Runs `SummarizeListing` by its own functions, one after the other."""
+    from transforms.output.listing import add_images, summarize_image, summarize_listing
+
+    by_split: dict[str, list[tuple[int, int]]] = {}
+    for element in images:
+        split, count = summarize_image(element, splits=SPLITS)
+        by_split.setdefault(split, []).append(count)
+    return summarize_listing({split: add_images(counts) for split, counts in by_split.items()})
+
+
+def test_a_listing_is_summarized_in_any_order() -> None:
+    images = [listed("train", "a"), listed("train", "b"), listed("test", "a")]
+    expected = summarize(*images)
+    assert expected.files == {"test": 1, "train": 2}
+    with local_pipeline() as pipeline:
+        rejects = pipeline | "Rejects" >> beam.Create([], reshuffle=False)
+        summary = (
+            pipeline | "Images" >> beam.Create(images[::-1]),
+            rejects,
+        ) | SummarizeListing(splits=SPLITS)
+        assert_that(summary, equal_to([expected]))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ImageRef(uri="/images/b", size_bytes=5, version="1"),
+        ImageRef(uri="/images/a", size_bytes=6, version="1"),
+        ImageRef(uri="/images/a", size_bytes=5, version="2"),
+        ImageRef(uri="/images/a", size_bytes=5, version="1", offset=1),
+    ],
+)
+def test_a_listings_fingerprint_changes_with_place_size_and_version(other: ImageRef) -> None:
+    identity = ("train", "a")
+    assert summarize((identity, image("a"))) == summarize((identity, image("a")))
+    assert summarize((identity, image("a"))).fingerprint != summarize((identity, other)).fingerprint
+
+
+# ReadAnnotations
+
+
+def coco(*file_names: str, category: str = "cat") -> str:
+    return json.dumps(
+        {
+            "images": [{"id": n, "file_name": name} for n, name in enumerate(file_names)],
+            "annotations": [{"id": 1, "image_id": 9, "category_id": 3, "bbox": [0, 0, 1, 1]}],
+            "categories": [{"id": 3, "name": category}],
+        }
+    )
+
+
+def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text(coco("a.jpg"))
+    (tmp_path / "2.json").write_text(coco("b.jpg", "a.jpg"))
+    files = [str(tmp_path / name) for name in ("1.json", "2.json")]
+    source = Source(name="train", images="/x", format="coco", settings={"annotations": files})
+    expected = [
+        (("train", "a.jpg"), 0, 0, None),
+        (("train", "b.jpg"), 1, 0, None),
+        (("train", "a.jpg"), 1, 1, None),
+        (("train", "image_id=9"), 0, 1, Reason.UNKNOWN_IMAGE_ID),
+        (("train", "image_id=9"), 1, 2, Reason.UNKNOWN_IMAGE_ID),
+    ]
+    with local_pipeline() as pipeline:
+        result = pipeline | ReadAnnotations(sources=[source])
+        assert_that(
+            result.entries,
+            summaries(
+                expected,
+                summary=lambda element: (
+                    element[0],
+                    element[1].file_index,
+                    element[1].position,
+                    element[1].defect,
+                ),
+            ),
+            label="Entries",
+        )
+        assert_that(
+            result.categories,
+            equal_to([Category("cat", 3, file) for file in files]),
+            label="Categories",
+        )
+
+
+def test_without_annotation_files_there_are_neither_entries_nor_categories() -> None:
+    with local_pipeline() as pipeline:
+        result = pipeline | ReadAnnotations(
+            sources=[Source(name="train", images="/x", format="image-folder")]
+        )
+        assert_that(result.entries, equal_to([]), label="Entries")
+        assert_that(result.categories, equal_to([]), label="Categories")
+
+
+# JoinAnnotations
+
+
+COCO_SOURCES = [
+    Source(name=name, images="/images", format="coco", settings={"annotations": ["a.json"]})
+    for name in ("train", "test")
+]
+FOLDERS = Source(name="folders", images="/images", format="image-folder")
+
+# {case: (source and key, how often listed, what annotation files say, what becomes of it)}
+JOINS: dict[str, tuple[tuple[str, str], int, list[AnnotationEntry], list[object]]] = {
+    "annotated": (
+        ("train", "good.jpg"),
+        1,
+        [entry("train", "good.jpg")[1]],
+        ["record"],
+    ),
+    "the same key in another source": (
+        ("test", "good.jpg"),
+        1,
+        [],
+        ["record"],
+    ),
+    "annotated in two files": (
+        ("train", "twice.jpg"),
+        1,
+        [
+            entry("train", "twice.jpg", file_index=1)[1],
+            entry("train", "twice.jpg", file_index=0)[1],
+        ],
+        ["record"],
+    ),
+    "not a file of images": (
+        ("train", "notes.txt"),
+        1,
+        [],
+        [],
+    ),
+    "hidden": (
+        ("train", ".cache/a.jpg"),
+        1,
+        [],
+        [],
+    ),
+    "missing": (
+        ("train", "../../etc/passwd"),
+        0,
+        [entry("train", "../../etc/passwd")[1]],
+        [(Reason.MISSING_IMAGE, False)],
+    ),
+    "unknown image id": (
+        ("train", "image_id=7"),
+        0,
+        [entry("train", "image_id=7", defect=Reason.UNKNOWN_IMAGE_ID)[1]],
+        [(Reason.UNKNOWN_IMAGE_ID, False)],
+    ),
+    "only under an id that is another's": (
+        ("train", "second.jpg"),
+        1,
+        [entry("train", "second.jpg", defect=Reason.DUPLICATE_IMAGE_ID)[1]],
+        [(Reason.DUPLICATE_IMAGE_ID, True)],
+    ),
+    "claimed by two ids": (
+        ("train", "claimed.jpg"),
+        1,
+        [
+            entry("train", "claimed.jpg", image_id="2", position=2)[1],
+            entry("train", "claimed.jpg", image_id="1", position=1)[1],
+        ],
+        ["record", (Reason.DUPLICATE_KEY, False)],
+    ),
+    "listed under two spellings": (
+        ("train", "\u00e9.jpg"),
+        2,
+        [],
+        ["record", (Reason.DUPLICATE_KEY, True)],
+    ),
+    "in a class folder": (
+        ("folders", "cat/a.jpg"),
+        1,
+        [],
+        ["record"],
+    ),
+    "in no class folder": (
+        ("folders", "a.jpg"),
+        1,
+        [],
+        [(Reason.NO_CLASS_FOLDER, True)],
+    ),
+    "in the folder of an excluded class": (
+        ("folders", "dog/a.jpg"),
+        1,
+        [],
+        [],
+    ),
+}
+
+
+def test_every_branch_of_the_join() -> None:
+    settings = JoinSettings(splits=SPLITS, labels=LabelSettings(exclude=("dog",)))
+    images = [
+        (identity, image(f"{number}.jpg"))
+        for identity, count, _, _ in JOINS.values()
+        for number in range(count)
+    ]
+    entries = [(identity, said) for identity, _, said_of, _ in JOINS.values() for said in said_of]
+    results = [(identity, became) for identity, _, _, all_of in JOINS.values() for became in all_of]
+    records = [identity for identity, became in results if became == "record"]
+    rejects = [(identity, became) for identity, became in results if became != "record"]
+    train = SplitOutcome(
+        listed=8,
+        examples=4,
+        unannotated=1,
+        unlisted=3,
+        rejected={
+            "duplicate_image_id": 1,
+            "duplicate_key": 2,
+            "missing_image": 1,
+            "unknown_image_id": 1,
+        },
+        excluded={Exclusion.HIDDEN_FILE.value: 1, Exclusion.NOT_AN_IMAGE_NAME.value: 1},
+    )
+    tally = JoinTally(
+        splits={
+            "train": train,
+            "test": SplitOutcome(listed=1, examples=1, unannotated=1),
+            "folders": SplitOutcome(
+                listed=3,
+                examples=1,
+                rejected={"no_class_folder": 1},
+                excluded={Exclusion.LABEL_EXCLUDED.value: 1},
+            ),
+        },
+        sources={
+            "train": SourceTally(
+                referenced=6,
+                matched=4,
+                listed_key="claimed.jpg",
+                referenced_key="../../etc/passwd",
+            ),
+            "test": SourceTally(listed_key="good.jpg"),
+            "folders": SourceTally(listed_key="a.jpg"),
+        },
+        labels=("cat", "dog"),
+    )
+    with local_pipeline() as pipeline:
+        result = (
+            pipeline | "Images" >> beam.Create(images),
+            pipeline | "Entries" >> beam.Create(entries),
+        ) | JoinAnnotations(sources=[*COCO_SOURCES, FOLDERS], settings=settings)
+        assert_that(
+            result.records,
+            summaries(records, summary=lambda record: (record.source, record.key)),
+            label="Records",
+        )
+        assert_that(
+            result.rejects,
+            summaries(
+                rejects,
+                summary=lambda reject: (
+                    (reject.source, reject.key),
+                    (reject.reason, reject.listed),
+                ),
+            ),
+            label="Rejects",
+        )
+        assert_that(result.tally, equal_to([tally]), label="Tally")
+
+
+def test_of_what_claims_one_file_the_first_annotation_file_wins() -> None:
+    entries = [
+        entry("train", "a.jpg", image_id="second", file_index=1),
+        entry("train", "a.jpg", image_id="third", file_index=1, position=1),
+        entry("train", "a.jpg", image_id="first", position=9),
+    ]
+    with local_pipeline() as pipeline:
+        result = (
+            pipeline | "Images" >> beam.Create([listed("train", "a.jpg")]),
+            pipeline | "Entries" >> beam.Create(entries),
+        ) | JoinAnnotations(
+            sources=COCO_SOURCES, settings=JoinSettings(splits=SPLITS, labels=LabelSettings())
+        )
+        assert_that(
+            result.records,
+            summaries(
+                ["first"], summary=lambda record: decode_annotations(record.annotations).image_id
+            ),
+        )
+
+
+# CheckJoin, BuildLabelMap, AssignSplit
+
+
+def test_a_join_that_matches_goes_on_and_one_that_does_not_stops_the_run() -> None:
+    good = JoinTally(sources={"train": SourceTally(referenced=2, matched=1)})
+    with local_pipeline() as pipeline:
+        checked = pipeline | beam.Create([good]) | CheckJoin(sources=COCO_SOURCES)
+        assert_that(checked, equal_to([good]))
+
+    bad = JoinTally(
+        sources={"train": SourceTally(referenced=2, listed_key="b/1.jpg", referenced_key="1.jpg")}
+    )
+    pipeline = local_pipeline()
+    pipeline | beam.Create([bad]) | CheckJoin(sources=COCO_SOURCES)
+    with pytest.raises(RuntimeError, match=r"'1\.jpg', .* 'b/1\.jpg'; move the root down: add /b"):
+        pipeline.run()
+
+
+def test_the_label_map_knows_what_files_declare_and_names_tell() -> None:
+    categories = [Category("dog", origin="b"), Category("cat", origin="a")]
+    with local_pipeline() as pipeline:
+        label_map = (
+            pipeline | "Categories" >> beam.Create(categories),
+            pipeline | "Tally" >> beam.Create([JoinTally(labels=("ant", "cat"))]),
+        ) | BuildLabelMap(settings=LabelSettings(), objects=False)
+        assert_that(
+            label_map,
+            equal_to(
+                [
+                    LabelMap(
+                        ids={"ant": 0, "cat": 1, "dog": 2},
+                        names={"ant": "ant", "cat": "cat", "dog": "dog"},
+                    )
+                ]
+            ),
+        )
+
+
+def test_contradicting_categories_stop_the_run() -> None:
+    categories = [Category("cat", 1, "a.json"), Category("cat", 2, "b.json")]
+    pipeline = local_pipeline()
+    (
+        pipeline | "Categories" >> beam.Create(categories),
+        pipeline | "Tally" >> beam.Create([JoinTally()]),
+    ) | BuildLabelMap(settings=LabelSettings(), objects=True)
+    with pytest.raises(RuntimeError, match=r"InputError: a\.json: class 'cat' has id 1 here"):
+        pipeline.run()
+
+
+def test_records_get_the_split_of_their_source_or_of_their_hash() -> None:
+    splits = SplitAssignment(
+        by_source={"train": "train"}, fractions={"odd": 0.5, "even": 0.5}, group_by=r"(\d+)_"
+    )
+    records = [
+        Record(source=source, key=key, image=image(), annotations=b"")
+        for source in ("train", "all")
+        for key in ("1_a", "1_b", "2_a", "2_b", "3_a")
+    ]
+    expected = [
+        (splits.split_of(source=record.source, key=record.key), record) for record in records
+    ]
+    with local_pipeline() as pipeline:
+        assigned = pipeline | beam.Create(records) | AssignSplit(splits=splits)
+        assert_that(assigned, equal_to(expected))
+    assert {split for split, record in expected if record.source == "train"} == {"train"}
+    by_key = {record.key: split for split, record in expected if record.source == "all"}
+    assert by_key["1_a"] == by_key["1_b"]
+    assert by_key["2_a"] == by_key["2_b"]
