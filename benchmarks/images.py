@@ -86,6 +86,8 @@ def run_images(*, data: Path, images: int, rounds: int) -> str:
 
 
 def _measure_all(*, large: Dataset, small: Dataset, rounds: int) -> Results:
+    # Room for what most contenders write, and for what they hold in memory.
+    touch_bytes = round(3 * large.mean_image_bytes() * large.count)
     measured: dict[Contender, list[Measurement]] = {}
     with tempfile.TemporaryDirectory(dir=large.folder.parent, prefix="output-") as temporary:
         output = Path(temporary) / "output"
@@ -94,7 +96,7 @@ def _measure_all(*, large: Dataset, small: Dataset, rounds: int) -> Results:
             for contender in contenders:
                 output.mkdir()
                 contender.dataset.read_all()
-                measurement = measure(contender.command)
+                measurement = measure(contender.command, touch_bytes=touch_bytes)
                 shutil.rmtree(output)
                 measured.setdefault(contender, []).append(measurement)
                 print(

@@ -19,7 +19,7 @@ import psutil
 # The command as it is installed.
 SHARDBEAM = str(Path(sys.executable).with_name("shardbeam"))
 
-SAMPLE_INTERVAL_S = 0.05
+_SAMPLE_INTERVAL_S = 0.05
 _STDERR_TAIL_CHARS = 2000
 
 
@@ -55,9 +55,7 @@ def measure(
 
     Args:
         command: Program and arguments.
-        touch_bytes: Memory to take and let go before. The host of a virtual machine may have
-            taken back what lay unused for some seconds; the first use then costs several times
-            as much, which would favour whoever follows a contender that used a lot.
+        touch_bytes: Memory to take and let go before, if there is as much.
         watch: Called with the seconds since the start at every sample, and after the end.
 
     Raises:
@@ -79,7 +77,7 @@ def measure(
                 memory.append((at_s, _tree_bytes(process.pid)))
                 if watch is not None:
                     watch(at_s)
-                if over.wait(SAMPLE_INTERVAL_S):
+                if over.wait(_SAMPLE_INTERVAL_S):
                     return
 
         sampler = threading.Thread(target=sample)
@@ -108,6 +106,9 @@ def measure(
 
 
 def _touch_memory(num_bytes: int) -> None:
+    # The host of a virtual machine may take back what lies unused for some seconds. Its first use
+    # then costs several times as much, and whoever followed a greedy process would be spared.
+    num_bytes = min(num_bytes, psutil.virtual_memory().available // 2)
     if num_bytes:
         with mmap.mmap(-1, num_bytes) as memory:
             for offset in range(0, num_bytes, mmap.PAGESIZE):

@@ -118,18 +118,32 @@ def run_records(*, data: Path, images: int, rounds: int) -> str:
     """
     dataset = make_coco_like(data, images=images)
     dataset.read_all()
-    dataset_flags = ("--images", str(dataset.images), "--annotations", str(dataset.annotations))
-    command = ("coco", "--json", "--set", "image.verify=none", *dataset_flags)
+    file_bytes = dataset.annotations.stat().st_size
+    flags = (
+        *("coco", "--json", "--set", "image.verify=none"),
+        *("--images", str(dataset.images), "--annotations", str(dataset.annotations)),
+    )
+
+    def repeat(what: str, *command: str) -> list[Measurement]:
+        return [_measure(what, command, file_bytes=file_bytes) for _ in range(rounds)]
+
     with tempfile.TemporaryDirectory(dir=data, prefix="output-") as temporary:
         outputs = [Path(temporary) / f"build-{number}" for number in range(rounds)]
         results = _Results(
             images=images,
-            file_bytes=dataset.annotations.stat().st_size,
-            imports=_repeat("imports of a build", rounds, sys.executable, "-c", _BUILD_IMPORTS),
-            parse_imports=_repeat("imports of the parser", rounds, *_PARSE),
-            parses=_repeat("parsing alone", rounds, *_PARSE, str(dataset.annotations)),
-            plans=_repeat("plan", rounds, SHARDBEAM, "plan", *command, "--output", str(outputs[0])),
-            builds=[_measure_build((SHARDBEAM, "build", *command), output) for output in outputs],
+            file_bytes=file_bytes,
+            imports=repeat("imports of a build", sys.executable, "-c", _BUILD_IMPORTS),
+            parse_imports=repeat("imports of the parser", *_PARSE),
+            parses=repeat("parsing alone", *_PARSE, str(dataset.annotations)),
+            plans=repeat("plan", SHARDBEAM, "plan", *flags, "--output", str(outputs[0])),
+            builds=[
+                _measure_build(
+                    (SHARDBEAM, "build", *flags, "--output", str(output)),
+                    output=output,
+                    file_bytes=file_bytes,
+                )
+                for output in outputs
+            ],
         )
     introduction = (
         f"A file like COCO train2017's: {images:,} images, {results.file_bytes / 1e6:,.0f} MB of "
@@ -142,16 +156,9 @@ def run_records(*, data: Path, images: int, rounds: int) -> str:
     )
 
 
-def _repeat(what: str, rounds: int, *command: str) -> list[Measurement]:
-    measurements = [measure(command) for _ in range(rounds)]
-    _tell(what, measurements)
-    return measurements
-
-
-def _measure_build(command: Sequence[str], output: Path) -> _Build:
+def _measure_build(command: Sequence[str], *, output: Path, file_bytes: int) -> _Build:
     watch = _BuildWatch(output)
-    whole = measure([*command, "--output", str(output)], watch=watch)
-    _tell("build", [whole])
+    whole = _measure("build", command, file_bytes=file_bytes, watch=watch)
     return _Build(
         whole=whole,
         encoding_began_s=watch.encoding_began_s,
@@ -159,9 +166,13 @@ def _measure_build(command: Sequence[str], output: Path) -> _Build:
     )
 
 
-def _tell(what: str, measurements: Sequence[Measurement]) -> None:
-    wall_times = ", ".join(f"{each.wall_time_s:.1f} s" for each in measurements)
-    print(f"records: {what}: {wall_times}", file=sys.stderr)
+def _measure(
+    what: str, command: Sequence[str], *, file_bytes: int, watch: _BuildWatch | None = None
+) -> Measurement:
+    # Twice what parsing holds.
+    measurement = measure(command, touch_bytes=4 * file_bytes, watch=watch)
+    print(f"records: {what}: {measurement.wall_time_s:.1f} s", file=sys.stderr)
+    return measurement
 
 
 def _peak(measurements: Sequence[Measurement]) -> int:

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from benchmarks.coco_like import TRAIN2017_IMAGES
 from benchmarks.images import run_images
-from benchmarks.measure import SAMPLE_INTERVAL_S
 from benchmarks.records import run_records
 from benchmarks.report import describe_machine
 
@@ -30,11 +29,11 @@ _COUNTS = {
 }
 
 
-_METHOD = f"""\
+_METHOD = """\
 What is measured are whole processes, from their start to their exit. Before each, what others have
-written is synced to the disk, and its input is in the page cache. Of several rounds a time is the
-median (least to most), and memory the most of all. Memory is the resident set of the process and
-all its children, sampled every {SAMPLE_INTERVAL_S * 1e3:.0f} ms; 1 MB is 10⁶ bytes.
+written is synced to the disk, its input is in the page cache, and memory for its work has just been
+used. Of several rounds a time is the median (least to most), and memory the most of all. Memory is
+the resident set of the process and all its children, sampled every 50 ms. 1 MB is 10⁶ bytes.
 """
 
 

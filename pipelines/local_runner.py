@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+import threading
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
-from apache_beam.runners.portability.fn_api_runner import fn_runner
+from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner, create_runner
 from apache_beam.runners.worker import sdk_worker
+from apache_beam.utils.sentinel import Sentinel
 
 # What a worker process runs. Started with `-m` it would have the current folder first on its
 # path, and import a user's own `transforms/` from there (PYTHONSAFEPATH mends that from Python
@@ -41,6 +43,27 @@ def _print_nothing(*values: object, **options: object) -> None:
 
 # What a worker thread prints are tracebacks of errors that it logs and reports as well.
 vars(sdk_worker)["print"] = _print_nothing
+
+
+@worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
+class _WorkerProcess(worker_handlers.SubprocessSdkWorkerHandler):
+    """A worker process that nobody waits for in vain.
+
+    Where a run ends before the worker has connected, Beam does not tell the worker to end, and
+    waits for it; where a worker dies before it has connected, Beam waits for its answer.
+    """
+
+    def start_worker(self) -> None:
+        super().start_worker()
+        threading.Thread(target=self._end_with_process, name="worker", daemon=True).start()
+
+    def _end_with_process(self) -> None:
+        self.worker_thread.join()
+        self.data_conn.close()
+
+    def stop_worker(self) -> None:
+        self.control_conn.push(Sentinel.sentinel)
+        super().stop_worker()
 
 
 class LocalRunner(fn_runner.FnApiRunner):
@@ -70,8 +93,9 @@ class LocalRunner(fn_runner.FnApiRunner):
 
 def _worker_command() -> str:
     code = _WORKER.format(path=[entry for entry in sys.path if entry])
-    # `exec`, so that no shell stands between the worker and the program.
-    return f"exec {shlex.join([sys.executable, '-c', code])}"
+    # Signals that a terminal sends to all processes are for the program alone. And with `exec`, no
+    # shell stands between the worker and the program.
+    return f"trap '' INT TERM; exec {shlex.join([sys.executable, '-c', code])}"
 
 
 def make_runner(options: PipelineOptions) -> PipelineRunner:

@@ -69,7 +69,7 @@ def make_plan(config: schema.Config) -> Plan:
 
     Raises:
         FormatError: A format is not known, or cannot be loaded.
-        ConfigError: The features contradict each other.
+        ConfigError: The features contradict each other, or a path cannot be used.
     """
     sources = _sources(config)
     splits = SplitAssignment(
@@ -135,10 +135,20 @@ def make_plan(config: schema.Config) -> Plan:
 
 
 def absolute_path(path: str) -> str:
-    """Makes a local path absolute: workers may run in another folder."""
-    if "://" in path:
-        return path
-    return os.path.abspath(os.path.expanduser(path))
+    """Makes a local path absolute: workers may run in another folder.
+
+    Raises:
+        ConfigError: It is not valid Unicode, as Beam and the dataset's files need it.
+    """
+    if "://" not in path:
+        path = os.path.abspath(os.path.expanduser(path))
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            origin="config", problem=f"{path}: the path is not valid UTF-8; rename it"
+        ) from error
+    return path
 
 
 def _sources(config: schema.Config) -> tuple[Source, ...]:

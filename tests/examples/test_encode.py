@@ -177,7 +177,7 @@ def test_boxes_are_clipped_or_dropped_and_counted() -> None:
     }
 
 
-@pytest.mark.parametrize("area", [-1.0, math.nan, math.inf])
+@pytest.mark.parametrize("area", [-1.0, 1e39, math.nan, math.inf])
 def test_an_area_that_is_not_given_is_that_of_the_clipped_box(area: float) -> None:
     encoder = make_encoder(label_map=make_label_map(LABELS))
     encoded = encode(encoder, annotate(ObjectAnnotation("dog", (-10, 10, 50, 60), area=area)))

@@ -118,7 +118,7 @@ def test_the_listings_order_does_not_matter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     list_as_it_is = LocalStorage.list
-    seen = []
+    seen: list[str] = []
 
     def list_in_order(storage: LocalStorage, root: str) -> Iterator[StoredFile]:
         files = order(sorted(list_as_it_is(storage, root), key=lambda file: file.path))

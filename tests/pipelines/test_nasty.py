@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.pipelines.nasty_files import (
 )
 from transforms.local_storage import LocalStorage
 from transforms.reasons import Exclusion, Reason
+from transforms.storage import StoredFile
 
 SECRET = save(photograph(seed=99), "JPEG")
 
@@ -213,6 +214,44 @@ def test_every_entry_of_a_nasty_annotation_file_ends_as_the_table_says(
         if "passwd" in path or (path.startswith(str(tmp_path)) and not path.startswith(ours))
     ]
     assert all(example.encoded != SECRET for example in built.examples())
+
+
+def test_files_that_change_after_the_listing_are_rejects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "images"
+    (root / "cat").mkdir(parents=True)
+    names = ["rewritten", "grown", "deleted", "folder", "unchanged"]
+    paths = {name: root / "cat" / f"{name}.jpg" for name in names}
+    for path in paths.values():
+        path.write_bytes(JPEG)
+    list_files = LocalStorage.list
+
+    def list_and_change(self: LocalStorage, listed: str) -> Iterator[StoredFile]:
+        yield from list_files(self, listed)
+        if listed == str(root):
+            paths["rewritten"].write_bytes(JPEG)
+            with paths["grown"].open("ab") as file:
+                file.write(b"more")
+            paths["deleted"].unlink()
+            paths["folder"].unlink()
+            paths["folder"].mkdir()
+
+    monkeypatch.setattr(LocalStorage, "list", list_and_change)
+    built = build(
+        "image-folder",
+        *("--images", root, "--set", "rejects.max_ratio=1"),
+        output=tmp_path / "out",
+    )
+    assert built.exit_code == 0
+    assert list(built.by_key()) == ["cat/unchanged.jpg"]
+    assert built.reasons() == {
+        ("cat/deleted.jpg", "changed_since_listing"): 1,
+        ("cat/folder.jpg", "image_unreadable"): 1,
+        ("cat/grown.jpg", "changed_since_listing"): 1,
+        ("cat/rewritten.jpg", "changed_since_listing"): 1,
+    }
+    assert built.counts()["listed"] == len(paths)
 
 
 def test_a_class_name_of_two_lines_stops_the_run_in_one_line(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ from pyarrow import parquet
 from tests.pipelines.builds import Build, Json, build
 from tests.transforms.local_pipeline import local_pipeline
 
+# TFDS's use of protobuf.
+pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
+
 # More shards than images, so that readers meet empty ones.
 NUM_SHARDS = 50
 SIDES = ("xmin", "ymin", "xmax", "ymax")

@@ -12,6 +12,9 @@ import pytest
 from tests.pipelines.builds import Build, build
 from transforms.reasons import Reason
 
+# Pillow's warnings are off, but pytest turns them on again.
+pytestmark = pytest.mark.filterwarnings("ignore:::PIL")
+
 # Names that end otherwise are excluded.
 IMAGE_EXTENSIONS = (
     *(".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from pipelines.terminal import escape
 from tests.images.makers import photograph, save
 from tests.pipelines.builds import Build, Json, build, build_config, write_coco
 
@@ -52,7 +54,7 @@ def check_refused(built: Build, *parts: str, exit_code: int = 1) -> None:
         assert part in lines[0]
     assert built.summary["exit_code"] == exit_code
     assert built.summary["status"] == "failed"
-    assert built.summary["message"] == lines[0].removeprefix("shardbeam: error: ")
+    assert escape(built.summary["message"]) == lines[0].removeprefix("shardbeam: error: ")
     assert not (built.output / "dataset_info.json").exists()
 
 
@@ -134,6 +136,14 @@ def test_images_that_are_not_there_are_named(make: str, tmp_path: Path) -> None:
         (root / ("cat" if make == "empty folders" else "")).mkdir(parents=True)
     built = build("image-folder", "--images", root, output=tmp_path / "out")
     check_refused(built, "found a file" if make == "file" else "no files found", f"{root}: ")
+
+
+@pytest.mark.parametrize("flag", ["--images", "--output"])
+def test_a_path_that_is_no_text_is_named(flag: str, tmp_path: Path) -> None:
+    paths = {"--images": tmp_path / "images", "--output": tmp_path / "out"}
+    paths[flag] = tmp_path / os.fsdecode(b"caf\xe9")
+    built = build("image-folder", "--images", paths["--images"], output=paths["--output"])
+    check_refused(built, "caf\\udce9: the path is not valid UTF-8", exit_code=2)
 
 
 def test_a_folder_of_rejects_and_exclusions_only_is_an_error(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pickle
 
 import msgspec
 import pytest
-from apache_beam import coders
+from apache_beam.coders.typecoders import registry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -117,7 +117,7 @@ def test_decoding_gives_back_what_was_encoded(
     struct_type: type[msgspec.Struct], data: st.DataObject
 ) -> None:
     register_coders()
-    coder = coders.registry.get_coder(struct_type)
+    coder = registry.get_coder(struct_type)
     value = data.draw(STRUCTS[struct_type])
     encoded = coder.encode(value)
     assert isinstance(coder, StructCoder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from transforms.examples.boxes import (
     clip_box,
 )
 from transforms.examples.features import FeatureKind, FeatureSpec
-from transforms.examples.schema import Constant, FeaturePlan, plan_features
+from transforms.examples.schema import MAX_FLOAT32, Constant, FeaturePlan, plan_features
 from transforms.examples.wire import splice_image, wrap_features
 from transforms.formats.base import Kind
 from transforms.images.check import StoredImage
@@ -205,7 +204,7 @@ class ExampleEncoder:
             (xmin, ymin, xmax, ymax), clipped = placed
             if clipped:
                 corrections[Correction.BOX_CLIPPED.value] += 1
-            area = item.area if 0 <= item.area < math.inf else (xmax - xmin) * (ymax - ymin)
+            area = item.area if 0 <= item.area <= MAX_FLOAT32 else (xmax - xmin) * (ymax - ymin)
             label, label_id = found
             objects.append(
                 _Object(

@@ -47,7 +47,7 @@ _KIND_FEATURES = {
 }
 
 _CONSTANT_KINDS = {str: FeatureKind.BYTES, int: FeatureKind.INT64, float: FeatureKind.FLOAT}
-_MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
+MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 # A label's key names a file, whose name may have 255 bytes on common file systems.
 _MAX_KEY_BYTES = 200
 
@@ -173,7 +173,7 @@ def _typed_constants(values: list[Any], *, setting: str) -> tuple[FeatureKind, t
     for value in values:
         if kind is FeatureKind.INT64 and not -(2**63) <= value < 2**63:
             raise ValueError(f"{setting}: {value} does not fit into 64 bits")
-        if kind is FeatureKind.FLOAT and not abs(value) <= _MAX_FLOAT32:
+        if kind is FeatureKind.FLOAT and not abs(value) <= MAX_FLOAT32:
             raise ValueError(f"{setting}: {value} is not a finite 32-bit float")
     return kind, tuple(values)
 

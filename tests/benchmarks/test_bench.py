@@ -1,0 +1,76 @@
+"""Every part of the benchmarks, with a few of everything: what is tested is that they run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import run
+from benchmarks.contenders import COPY, DECODE, HEADER, NAIVE, PILLOW_LOOP, SIMPLEJPEG_LOOP, TFDS
+
+
+def _tables(report: str) -> list[list[list[str]]]:
+    """Parses the Markdown tables of a report: its rows of cells, the headings first."""
+    tables = []
+    for block in report.split("\n\n"):
+        lines = block.strip().splitlines()
+        if lines and all(line.startswith("|") and line.endswith("|") for line in lines):
+            rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+            assert all(re.fullmatch("-+:?", cell) for cell in rows[1])
+            assert len({len(row) for row in rows}) == 1
+            tables.append([rows[0], *rows[2:]])
+    return tables
+
+
+def _run_quick(part: str, folder: Path) -> str:
+    report = folder / "report.md"
+    run.main(["--quick", "--only", part, "--data", str(folder / "data"), "--output", str(report)])
+    return report.read_text(encoding="utf-8")
+
+
+def test_images_part_measures_every_contender(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow_datasets")
+    report = _run_quick("images", tmp_path)
+    results, targets = _tables(report)
+    assert [(row[0], row[1]) for row in results[1:]] == [
+        *((HEADER, "6"), (DECODE, "6"), (HEADER, "24"), (DECODE, "24")),
+        *((NAIVE, "24"), (TFDS, "24"), (COPY, "24"), (SIMPLEJPEG_LOOP, "24"), (PILLOW_LOOP, "24")),
+    ]
+    assert all(float(cell.replace(",", "")) >= 0 for row in results[1:] for cell in row[2:])
+    assert len(targets) == 1 + 10
+    assert {row[-1] for row in targets[1:]} <= {"yes", "**no**"}
+    # What the contenders wrote is gone, what they read is kept.
+    kept = sorted(path.name for path in (tmp_path / "data").iterdir())
+    assert kept == ["shapes-24", "shapes-24-first-6"]
+
+
+def test_records_part_measures_every_stage(tmp_path: Path) -> None:
+    processes, stages, targets = _tables(_run_quick("records", tmp_path))
+    assert [row[0] for row in processes[1:]] == [
+        *("imports of a build", "parsing alone", "`shardbeam plan`", "`shardbeam build`"),
+    ]
+    seconds = [float(row[1]) for row in stages[1:]]
+    assert len(seconds) == 3
+    assert min(seconds[1:]) >= 0
+    assert len(targets) == 1 + 3
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["coco-like-200"]
+
+
+def test_damage_part_gives_the_table(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    (table,) = _tables(_run_quick("damage", tmp_path))
+    assert table[-1][:2] == ["all", "14"]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--images", "7"], ["--records", "9"], ["--rounds", "0"], ["--images", "x"], ["--only", "x"]],
+)
+def test_bad_flags_are_refused(flags: list[str], tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with pytest.raises(SystemExit) as raised:
+        run.main([*flags, "--data", str(data)])
+    assert raised.value.code == 2
+    assert not data.exists()
