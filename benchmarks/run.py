@@ -1,7 +1,8 @@
 """All benchmarks: `python -m benchmarks.run`, or `make bench`.
 
-A full run takes about half an hour on two CPUs, and 5 GB below `benchmarks/data/`, where
-the data stay for the next time. It wants a machine that does nothing else.
+A full run takes about 20 minutes on two CPUs, 8 GB of memory (for the naive Beam graph) and 6 GB
+below `benchmarks/data/`, where the data stay for the next time. It wants a machine that does
+nothing else.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ _COUNTS = {
     "damages": (1_000, 14, 7),
     "rounds": (3, 1, 1),
 }
-
 
 _METHOD = """\
 What is measured are whole processes, from their start to their exit. Before each, what others have

@@ -6,10 +6,12 @@ only.
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import threading
 
+import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
@@ -59,7 +61,9 @@ class _WorkerProcess(worker_handlers.SubprocessSdkWorkerHandler):
 
     def _end_with_process(self) -> None:
         self.worker_thread.join()
-        self.data_conn.close()
+        # The connection's own error, which whoever waits at its other end gets, too.
+        with contextlib.suppress(grpc.RpcError):
+            self.data_conn.close()
 
     def stop_worker(self) -> None:
         self.control_conn.push(Sentinel.sentinel)

@@ -44,6 +44,8 @@ _EXIT_CODES = {Status.APPROVED: 0, Status.COMMITTED: 0, Status.REFUSED: 3, Statu
 
 # How an error of ours looks in the text of a runner's error, which has lost its type.
 _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
+# And what Beam's local runner says of a worker process that was killed.
+_WORKER_LOST = "RuntimeError: Channel closed prematurely"
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 
 
@@ -148,10 +150,12 @@ def _finish(
 
 
 def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
-    """Describes the annotation files: `(uri, size in bytes, version)` each."""
+    """Describes annotation files, and those of formats: `(uri, size in bytes, version)` each."""
     files = []
     for source in plan.sources:
-        for uri in source.load_format().annotation_files():
+        path, own_format, _ = source.format.rpartition(".py:")
+        formats = [f"{path}.py"] if own_format else []
+        for uri in (*source.load_format().annotation_files(), *formats):
             stored = storage_for(uri).stat(uri)
             if stored is None:
                 raise InputError(uri=uri, problem="no such file")
@@ -258,5 +262,13 @@ def _failure(error: Exception | None) -> Exception:
     """
     if error is None:
         return RuntimeError("the run ended without an error and without an outcome")
-    found = _INPUT_ERROR.search("".join(traceback.format_exception(error)))
-    return RunError(_WHILE_RUNNING.sub("", found["message"])) if found else error
+    text = "".join(traceback.format_exception(error))
+    found = _INPUT_ERROR.search(text)
+    if found is not None:
+        return RunError(_WHILE_RUNNING.sub("", found["message"]))
+    if _WORKER_LOST in text:
+        return RunError(
+            "a worker process ended before its work was done, perhaps for lack of memory; run the "
+            "same command again, finished shards are kept"
+        )
+    return error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -11,6 +14,7 @@ import pytest
 
 from tests.pipelines.dataset import (
     TIMEOUT_S,
+    Run,
     Tree,
     coco_words,
     finish,
@@ -21,9 +25,9 @@ from tests.pipelines.dataset import (
     start,
 )
 
-MULTI_PROCESSING = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 # Each shard is several files to be synced: enough to do for a signal to come between.
-SHARDS = ("--set", "output.num_shards=200")
+SHARDS = ("--set", "output.num_shards=100")
+MULTI_PROCESSING = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
 @pytest.fixture(scope="module")
@@ -33,39 +37,48 @@ def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return read_dataset(output)
 
 
-@pytest.mark.parametrize(
-    ("number", "mode"),
-    [
-        (signal.SIGINT, ()),
-        (signal.SIGINT, MULTI_PROCESSING),
-        (signal.SIGTERM, MULTI_PROCESSING),
-    ],
-    ids=["SIGINT", "SIGINT, processes", "SIGTERM, processes"],
-)
-def test_an_interrupted_run(
-    number: signal.Signals, mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: Path
-) -> None:
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def wait_for_a_shard(process: subprocess.Popen[str], output: Path) -> None:
+    wait_for(lambda: any(output.glob(".staging/*/shards/*/done")), process)
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def check_gone(workers: list[psutil.Process]) -> None:
+    assert psutil.wait_procs(workers, timeout=TIMEOUT_S)[1] == []
+
+
+def check_interrupted(result: Run) -> None:
+    assert (result.exit_code, result.stdout) == (130, "")
+    *progress, message = result.stderr.splitlines()
+    assert message == (
+        "shardbeam: error: interrupted; a build goes on from here when it is started again"
+    )
+    assert all(line.startswith("shardbeam: ") for line in progress)
+
+
+@pytest.mark.parametrize("mode", [(), MULTI_PROCESSING], ids=["in memory", "processes"])
+def test_ctrl_c(mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = coco_words(shapes, output, *SHARDS)
     process = start(*words, *mode, cwd=tmp_path)
-    while process.poll() is None and not any(output.glob(".staging/*/shards/*/done")):
-        time.sleep(0.01)
-    workers = psutil.Process(process.pid).children(recursive=True)
+    wait_for_a_shard(process, output)
+    workers = workers_of(process)
     assert len(workers) == (2 if mode else 0)
-    process.send_signal(number)
-    result = finish(process)
-
-    assert result.exit_code == 130
-    assert result.stdout == ""
-    # Maybe after a word on how far it was.
-    assert result.stderr.splitlines()[-1:] == [
-        "shardbeam: error: interrupted; a build goes on from here when it is started again"
-    ]
-    assert "Traceback" not in result.stderr
-    assert psutil.wait_procs(workers, timeout=TIMEOUT_S)[1] == []
+    # As a terminal does: to the workers, too.
+    os.killpg(process.pid, signal.SIGINT)
+    check_interrupted(finish(process))
+    check_gone(workers)
     state = read_tree(output)
     finished = sum(path.endswith("/done") for path in state)
-    assert 0 < finished < 200
+    assert 0 < finished < 100
     assert "dataset_info.json" not in state
 
     assert run(*words).exit_code == 0
@@ -73,14 +86,39 @@ def test_an_interrupted_run(
     assert read_dataset(output) == expected
 
 
+def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
+    words = coco_words(shapes, tmp_path / "out", *SHARDS, *MULTI_PROCESSING)
+    process = start(*words, cwd=tmp_path)
+    wait_for(lambda: len(workers_of(process)) == 2, process)
+    workers = workers_of(process)
+    process.terminate()
+    check_interrupted(finish(process))
+    check_gone(workers)
+
+
 def test_a_killed_run_leaves_no_workers(shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     process = start(*coco_words(shapes, output, *SHARDS, *MULTI_PROCESSING), cwd=tmp_path)
-    while process.poll() is None and not any(output.glob(".staging/*/shards/*/done")):
-        time.sleep(0.01)
-    workers = psutil.Process(process.pid).children(recursive=True)
+    wait_for_a_shard(process, output)
+    workers = workers_of(process)
     assert len(workers) == 2
     process.kill()
-    # Their pipes end when they do.
+    # What the workers hold open of its output is closed when they end.
     assert finish(process).exit_code == -signal.SIGKILL
-    assert psutil.wait_procs(workers, timeout=TIMEOUT_S)[1] == []
+    check_gone(workers)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["while it starts", "at work"])
+def test_a_killed_worker_ends_the_run(early: bool, shapes: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    process = start(*coco_words(shapes, output, *SHARDS, *MULTI_PROCESSING), cwd=tmp_path)
+    if early:
+        wait_for(lambda: len(workers_of(process)) == 2, process)
+    else:
+        wait_for_a_shard(process, output)
+    workers = workers_of(process)
+    workers[0].kill()
+    result = finish(process)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1].startswith("shardbeam: error: a worker process ended ")
+    check_gone(workers)

@@ -87,6 +87,13 @@ def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_mend(
     check_refused(built, str(images), repr(listed), repr(file_name), mend)
 
 
+def test_annotations_that_name_no_file_at_all_are_no_match_either(tmp_path: Path) -> None:
+    images = make_images(tmp_path / "images", "cat/1.jpg")
+    annotations = write_coco(tmp_path / "a.json", document("1.jpg", images=[]))
+    built = build_coco(images, annotations, folder=tmp_path)
+    check_refused(built, "the annotations name no file, the listing holds 'cat/1.jpg'; check that")
+
+
 @pytest.mark.parametrize(
     ("content", "parts"),
     [

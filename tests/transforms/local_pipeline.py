@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_pipeline
+from apache_beam.testing.util import equal_to
 
 from pipelines.local_runner import LocalRunner
 
@@ -12,3 +16,15 @@ def local_pipeline() -> test_pipeline.TestPipeline:
     """A pipeline that runs in this process as soon as its `with` block ends."""
     options = PipelineOptions([])
     return test_pipeline.TestPipeline(runner=LocalRunner(options=options), options=options)
+
+
+def summaries(
+    expected: Iterable[object], *, summary: Callable[[Any], object]
+) -> Callable[[Any], None]:
+    """Matches a PCollection whose elements have these summaries, in any order."""
+    matches = equal_to(expected)
+
+    def match(actual: Iterable[Any]) -> None:
+        matches([summary(element) for element in actual])
+
+    return match

@@ -1,28 +1,19 @@
-"""The transforms between listing and writing, each in a pipeline of its own."""
+"""The transforms between reading and writing, each in a pipeline of its own."""
 
 from __future__ import annotations
-
-import json
-import os
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.transforms.local_pipeline import local_pipeline
+from tests.transforms.local_pipeline import local_pipeline, summaries
 from transforms.assign_split import AssignSplit
 from transforms.build_label_map import BuildLabelMap
 from transforms.check_join import CheckJoin
 from transforms.join_annotations import JoinAnnotations
 from transforms.joining import JoinSettings
 from transforms.labels import LabelMap, LabelSettings
-from transforms.list_images import ListImages
-from transforms.output.listing import ListingSummary
 from transforms.output.outcome import SplitOutcome
-from transforms.read_annotations import ReadAnnotations
 from transforms.reasons import Exclusion, Reason
 from transforms.records import (
     AnnotationEntry,
@@ -30,13 +21,11 @@ from transforms.records import (
     ImageAnnotations,
     ImageRef,
     Record,
-    Reject,
     decode_annotations,
     encode_annotations,
 )
 from transforms.sharding import SplitAssignment
 from transforms.sources import Source
-from transforms.summarize_listing import SummarizeListing
 from transforms.tally import JoinTally, SourceTally
 
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test", "folders": "folders"})
@@ -69,179 +58,6 @@ def entry(
         defect=defect,
         detail="the detail" if defect else "",
     )
-
-
-def summaries(
-    expected: Iterable[object], *, summary: Callable[[Any], object]
-) -> Callable[[Any], None]:
-    """Matches a PCollection whose elements have these summaries, in any order."""
-    matches = equal_to(expected)
-
-    def match(actual: Iterable[Any]) -> None:
-        matches([summary(element) for element in actual])
-
-    return match
-
-
-# ListImages, SummarizeListing
-
-
-def make_images(folder: Path) -> str:
-    (folder / "b").mkdir(parents=True)
-    (folder / "a.jpg").write_bytes(b"12345")
-    (folder / "b" / "c.txt").touch()
-    return str(folder)
-
-
-def test_listing_gives_every_file_of_every_source_with_size_and_version(tmp_path: Path) -> None:
-    train = make_images(tmp_path / "one")
-    test = make_images(tmp_path / "other")
-    os.utime(f"{train}/a.jpg", ns=(7, 7))
-    os.utime(f"{train}/b/c.txt", ns=(8, 8))
-    os.utime(f"{test}/a.jpg", ns=(9, 9))
-    os.utime(f"{test}/b/c.txt", ns=(9, 9))
-    sources = [
-        Source(name="train", images=train, format="image-folder"),
-        Source(name="test", images=test, format="image-folder"),
-    ]
-    expected = [
-        (("train", "a.jpg"), ImageRef(uri=f"{train}/a.jpg", size_bytes=5, version="7")),
-        (("train", "b/c.txt"), ImageRef(uri=f"{train}/b/c.txt", size_bytes=0, version="8")),
-        (("test", "a.jpg"), ImageRef(uri=f"{test}/a.jpg", size_bytes=5, version="9")),
-        (("test", "b/c.txt"), ImageRef(uri=f"{test}/b/c.txt", size_bytes=0, version="9")),
-    ]
-    with local_pipeline() as pipeline:
-        result = pipeline | ListImages(sources=sources, splits=SPLITS)
-        assert_that(result.images, equal_to(expected), label="Images")
-        assert_that(result.rejects, equal_to([]), label="Rejects")
-
-
-def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -> None:
-    try:
-        (tmp_path / os.fsdecode(b"\xe9.jpg")).touch()
-    except OSError:
-        pytest.skip("this file system takes UTF-8 names only")
-    source = Source(name="train", images=str(tmp_path), format="image-folder")
-    reject = Reject(
-        split="train",
-        source="train",
-        key="\\udce9.jpg",
-        stage="list",
-        reason=Reason.UNREADABLE_NAME,
-        detail="the file's name is not valid UTF-8; rename the file",
-        listed=True,
-    )
-    with local_pipeline() as pipeline:
-        result = pipeline | ListImages(sources=[source], splits=SPLITS)
-        summary = (result.images, result.rejects) | SummarizeListing(splits=SPLITS)
-        assert_that(result.images, equal_to([]), label="Images")
-        assert_that(result.rejects, equal_to([reject]), label="Rejects")
-        assert_that(
-            summary, summaries([{"train": 1}], summary=lambda listing: listing.files), label="Files"
-        )
-
-
-def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
-    pipeline = local_pipeline()
-    source = Source(name="train", images=str(tmp_path), format="image-folder")
-    pipeline | ListImages(sources=[source], splits=SPLITS)
-    with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: no files found"):
-        pipeline.run()
-
-
-def summarize(*images: tuple[tuple[str, str], ImageRef]) -> ListingSummary:
-    """Runs `SummarizeListing` by its own functions, one after the other."""
-    from transforms.output.listing import add_images, summarize_image, summarize_listing
-
-    by_split: dict[str, list[tuple[int, int]]] = {}
-    for element in images:
-        split, count = summarize_image(element, splits=SPLITS)
-        by_split.setdefault(split, []).append(count)
-    return summarize_listing({split: add_images(counts) for split, counts in by_split.items()})
-
-
-def test_a_listing_is_summarized_in_any_order() -> None:
-    images = [listed("train", "a"), listed("train", "b"), listed("test", "a")]
-    expected = summarize(*images)
-    assert expected.files == {"test": 1, "train": 2}
-    with local_pipeline() as pipeline:
-        rejects = pipeline | "Rejects" >> beam.Create([], reshuffle=False)
-        summary = (
-            pipeline | "Images" >> beam.Create(images[::-1]),
-            rejects,
-        ) | SummarizeListing(splits=SPLITS)
-        assert_that(summary, equal_to([expected]))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        ImageRef(uri="/images/b", size_bytes=5, version="1"),
-        ImageRef(uri="/images/a", size_bytes=6, version="1"),
-        ImageRef(uri="/images/a", size_bytes=5, version="2"),
-        ImageRef(uri="/images/a", size_bytes=5, version="1", offset=1),
-    ],
-)
-def test_a_listings_fingerprint_changes_with_place_size_and_version(other: ImageRef) -> None:
-    identity = ("train", "a")
-    assert summarize((identity, image("a"))) == summarize((identity, image("a")))
-    assert summarize((identity, image("a"))).fingerprint != summarize((identity, other)).fingerprint
-
-
-# ReadAnnotations
-
-
-def coco(*file_names: str, category: str = "cat") -> str:
-    return json.dumps(
-        {
-            "images": [{"id": n, "file_name": name} for n, name in enumerate(file_names)],
-            "annotations": [{"id": 1, "image_id": 9, "category_id": 3, "bbox": [0, 0, 1, 1]}],
-            "categories": [{"id": 3, "name": category}],
-        }
-    )
-
-
-def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: Path) -> None:
-    (tmp_path / "1.json").write_text(coco("a.jpg"))
-    (tmp_path / "2.json").write_text(coco("b.jpg", "a.jpg"))
-    files = [str(tmp_path / name) for name in ("1.json", "2.json")]
-    source = Source(name="train", images="/x", format="coco", settings={"annotations": files})
-    expected = [
-        (("train", "a.jpg"), 0, 0, None),
-        (("train", "b.jpg"), 1, 0, None),
-        (("train", "a.jpg"), 1, 1, None),
-        (("train", "image_id=9"), 0, 1, Reason.UNKNOWN_IMAGE_ID),
-        (("train", "image_id=9"), 1, 2, Reason.UNKNOWN_IMAGE_ID),
-    ]
-    with local_pipeline() as pipeline:
-        result = pipeline | ReadAnnotations(sources=[source])
-        assert_that(
-            result.entries,
-            summaries(
-                expected,
-                summary=lambda element: (
-                    element[0],
-                    element[1].file_index,
-                    element[1].position,
-                    element[1].defect,
-                ),
-            ),
-            label="Entries",
-        )
-        assert_that(
-            result.categories,
-            equal_to([Category("cat", 3, file) for file in files]),
-            label="Categories",
-        )
-
-
-def test_without_annotation_files_there_are_neither_entries_nor_categories() -> None:
-    with local_pipeline() as pipeline:
-        result = pipeline | ReadAnnotations(
-            sources=[Source(name="train", images="/x", format="image-folder")]
-        )
-        assert_that(result.entries, equal_to([]), label="Entries")
-        assert_that(result.categories, equal_to([]), label="Categories")
 
 
 # JoinAnnotations

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import inspect
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import pytest
 from apache_beam import coders
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.testing import test_pipeline, test_stream
-from apache_beam.testing.util import assert_that
+from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.display import DisplayData
 
 from tests.examples.builders import encode_picture, make_label_map
-from tests.transforms.local_pipeline import local_pipeline
+from tests.transforms.local_pipeline import local_pipeline, summaries
 from transforms.errors import InputError
 from transforms.examples.example_pb2 import Example
 from transforms.examples.record_encoder import EncoderSettings
@@ -68,7 +68,6 @@ def write(
     records: Iterable[tuple[str, Record]],
     *,
     staging: Staging,
-    prefix: str = "/data/x-{split}.tfrecord",
     splits: Sequence[str] = ("train",),
     **options: Any,  # noqa: ANN401  # Arguments of the transform's own.
 ) -> WriteResult:
@@ -77,7 +76,12 @@ def write(
         pipeline
         | "Records" >> beam.Create(list(records))
         | WriteToTFRecord(
-            prefix, splits=splits, encoder=ENCODER, label_map=label_map, staging=staging, **options
+            "/data/x-{split}.tfrecord",
+            splits=splits,
+            encoder=ENCODER,
+            label_map=label_map,
+            staging=staging,
+            **options,
         )
     )
     return result
@@ -99,15 +103,6 @@ def read_shard(result: ShardResult, *, staging: Staging) -> list[str]:
         example.features.feature["image/filename"].bytes_list.value[0].decode()
         for example in examples
     ]
-
-
-def all_equal(expected: object, *, value: Callable[[Any], object]) -> Callable[[Any], None]:
-    """Matches a PCollection of which `value`, sorted, is as expected."""
-
-    def match(actual: Iterable[Any]) -> None:
-        assert sorted(map(value, actual)) == expected  # type: ignore[type-var]
-
-    return match
 
 
 # Construction
@@ -200,10 +195,10 @@ def test_empty_shards_are_written_as_well(tmp_path: Path, staging: Staging) -> N
         )
         assert_that(
             result.shards,
-            all_equal(list(range(8)), value=lambda shard: shard.shard_index),
+            summaries(list(range(8)), summary=lambda shard: shard.shard_index),
             label="Shards",
         )
-        assert_that(result.rejects, all_equal([], value=str), label="Rejects")
+        assert_that(result.rejects, equal_to([]), label="Rejects")
     shards = finished_shards(staging)
     assert sorted(shards) == [f"x-train.tfrecord-0000{index}-of-00008" for index in range(8)]
     assert sum(shard.data.size_bytes == 0 for shard in shards.values()) >= 6
@@ -311,7 +306,7 @@ def test_a_split_without_examples_is_an_error_that_names_it(
 # Content
 
 
-def test_files_depend_on_neither_order_nor_bundles_but_on_the_seed(tmp_path: Path) -> None:
+def test_files_depend_on_the_seed_and_not_on_the_order_of_records(tmp_path: Path) -> None:
     records = [("train", record) for record in make_records(tmp_path / "images", 20)]
 
     def checksums(run: str, records: list[tuple[str, Record]], seed: int) -> dict[str, str]:
@@ -343,10 +338,10 @@ def test_what_cannot_be_encoded_is_a_reject_and_the_rest_is_written(
             detail="the file is empty",
             listed=True,
         )
-        assert_that(result.rejects, all_equal([str(expected)], value=str), label="Rejects")
+        assert_that(result.rejects, equal_to([expected]), label="Rejects")
         # They travel on their own.
         assert_that(
-            result.shards, all_equal([0], value=lambda shard: len(shard.rejects)), label="Shards"
+            result.shards, summaries([0], summary=lambda shard: len(shard.rejects)), label="Shards"
         )
     (shard,) = finished_shards(staging).values()
     assert sorted(read_shard(shard, staging=staging)) == ["0.jpg", "1.jpg", "2.jpg"]
@@ -364,11 +359,13 @@ def test_finished_shards_are_used_again_with_their_rejects(
         with local_pipeline() as pipeline:
             result = write(pipeline, records, staging=staging, num_shards=1)
             assert_that(
-                result.shards, all_equal([reused], value=lambda shard: shard.reused), label="Shards"
+                result.shards,
+                summaries([reused], summary=lambda shard: shard.reused),
+                label="Shards",
             )
             assert_that(
                 result.rejects,
-                all_equal(["bad.jpg"], value=lambda reject: reject.key),
+                summaries(["bad.jpg"], summary=lambda reject: reject.key),
                 label="Rejects",
             )
 

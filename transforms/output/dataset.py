@@ -76,7 +76,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         started_at: When it was started, UTC, ISO 8601.
         runner: Name of its runner.
-        annotation_files: `(uri, size in bytes, version)` of each annotation file.
+        annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
+            file that defines a format.
     """
 
     started_at: str
@@ -96,7 +97,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         host: Name of the machine that committed.
         python: Version of its Python.
         listing: What was listed, with the fingerprint of URIs, sizes and versions.
-        annotation_files: `(uri, size in bytes, version)` of each annotation file.
+        annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
+            file that defines a format.
         reused_shards: How many shards an earlier run had finished.
         outcome: What the run did.
     """

@@ -1,0 +1,142 @@
+"""The command finds its own packages in a folder that holds others of their names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.dataset import (
+    Tree,
+    check_whole,
+    coco_words,
+    finish,
+    read_dataset,
+    run,
+    start,
+)
+
+PACKAGES = ("configs", "pipelines", "transforms")
+MULTI_PROCESSING = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+SHARDS = ("--set", "output.num_shards=4")
+
+# Image names and labels, a line each; what a user could write.
+FORMAT = '''\
+"""Images listed in a text file: `file name, label`."""
+
+import dataclasses
+import os
+
+from transforms.formats.base import Format, Kind
+from transforms.records import AnnotationEntry, Category, ImageAnnotations, encode_annotations
+
+
+@dataclasses.dataclass
+class Line:
+    key: str
+    label: str
+
+
+class ListFormat(Format):
+    kinds = frozenset({Kind.CLASSIFICATION})
+
+    def __init__(self, *, annotations, separator=","):
+        self.annotations = annotations
+        self.separator = separator
+
+    def annotation_files(self):
+        return self.annotations
+
+    def read_annotations(self, *, storage, file_index):
+        uri = self.annotations[file_index]
+        lines = [
+            Line(*(word.strip() for word in line.split(self.separator)))
+            for line in storage.read(uri).decode().splitlines()
+        ]
+        for label in {line.label for line in lines}:
+            yield Category(name=label, origin=uri)
+        for position, line in enumerate(lines):
+            yield AnnotationEntry(
+                key=line.key,
+                annotations=encode_annotations(
+                    ImageAnnotations(image_id=str(position), labels=(line.label,))
+                ),
+                file_index=file_index,
+                position=position,
+            )
+'''
+CONFIG = """\
+name: listed
+splits:
+  train:
+    format: ./my_format.py:ListFormat
+    images: {images}
+    annotations: [labels.txt]
+    options: {{separator: ;}}
+output: {{path: out, num_shards: 3}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with packages of a user's own, which must not be imported."""
+    for package in PACKAGES:
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise ImportError('the wrong package')")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    output = tmp_path_factory.mktemp("expected") / "out"
+    assert run(*coco_words(shapes, output, *SHARDS)).exit_code == 0
+    return read_dataset(output)
+
+
+@pytest.mark.parametrize("mode", [(), MULTI_PROCESSING], ids=["in memory", "processes"])
+def test_packages_of_the_same_names(
+    mode: tuple[str, ...], folder: Path, shapes: Path, expected: Tree
+) -> None:
+    process = start(*coco_words(shapes, folder / "out", *SHARDS, *mode), cwd=folder)
+    result = finish(process)
+    assert (result.exit_code, result.stderr.count("Error")) == (0, 0)
+    assert read_dataset(folder / "out") == expected
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_python_itself_would_take_the_wrong_package(package: str, folder: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", f"import {package}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stderr.endswith("ImportError: the wrong package\n")
+
+
+def test_a_format_of_ones_own(folder: Path, shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "my_format.py").write_text(FORMAT)
+    (folder / "config.yaml").write_text(CONFIG.format(images=shapes / "images"))
+    (folder / "labels.txt").write_text(
+        "".join(f"{number:012}.jpg; {'odd' if number % 2 else 'even'}\n" for number in range(1, 41))
+    )
+    result = finish(start("build", "config.yaml", cwd=folder))
+    assert result.exit_code == 0, result.stderr
+    listed = read_dataset(folder / "out")
+    assert check_whole(listed)
+    assert listed["labels.txt"] == b"even\nodd\n"
+
+    for words in (MULTI_PROCESSING, ("--direct_running_mode=multi_threading",)):
+        result = finish(start("build", "config.yaml", "--overwrite", *words, cwd=folder))
+        assert result.exit_code == 0, result.stderr
+        assert read_dataset(folder / "out") == listed
+
+    # Its code decides the bytes, too.
+    monkeypatch.chdir(folder)
+    again = ("build", "config.yaml", "--if-changed")
+    assert run(*again).exit_code == 0
+    (folder / "my_format.py").write_text(f"{FORMAT}\n# Another comment.\n")
+    assert run(*again).exit_code == 2
