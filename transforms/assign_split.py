@@ -26,7 +26,8 @@ class AssignSplit(beam.PTransform[PCollection[Record], PCollection[tuple[str, Re
 
     def expand(self, records: PCollection[Record]) -> PCollection[tuple[str, Record]]:
         """Adds the step to a pipeline."""
-        return records | "Assign" >> beam.Map(assign_split, splits=self.splits)
+        assigned = beam.Map(assign_split, splits=self.splits).with_output_types(tuple[str, Record])
+        return records | "Assign" >> assigned
 
 
 def assign_split(record: Record, *, splits: SplitAssignment) -> tuple[str, Record]:

@@ -24,6 +24,8 @@ register_coders()
 _REJECTS = "rejects"
 _TALLIES = "tallies"
 
+# A key and one side's value.
+_Tagged = tuple[bytes, bytes]
 # First byte of a value: which side of the join it comes from.
 _IMAGE = b"\x00"
 _ENTRY = b"\x01"
@@ -73,8 +75,9 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         images, entries = inputs
         joined = (
             (
-                images | "TagImages" >> beam.Map(_tag_image),
-                entries | "TagEntries" >> beam.Map(_tag_entry),
+                images | "TagImages" >> beam.Map(_tag_image).with_output_types(tuple[bytes, bytes]),
+                entries
+                | "TagEntries" >> beam.Map(_tag_entry).with_output_types(tuple[bytes, bytes]),
             )
             | beam.Flatten()
             | beam.GroupByKey()
@@ -102,6 +105,7 @@ def _tag_entry(element: tuple[tuple[str, str], AnnotationEntry]) -> tuple[bytes,
     return f"{source}\0{key}".encode(), _ENTRY + _encoder.encode(entry)
 
 
+@beam.typehints.with_output_types(Record)
 class _JoinFn(beam.DoFn):
     def __init__(self, *, sources: Sequence[Source], settings: JoinSettings) -> None:
         self._sources = sources
@@ -113,7 +117,6 @@ class _JoinFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._counter = JoinCounter()
 
-    @beam.typehints.with_output_types(Record)
     def process(
         self, element: tuple[bytes, Iterable[bytes]]
     ) -> Iterator[Record | pvalue.TaggedOutput[str, Reject]]:

@@ -58,11 +58,11 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         return ListResult(images=listed.images, rejects=listed[_REJECTS])
 
 
+@beam.typehints.with_output_types(tuple[tuple[str, str], ImageRef])
 class _ListFn(beam.DoFn):
     def __init__(self, *, splits: SplitAssignment) -> None:
         self._splits = splits
 
-    @beam.typehints.with_output_types(tuple[tuple[str, str], ImageRef])
     def process(
         self, source: Source
     ) -> Iterator[tuple[tuple[str, str], ImageRef] | pvalue.TaggedOutput[str, Reject]]:

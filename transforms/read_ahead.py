@@ -11,6 +11,30 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+def batch_by_size(
+    items: Iterable[T], *, size_bytes: Callable[[T], int], max_items: int, max_bytes: int
+) -> Iterator[list[T]]:
+    """Puts items together into batches, in order.
+
+    Args:
+        items: The items.
+        size_bytes: What an item weighs.
+        max_items: Items in a batch at most.
+        max_bytes: Weight of a batch at most; a single heavier item is a batch of its own.
+    """
+    batch: list[T] = []
+    weight = 0
+    for item in items:
+        size = size_bytes(item)
+        if batch and (len(batch) >= max_items or weight + size > max_bytes):
+            yield batch
+            batch, weight = [], 0
+        batch.append(item)
+        weight += size
+    if batch:
+        yield batch
+
+
 def map_ahead(
     function: Callable[[T], R],
     items: Iterable[T],

@@ -61,8 +61,8 @@ class ReadAnnotations(beam.PTransform[PBegin, ReadResult]):
         return ReadResult(entries=read.entries, categories=read[_CATEGORIES])
 
 
+@beam.typehints.with_output_types(tuple[tuple[str, str], AnnotationEntry])
 class _ReadFn(beam.DoFn):
-    @beam.typehints.with_output_types(tuple[tuple[str, str], AnnotationEntry])
     def process(
         self, element: tuple[Source, int]
     ) -> Iterator[tuple[tuple[str, str], AnnotationEntry] | pvalue.TaggedOutput[str, Category]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +19,13 @@ from apache_beam.transforms import combiners
 from transforms.coders import register_coders
 from transforms.examples.record_encoder import EncoderSettings, RecordEncoder
 from transforms.labels import LabelMap
+from transforms.memory import ignore_imported_garbage, keep_freed_memory
 from transforms.output.naming import ShardNaming
 from transforms.output.outcome import ShardProgress
 from transforms.output.shard_result import ShardResult
 from transforms.output.shard_writer import ShardTarget, write_shard
 from transforms.output.staging import Staging, shard_key
-from transforms.read_ahead import map_ahead
+from transforms.read_ahead import batch_by_size, map_ahead
 from transforms.records import Record, Reject
 from transforms.shard_plan import ShardPlan, add_sizes, plan_shards, record_size
 from transforms.sharding import HASH_BYTES, example_hash, shard_index
@@ -31,6 +33,12 @@ from transforms.sharding import HASH_BYTES, example_hash, shard_index
 register_coders()
 
 _REJECTS = "rejects"
+_BATCH_ITEMS = 8
+_BATCH_BYTES = 1_000_000
+
+# A shard's key and a record on its way into it. Beam ignores annotations that are strings, as
+# they are here, so that types which matter to a shuffle are said to it by themselves.
+_Sharded = tuple[tuple[str, int], bytes]
 
 _record_encoder = msgspec.msgpack.Encoder(order="deterministic")
 _record_decoder = msgspec.msgpack.Decoder(Record)
@@ -169,10 +177,12 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         )
         after = None if self._after is None else pvalue.AsIter(self._after)
         # Every index of every shard gets an empty value: GroupByKey emits no empty groups.
-        seeds = plan | "SeedShards" >> beam.FlatMap(_seed_shards, self._staging, after)
+        seeds = plan | "SeedShards" >> beam.FlatMap(
+            _seed_shards, self._staging, after
+        ).with_output_types(_Sharded)
         assigned = records | "AssignShard" >> beam.Map(
             _assign_shard, pvalue.AsSingleton(plan), seed=self._seed
-        )
+        ).with_output_types(_Sharded)
         # ((split, shard), b"" or hash + record)
         written = (
             (seeds, assigned)
@@ -259,6 +269,7 @@ def _assign_shard(
     return (split, index), digest + _record_encoder.encode(record)
 
 
+@beam.typehints.with_output_types(ShardResult)
 class _WriteShardFn(beam.DoFn):
     def __init__(
         self,
@@ -278,6 +289,8 @@ class _WriteShardFn(beam.DoFn):
         self._max_bytes_ahead = max_bytes_ahead
 
     def setup(self) -> None:
+        keep_freed_memory()
+        ignore_imported_garbage()
         self._executor = ThreadPoolExecutor(
             max_workers=self._threads or os.cpu_count() or 1, thread_name_prefix="encode"
         )
@@ -285,7 +298,6 @@ class _WriteShardFn(beam.DoFn):
     def teardown(self) -> None:
         self._executor.shutdown(cancel_futures=True)
 
-    @beam.typehints.with_output_types(ShardResult)
     def process(
         self,
         element: tuple[tuple[str, int], Iterable[bytes]],
@@ -328,16 +340,27 @@ class _WriteShardFn(beam.DoFn):
         encoder = RecordEncoder(
             settings=self._encoder_settings, label_map=label_map, split=target.split
         )
-        encoded = map_ahead(
-            encoder.encode,
+        # Handing a record to a thread and back costs as much as encoding a small one.
+        batches = batch_by_size(
             map(_record_decoder.decode, payloads),
-            executor=self._executor,
             size_bytes=_image_size,
-            max_items=self._max_items_ahead,
+            max_items=_BATCH_ITEMS,
+            max_bytes=_BATCH_BYTES,
+        )
+        encoded = map_ahead(
+            encoder.encode_batch,
+            batches,
+            executor=self._executor,
+            size_bytes=_batch_size,
+            max_items=max(1, self._max_items_ahead // _BATCH_ITEMS),
             max_bytes=self._max_bytes_ahead,
         )
-        return write_shard(encoded, target=target)
+        return write_shard(itertools.chain.from_iterable(encoded), target=target)
 
 
 def _image_size(record: Record) -> int:
     return record.image.size_bytes
+
+
+def _batch_size(batch: Sequence[Record]) -> int:
+    return sum(map(_image_size, batch))

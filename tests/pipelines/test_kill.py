@@ -40,7 +40,7 @@ OLD_SETTINGS = (
     *("--set", "labels.ids=contiguous"),
 )
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600 if LONG else 300)]
 
 
 @pytest.fixture(scope="module")
@@ -194,11 +194,22 @@ def test_a_killed_replacement_taken_back(
 
 def test_another_config_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
+    words = tiny_words(tiny, output, "--overwrite")
     with record_states(output) as states:
         assert run(*coco_words(tiny, output, *OLD_SETTINGS)).exit_code == 0
-    for state in moments(states, every=5):
+    for state in moments(states, every=8):
         restore(output, state)
-        assert run(*tiny_words(tiny, output, "--overwrite")).exit_code == 0
+        assert run(*words).exit_code == 0
+        assert read_dataset(output) == expected
+
+    # And killed itself, where the first had moved all its files into place.
+    restore(output, next(state for state in states if "features.json" in state))
+    with record_states(output) as states:
+        assert run(*words).exit_code == 0
+    for state in moments(states, every=5):
+        check_whole(state)
+        restore(output, state)
+        assert run(*words).exit_code == 0
         assert read_dataset(output) == expected
 
 

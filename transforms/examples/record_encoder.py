@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -106,6 +106,10 @@ class RecordEncoder:
             label_map=label_map,
             annotated_as=settings.annotated_as,
         )
+
+    def encode_batch(self, records: Iterable[Record]) -> list[EncodedRecord]:
+        """Encodes several records; see `encode`."""
+        return [self.encode(record) for record in records]
 
     def encode(self, record: Record) -> EncodedRecord:
         """Reads a record's image and encodes both.

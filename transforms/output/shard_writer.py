@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 import google_crc32c
@@ -24,8 +23,6 @@ from transforms.storage import storage_for
 from transforms.tfrecord import frame
 
 _PROGRESS_INTERVAL_S = 1.0
-# Written examples whose bytes are held until they are digested.
-_MAX_HASHES_BEHIND = 16
 
 
 class ShardTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +63,8 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
     fingerprint = Fingerprint()
     progress = _Progress(target)
     with (
-        ThreadPoolExecutor(max_workers=1, thread_name_prefix="hash") as hasher,
-        _create(target.staging, path=f"{attempt}.tfrecord", hasher=hasher) as file,
-        _create(target.staging, path=f"{attempt}.parquet", hasher=hasher) as index_file,
+        _create(target.staging, path=f"{attempt}.tfrecord") as file,
+        _create(target.staging, path=f"{attempt}.parquet") as index_file,
     ):
         for encoded in records:
             identity = encoded.record
@@ -125,33 +121,21 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
 class _StagedWriter:
     """A file being written, and what is known of its content so far."""
 
-    def __init__(self, file: BinaryIO, *, path: str, hasher: ThreadPoolExecutor) -> None:
+    def __init__(self, file: BinaryIO, *, path: str) -> None:
         self._file = file
         self._path = path
         self._crc32c = 0
         self._sha256 = hashlib.sha256()
-        # The digest is computed beside the writing: of all that is done for an example here, it
-        # takes longest.
-        self._hasher = hasher
-        self._hashing: deque[Future[None]] = deque()
         self.size_bytes = 0
 
     def write(self, *chunks: bytes) -> None:
-        self._hashing.append(self._hasher.submit(self._hash, chunks))
         for chunk in chunks:
             self._file.write(chunk)
-            self.size_bytes += len(chunk)
-        if len(self._hashing) > _MAX_HASHES_BEHIND:
-            self._hashing.popleft().result()
-
-    def _hash(self, chunks: tuple[bytes, ...]) -> None:
-        for chunk in chunks:
             self._crc32c = google_crc32c.extend(self._crc32c, chunk)
             self._sha256.update(chunk)
+            self.size_bytes += len(chunk)
 
     def staged_file(self, *, destination: str) -> StagedFile:
-        while self._hashing:
-            self._hashing.popleft().result()
         return StagedFile(
             staged=self._path,
             destination=destination,
@@ -162,10 +146,10 @@ class _StagedWriter:
 
 
 @contextlib.contextmanager
-def _create(staging: Staging, *, path: str, hasher: ThreadPoolExecutor) -> Iterator[_StagedWriter]:
+def _create(staging: Staging, *, path: str) -> Iterator[_StagedWriter]:
     uri = staging.uri(path)
     with storage_for(uri).create(uri) as file:
-        yield _StagedWriter(file, path=path, hasher=hasher)
+        yield _StagedWriter(file, path=path)
 
 
 class _Progress:
