@@ -55,7 +55,7 @@ def list_contenders(*, large: Dataset, small: Dataset, output: Path) -> Iterator
                 name=name,
                 dataset=dataset,
                 command=(
-                    *(SHARDBEAM, "build", "coco", "--json", "--threads", str(THREADS)),
+                    *(SHARDBEAM, "build", "coco", "--json"),
                     *("--images", str(dataset.images), "--annotations", str(dataset.annotations)),
                     *("--output", str(output / "coco"), "--set", f"image.verify={verify}"),
                     *("--set", f"output.num_shards={min(SHARDS, dataset.count)}"),

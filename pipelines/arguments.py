@@ -42,7 +42,7 @@ class BuildArguments:
             default.
         overwrite: Whether a dataset that is there already is replaced.
         if_changed: Whether nothing is to be done where inputs and config are unchanged.
-        threads: Threads that read images in each worker process; None for its CPU count.
+        threads: Threads that read images in each worker process; None for two more than CPUs.
         json: Whether the summary is printed as JSON.
         verbose: Whether Beam's informational messages are logged.
     """

@@ -33,7 +33,7 @@ def build_dataset(
         plan: What to build.
         staging: Where it waits for the commit.
         run: What is particular to this run.
-        threads: Threads that encode, in each worker process; as many as CPUs where None.
+        threads: Threads that encode, in each worker process; two more than CPUs where None.
     """
     # images: ((source, key), ImageRef)
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)

@@ -179,7 +179,7 @@ def build_parser(
         "--threads",
         metavar="N",
         type=_parse_count,
-        help="threads that read images, per worker process (default: its CPUs)",
+        help="threads that read images, per worker process (default: two more than its CPUs)",
     )
     run.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     run.add_argument("--verbose", action="store_true", help="log what Beam does")

@@ -33,6 +33,8 @@ from transforms.sharding import HASH_BYTES, example_hash, shard_index
 register_coders()
 
 _REJECTS = "rejects"
+# Threads beyond the CPUs: some always wait for the disk, or for each other.
+_WAITING_THREADS = 2
 _BATCH_ITEMS = 8
 _BATCH_BYTES = 1_000_000
 
@@ -86,8 +88,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         staging: Where the shards wait for the commit.
         shard_size_bytes: Target size of a shard where `num_shards` is 0.
         seed: Key of the hash that decides shard and order.
-        threads: Threads that read and encode ahead, in each worker process; by default as many
-            as there are CPUs.
+        threads: Threads that read and encode ahead, in each worker process; by default two more
+            than there are CPUs.
         max_items_ahead: Images under way in a worker at most.
         max_bytes_ahead: Bytes of images under way in a worker at most.
         after: A PCollection that must be complete before anything is written.
@@ -292,7 +294,8 @@ class _WriteShardFn(beam.DoFn):
         keep_freed_memory()
         ignore_imported_garbage()
         self._executor = ThreadPoolExecutor(
-            max_workers=self._threads or os.cpu_count() or 1, thread_name_prefix="encode"
+            max_workers=self._threads or (os.cpu_count() or 1) + _WAITING_THREADS,
+            thread_name_prefix="encode",
         )
 
     def teardown(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -238,31 +239,39 @@ def test_other_images_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -
 
 
 def test_a_process_killed_at_random_moments(shapes: Path, tmp_path: Path) -> None:
-    words = coco_words(shapes, tmp_path / "out", "--set", "output.num_shards=20")
-    expected_output = tmp_path / "expected"
-    assert run(*coco_words(shapes, expected_output, *words[-2:])).exit_code == 0
-    expected = read_dataset(expected_output)
+    shards = ("--set", "output.num_shards=20")
+    assert run(*coco_words(shapes, tmp_path / "expected", *shards)).exit_code == 0
+    expected = read_dataset(tmp_path / "expected")
+    output = tmp_path / "out"
+    words = coco_words(shapes, output, *shards, "--if-changed")
     rng = random.Random(3)
-    # From the first shard that is finished to the last file that is written.
-    kills = ["shards/*/done", "commit.json", "../../manifest.json", "../../dataset_info.json"]
     for _ in range(10 if LONG else 1):
-        shutil.rmtree(tmp_path / "out", ignore_errors=True)
-        for moment in kills:
-            kill_at(moment, words, output=tmp_path / "out", delay_s=rng.expovariate(50))
-            check_whole(read_tree(tmp_path / "out"))
-        state = read_tree(tmp_path / "out")
-        before = list((tmp_path / "out" / "runs").glob("*"))
-        assert finish(start(*words, "--if-changed", cwd=tmp_path)).exit_code == 0
-        assert read_dataset(tmp_path / "out") == expected
-        if len(list((tmp_path / "out" / "runs").iterdir())) > len(before):
-            assert last_run(tmp_path / "out")["reused_shards"] == finished_shards(state) == 20
+        shutil.rmtree(output, ignore_errors=True)
+        # From the first shard that is finished to the last file that is written.
+        exit_codes = [
+            kill_after(file, words, output=output, delay_s=rng.expovariate(50))
+            for file in (
+                ".staging/*/shards/*/done",
+                ".staging/*/commit.json",
+                "manifest.json",
+                "dataset_info.json",
+            )
+        ]
+        assert exit_codes[0] == -signal.SIGKILL
+        committed = check_whole(read_tree(output))
+        finished = finished_shards(read_tree(output))
+        assert finish(start(*words, cwd=tmp_path)).exit_code == 0
+        assert read_dataset(output) == expected
+        if not committed:
+            assert last_run(output)["reused_shards"] == finished > 0
 
 
-def kill_at(moment: str, words: list[str], *, output: Path, delay_s: float) -> None:
-    """Kills a run a little after a file is there, unless it ends before."""
-    process = start(*words, "--if-changed", cwd=output.parent)
-    while process.poll() is None and not any(output.glob(f".staging/*/{moment}")):
+def kill_after(file: str, words: list[str], *, output: Path, delay_s: float) -> int:
+    """Kills a run a little after a file is there, unless it has ended; returns its exit code."""
+    process = start(*words, cwd=output.parent)
+    while process.poll() is None and not any(output.glob(file)):
         time.sleep(0.001)
     time.sleep(delay_s)
     process.kill()
-    finish(process)
+    check_whole(read_tree(output))
+    return finish(process).exit_code

@@ -7,6 +7,7 @@ import errno
 import itertools
 import json
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +19,12 @@ from tests.pipelines.dataset import (
     Run,
     coco_words,
     dataset_files,
+    finish,
     last_run,
     read_dataset,
     read_tree,
     run,
+    start,
 )
 from transforms.local_storage import LocalStorage
 
@@ -53,11 +56,13 @@ def inputs(shapes: Path, tmp_path: Path) -> Path:
 
 
 def one_line_error(result: Run) -> str:
-    """The message of a run that ended with one."""
+    """The message of a run that ended with one, after a line at most on how far it came."""
     assert result.stdout == ""
-    assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("shardbeam: error: ")
-    return result.stderr.removeprefix("shardbeam: error: ")
+    *progress, message = result.stderr.splitlines()
+    assert len(progress) <= 1
+    assert all(line.endswith("images/s") for line in progress)
+    assert message.startswith("shardbeam: error: ")
+    return message.removeprefix("shardbeam: error: ")
 
 
 # A committed dataset
@@ -69,7 +74,7 @@ def test_a_committed_dataset_is_left_alone(shapes: Path, output: Path) -> None:
     assert result.exit_code == 2
     assert one_line_error(result) == (
         f"{output}: holds a committed dataset already; add --overwrite to replace it, or choose "
-        "another output.path\n"
+        "another output.path"
     )
     assert read_tree(output) == before
 
@@ -343,7 +348,7 @@ def test_a_full_disk_is_one_clear_line_and_can_be_mended(
         assert result.exit_code == 1
         assert one_line_error(result) == (
             f"{output}: cannot be written: No space left on device; mend it and run the same "
-            "command again, finished shards are kept\n"
+            "command again, finished shards are kept"
         )
         assert "dataset_info.json" not in read_tree(output)
     assert result.exit_code == 0
@@ -351,12 +356,24 @@ def test_a_full_disk_is_one_clear_line_and_can_be_mended(
     assert read_dataset(output) == expected
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable to root")
+@pytest.mark.skipif(os.geteuid() == 0, reason="to root, nothing is unwritable")
 def test_an_unwritable_folder_is_one_clear_line(shapes: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     result = run(*coco_words(shapes, tmp_path / "out"))
     assert result.exit_code == 1
     assert "cannot be written: Permission denied" in one_line_error(result)
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")
+@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
+def test_trouble_of_workers_is_one_clear_line(mode: str, shapes: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    process = start(*coco_words(shapes, output, f"--direct_running_mode={mode}"), cwd=tmp_path)
+    # While it still imports.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
+    result = finish(process)
+    assert result.exit_code == 1
+    assert f"{output}: cannot be written: File too large; mend it and" in one_line_error(result)
 
 
 # plan
