@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
-import shutil
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 
 import msgspec
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.tables import Layout, make_table, render_table, stdout_layout
 from pipelines.terminal import escape, write_stdout
 from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split_outcomes
 from transforms.reasons import Reason
-
-# Where nothing limits the width, nothing is to be folded.
-_UNLIMITED_COLUMNS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,11 +48,8 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
     """Prints a summary on stdout."""
     if as_json:
         write_stdout(render_json(summary))
-    elif sys.stdout.isatty():
-        columns = shutil.get_terminal_size().columns
-        write_stdout(render_text(summary, columns=columns, styled=True))
     else:
-        write_stdout(render_text(summary))
+        write_stdout(render_text(summary, layout=stdout_layout()))
 
 
 def render_json(summary: Summary) -> str:
@@ -93,19 +84,11 @@ def render_json(summary: Summary) -> str:
     return json.dumps(value) + "\n"
 
 
-def render_text(
-    summary: Summary, *, columns: int = _UNLIMITED_COLUMNS, styled: bool = False
-) -> str:
-    """Renders a summary for people.
-
-    Args:
-        summary: The run.
-        columns: Width to fit into; longer cells are folded, and never cut.
-        styled: Whether the headings are in bold (for terminals).
-    """
+def render_text(summary: Summary, *, layout: Layout = _UNLIMITED) -> str:
+    """Renders a summary for people."""
     outcome = summary.outcome
     tables = [_counts_table(outcome), _codes_table(outcome.splits)]
-    parts = [_render_table(table, columns=columns, styled=styled) for table in tables if table.rows]
+    parts = [render_table(table, layout=layout) for table in tables if table.rows]
     return "\n".join([*parts, "\n".join(_closing_lines(summary))]) + "\n"
 
 
@@ -116,7 +99,7 @@ def _counts_table(outcome: Outcome) -> Table:
     else:
         headings = ["examples", "shards", "bytes", "rejected", "excluded", "corrections"]
         cells = _build_cells
-    table = _table("split", numbers=headings)
+    table = make_table("split", numbers=headings)
     for name, split in outcome.splits.items():
         table.add_row(Text(escape(name)), *cells(split))
     if len(outcome.splits) > 1:
@@ -147,7 +130,7 @@ def _plan_cells(split: SplitOutcome) -> list[str]:
 
 
 def _codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
-    table = _table("split", "what", "why", numbers=["images"])
+    table = make_table("split", "what", "why", numbers=["images"])
     for name, split in splits.items():
         for what, counts in (
             ("rejected", split.rejected),
@@ -173,19 +156,3 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
-
-
-def _table(*texts: str, numbers: Iterable[str]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in texts:
-        table.add_column(heading, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, overflow="fold", justify="right")
-    return table
-
-
-def _render_table(table: Table, *, columns: int, styled: bool) -> str:
-    console = Console(file=io.StringIO(), width=columns, force_terminal=styled)
-    with console.capture() as capture:
-        console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

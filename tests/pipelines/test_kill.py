@@ -273,5 +273,6 @@ def kill_after(file: str, words: list[str], *, output: Path, delay_s: float) -> 
         time.sleep(0.001)
     time.sleep(delay_s)
     process.kill()
+    exit_code = finish(process).exit_code
     check_whole(read_tree(output))
-    return finish(process).exit_code
+    return exit_code
