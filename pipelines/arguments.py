@@ -13,7 +13,14 @@ import msgspec
 from configs.load import OVERRIDE_ORIGIN, ConfigError, load_config, make_config
 from configs.nearest import suggest
 from configs.schema import SOURCES, Config
-from pipelines.flags import BUILD_COMMANDS, COMMANDS, UsageError, build_parser, sample_parser
+from pipelines.flags import (
+    BUILD_COMMANDS,
+    COMMANDS,
+    UsageError,
+    build_parser,
+    sample_parser,
+    show_parser,
+)
 
 # The flags that make a config without a file, and the keys that they set.
 _CONFIG_FLAGS = {
@@ -78,7 +85,24 @@ class SampleArguments:
     height: int
 
 
-def parse_arguments(arguments: Sequence[str]) -> BuildArguments | SampleArguments:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShowArguments:
+    """What `show` is asked to do.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+        split: Which split; None for the first.
+        limit: How many Examples.
+    """
+
+    path: str
+    split: str | None
+    limit: int
+
+
+def parse_arguments(
+    arguments: Sequence[str],
+) -> BuildArguments | ShowArguments | SampleArguments:
     """Parses a command line; flags may stand before, between and after the words.
 
     Args:
@@ -88,7 +112,10 @@ def parse_arguments(arguments: Sequence[str]) -> BuildArguments | SampleArgument
         UsageError: The command line cannot be understood.
         ConfigError: The config, or what the flags say instead of one, is wrong.
     """
-    if _find_command(arguments) == "sample":
+    command = _find_command(arguments)
+    if command == "show":
+        return _parse_show(arguments)
+    if command == "sample":
         return _parse_sample(arguments)
     return _parse_build(arguments)
 
@@ -102,6 +129,14 @@ def _find_command(arguments: Sequence[str]) -> str:
         if not word.startswith("-"):
             raise UsageError(f"{expected}, got {word!r}{suggest(word, COMMANDS)}")
     raise UsageError(expected)
+
+
+def _parse_show(arguments: Sequence[str]) -> ShowArguments:
+    namespace = show_parser().parse_strictly(arguments)
+    command, path = namespace.words if len(namespace.words) == 2 else ("", "")
+    if command != "show" or not path:
+        raise UsageError("expected `show PATH`, with one path")
+    return ShowArguments(path=path, split=namespace.split, limit=namespace.limit)
 
 
 def _parse_sample(arguments: Sequence[str]) -> SampleArguments:
@@ -120,7 +155,7 @@ def _parse_sample(arguments: Sequence[str]) -> SampleArguments:
 
 
 def _parse_build(arguments: Sequence[str]) -> BuildArguments:
-    # Imported here: Beam's import takes seconds, and `sample` does without.
+    # Imported here: Beam's import takes seconds, and the other commands do without.
     from pipelines.beam_flags import beam_options, beam_parser, refuse_flags
 
     ours = build_parser().parse_args([])

@@ -13,13 +13,14 @@ from pipelines.flags import (
     UsageError,
     build_parser,
     sample_parser,
+    show_parser,
     top_parser,
 )
 from pipelines.logs import configure_logging, log_everything
 from pipelines.terminal import escape, write_stdout
 
 if TYPE_CHECKING:
-    from pipelines.arguments import BuildArguments, SampleArguments
+    from pipelines.arguments import BuildArguments, SampleArguments, ShowArguments
 
 _FAILED = 1
 _USAGE = 2
@@ -57,6 +58,8 @@ def _help(arguments: Sequence[str]) -> str:
     for word in arguments:
         if word in BUILD_COMMANDS:
             return build_parser(command=word).format_help()
+        if word == "show":
+            return show_parser().format_help()
         if word == "sample":
             return sample_parser().format_help()
     return top_parser().format_help()
@@ -70,7 +73,7 @@ def _version() -> str:
 
 def _run(words: Sequence[str]) -> int:
     from configs.load import ConfigError
-    from pipelines.arguments import SampleArguments, parse_arguments
+    from pipelines.arguments import SampleArguments, ShowArguments, parse_arguments
 
     configure_logging()
     try:
@@ -78,6 +81,8 @@ def _run(words: Sequence[str]) -> int:
     except (UsageError, ConfigError) as error:
         _complain(str(error))
         return _USAGE
+    if isinstance(arguments, ShowArguments):
+        return _run_show(arguments)
     if isinstance(arguments, SampleArguments):
         return _run_sample(arguments)
     return _run_build(arguments)
@@ -120,6 +125,18 @@ def _print_failure(
         wall_time_s=wall_time_s,
     )
     print_summary(summary, as_json=True)
+
+
+def _run_show(arguments: ShowArguments) -> int:
+    from pipelines.show import show_dataset
+    from transforms.errors import InputError
+
+    try:
+        show_dataset(arguments.path, split=arguments.split, limit=arguments.limit)
+    except InputError as error:
+        _complain(str(error))
+        return _FAILED
+    return 0
 
 
 def _run_sample(arguments: SampleArguments) -> int:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from configs.nearest import suggest
 
 BUILD_COMMANDS = ("build", "plan")
-COMMANDS = (*BUILD_COMMANDS, "sample")
+COMMANDS = (*BUILD_COMMANDS, "show", "sample")
 
 _TOP_USAGE = "shardbeam [--help] [--version] COMMAND ..."
 _TOP_HELP = """\
@@ -18,6 +18,7 @@ Turns image files and their annotations into sharded TFRecord files of tf.train.
 commands:
   build     build a dataset, from a config file or from flags
   plan      list and join as build would, write nothing, and print what would be built
+  show      print the first Examples of a dataset, or of any TFRecord file
   sample    draw a small dataset to try things with
 
 shardbeam COMMAND --help tells about a command.
@@ -31,6 +32,12 @@ shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
 _BUILD_EPILOG = """\
 All of Apache Beam's pipeline options are taken, too: --runner, --direct_num_workers, --project
 and so on. Without --runner, the build runs on this machine and needs nothing but this package.
+"""
+_SHOW_USAGE = "shardbeam show PATH [--split NAME] [--limit N]"
+_SHOW_HELP = """\
+Prints the splits of a dataset, and the first Examples of one of them.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
 """
 _SAMPLE_USAGE = "shardbeam sample shapes --output DIR --images N [--seed S] [flags]"
 _SAMPLE_HELP = "Draws circles, squares, triangles and stars, with exact COCO annotations."
@@ -183,6 +190,17 @@ def build_parser(
     )
     run.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     run.add_argument("--verbose", action="store_true", help="log what Beam does")
+    return parser
+
+
+def show_parser() -> FlagParser:
+    """The parser of `show`."""
+    parser = FlagParser(prog="shardbeam show", usage=_SHOW_USAGE, description=_SHOW_HELP)
+    flags = parser.add_argument_group("flags")
+    flags.add_argument("--split", metavar="NAME", help="which split (default: the first)")
+    flags.add_argument(
+        "--limit", metavar="N", type=_parse_count, default=3, help="how many Examples (default: 3)"
+    )
     return parser
 
 

@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.tables import Layout, make_table, render_table, stdout_layout
+from pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from pipelines.terminal import escape, write_stdout
 from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split_outcomes
 from transforms.reasons import Reason
@@ -84,7 +84,7 @@ def render_json(summary: Summary) -> str:
     return json.dumps(value) + "\n"
 
 
-def render_text(summary: Summary, *, layout: Layout = _UNLIMITED) -> str:
+def render_text(summary: Summary, *, layout: Layout = PLAIN) -> str:
     """Renders a summary for people."""
     outcome = summary.outcome
     tables = [_counts_table(outcome), _codes_table(outcome.splits)]

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 # Where nothing limits the width, nothing is to be folded.
-UNLIMITED_COLUMNS = 10_000
+_UNLIMITED_COLUMNS = 10_000
 
 
 class Layout(NamedTuple):
@@ -23,15 +23,18 @@ class Layout(NamedTuple):
         styled: Whether the headings are in bold (for terminals).
     """
 
-    columns: int = UNLIMITED_COLUMNS
-    styled: bool = False
+    columns: int
+    styled: bool
+
+
+PLAIN = Layout(columns=_UNLIMITED_COLUMNS, styled=False)
 
 
 def stdout_layout() -> Layout:
     """Returns what suits stdout: a terminal's width, or no limit in a pipe or a file."""
     if sys.stdout.isatty():
         return Layout(columns=shutil.get_terminal_size().columns, styled=True)
-    return Layout()
+    return PLAIN
 
 
 def make_table(*texts: str, numbers: Iterable[str]) -> Table:

@@ -14,8 +14,12 @@ def escape(text: str) -> str:
     )
 
 
-def write_stdout(text: str) -> None:
-    """Writes to stdout, whatever its encoding; says nothing if its reader has left."""
+def write_stdout(text: str) -> bool:
+    """Writes to stdout, whatever its encoding.
+
+    Returns:
+        Whether somebody reads it; a reader that has left is no error.
+    """
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -23,3 +27,5 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError:
         # The interpreter flushes once more when it ends, and would complain then.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True

@@ -72,7 +72,11 @@ def test_the_commands_run() -> None:
         for line in block.replace("\\\n", " ").splitlines()
         if line.startswith("shardbeam ")
     ]
-    assert [command[1:3] for command in commands] == [["build", "coco"], ["build", "image-folder"]]
+    assert [command[1:3] for command in commands] == [
+        ["build", "coco"],
+        ["build", "image-folder"],
+        ["show", "data/tfrecords/coco"],
+    ]
     for command in commands:
         assert main(command[1:]) == 0
 
@@ -88,7 +92,7 @@ def test_the_config_runs() -> None:
 def test_the_snippets_run(tmp_path: Path, shapes: Path) -> None:
     """With what `make demo` writes; TensorFlow is kept out of this process."""
     snippets = blocks("python")
-    assert len(snippets) == 2
+    assert len(snippets) == 3
     build = ["build", "coco", "--images", str(shapes / "images"), "--name", "shapes"]
     annotations = str(shapes / "annotations" / "instances.json")
     output = str(tmp_path / "demo" / "coco")
@@ -106,7 +110,7 @@ def test_the_snippets_run(tmp_path: Path, shapes: Path) -> None:
         )
         printed.append(run.stdout)
     assert all("(120, 160, 3)" in text for text in printed)
-    assert len(printed) == 2 - (sys.version_info < (3, 11))
+    assert len(printed) == 3 - (sys.version_info < (3, 11))
 
 
 def test_the_makefile_runs_the_documented_commands() -> None:

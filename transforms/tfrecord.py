@@ -37,7 +37,8 @@ def read_records(file: BinaryIO) -> Iterator[bytes]:
     """Yields the records of a TFRecord file.
 
     Raises:
-        ValueError: The file is cut off or damaged; the message gives the byte offset.
+        ValueError: The file is cut off or damaged, or a record does not fit into memory; the
+            message gives the byte offset.
     """
     offset = 0
     while header := file.read(_HEADER.size):
@@ -46,7 +47,10 @@ def read_records(file: BinaryIO) -> Iterator[bytes]:
         length, length_crc = _HEADER.unpack(header)
         if masked_crc32c(header[: _LENGTH.size]) != length_crc:
             raise ValueError(f"byte {offset}: the checksum of a record's length does not match")
-        data = file.read(length)
+        try:
+            data = file.read(length)
+        except (MemoryError, OverflowError) as error:
+            raise ValueError(f"byte {offset}: a record of {length} bytes is too long") from error
         footer = file.read(_FOOTER.size)
         if len(data) < length or len(footer) < _FOOTER.size:
             raise ValueError(f"byte {offset}: cut off within a record of {length} bytes")

@@ -19,12 +19,12 @@ from apache_beam.transforms import combiners
 from transforms.coders import register_coders
 from transforms.examples.record_encoder import EncoderSettings, RecordEncoder
 from transforms.labels import LabelMap
-from transforms.memory import ignore_imported_garbage, keep_freed_memory
 from transforms.output.naming import ShardNaming
 from transforms.output.outcome import ShardProgress
 from transforms.output.shard_result import ShardResult
 from transforms.output.shard_writer import ShardTarget, write_shard
 from transforms.output.staging import Staging, shard_key
+from transforms.process import tune_process
 from transforms.read_ahead import batch_by_size, map_ahead
 from transforms.records import Record, Reject
 from transforms.shard_plan import ShardPlan, add_sizes, plan_shards, record_size
@@ -291,8 +291,7 @@ class _WriteShardFn(beam.DoFn):
         self._max_bytes_ahead = max_bytes_ahead
 
     def setup(self) -> None:
-        keep_freed_memory()
-        ignore_imported_garbage()
+        tune_process()
         self._executor = ThreadPoolExecutor(
             max_workers=self._threads or (os.cpu_count() or 1) + _WAITING_THREADS,
             thread_name_prefix="encode",

@@ -170,10 +170,10 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         # Commands and words.
         (
             "biuld coco",
-            "expected a command (build, plan, sample), got 'biuld'; did you mean build?",
+            "expected a command (build, plan, show, sample), got 'biuld'; did you mean build?",
         ),
-        ("--json", "expected a command (build, plan, sample)"),
-        ("--name build", "expected a command (build, plan, sample) first, got ''"),
+        ("--json", "expected a command (build, plan, show, sample)"),
+        ("--name build", "expected a command (build, plan, show, sample) first, got ''"),
         ("build", f"build: expected one config file or format ({FORMATS}), got none"),
         ("build a b", f"build: expected one config file or format ({FORMATS}), got a b"),
         ("plan cocoo", "plan: no such config file or format: cocoo; did you mean coco?"),

@@ -44,6 +44,7 @@ def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("--help", "usage: shardbeam [--help] [--version] COMMAND ..."),
         ("build -h", "usage: shardbeam build CONFIG.yaml"),
         ("plan x.yaml --runner X --help", "usage: shardbeam plan CONFIG.yaml"),
+        ("show x --help", "usage: shardbeam show PATH"),
         ("sample shapes --help", "usage: shardbeam sample shapes"),
         ("--version", f"shardbeam {importlib.metadata.version('shardbeam')}"),
     ],

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from pipelines.summary import Summary, print_summary, render_json, render_text
+from pipelines.tables import Layout
 from transforms.output.outcome import Outcome, SplitOutcome, Status
 
 TRAIN = SplitOutcome(
@@ -152,7 +153,8 @@ def test_names_are_neither_markup_nor_commands_to_the_terminal() -> None:
     split = SplitOutcome(rejected={code: 1})
     outcome = Outcome(status=Status.COMMITTED, splits={"[b]train": split}, message=code)
     text = render_text(
-        Summary(outcome=outcome, output="o\x07", exit_code=0, wall_time_s=1.0), styled=True
+        Summary(outcome=outcome, output="o\x07", exit_code=0, wall_time_s=1.0),
+        layout=Layout(columns=80, styled=True),
     )
     assert "[b]train" in text
     assert text.count("[red]x[/red]\\x1b[2J\\udcff") == 2
@@ -164,7 +166,8 @@ def test_nothing_is_cut_on_a_narrow_terminal(columns: int) -> None:
     name = "a_rather_long_name_" * 5
     outcome = Outcome(status=Status.COMMITTED, splits={name: TRAIN})
     text = render_text(
-        Summary(outcome=outcome, output="o", exit_code=0, wall_time_s=1.0), columns=columns
+        Summary(outcome=outcome, output="o", exit_code=0, wall_time_s=1.0),
+        layout=Layout(columns=columns, styled=False),
     )
     letters = "".join(text.split())
     assert "…" not in letters

@@ -95,6 +95,13 @@ def test_a_run_again_elsewhere(
     assert read_dataset(output) == expected
 
 
+def test_the_same_input_elsewhere(mixed: Path, expected: Tree, tmp_path: Path) -> None:
+    shutil.copytree(mixed, tmp_path / "moved")
+    output = tmp_path / "out"
+    assert run(*coco_words(tmp_path / "moved", output, *SETTINGS)).exit_code == 0
+    assert read_dataset(output) == expected
+
+
 def test_nothing_tells_where_the_output_was(reference: Path, expected: Tree) -> None:
     for path, data in expected.items():
         assert str(reference).encode() not in data, path

@@ -60,13 +60,15 @@ class CocoFormat(Format):
             `UNKNOWN_IMAGE_ID` for each image id that only annotations name.
         """
         uri = self._annotations[file_index]
+        # Details end up in the dataset, which must not depend on where its input lies.
+        name = uri.rpartition("/")[2]
         file = read_coco_file(uri, storage=storage, keep_segmentation=self._keep_segmentation)
         yield from file.categories
-        yield from _listed_entries(file, uri=uri, file_index=file_index)
-        yield from _unlisted_entries(file, uri=uri, file_index=file_index)
+        yield from _listed_entries(file, name=name, file_index=file_index)
+        yield from _unlisted_entries(file, name=name, file_index=file_index)
 
 
-def _listed_entries(file: CocoFile, *, uri: str, file_index: int) -> Iterator[AnnotationEntry]:
+def _listed_entries(file: CocoFile, *, name: str, file_index: int) -> Iterator[AnnotationEntry]:
     # {key: position of the image that keeps it}
     keys: dict[str, int] = {}
     objects_by_image = file.objects.by_image(len(file.images))
@@ -83,7 +85,7 @@ def _listed_entries(file: CocoFile, *, uri: str, file_index: int) -> Iterator[An
         else:
             key = escape_key(key) or f"image_id={escape_key(image_id)}"
             annotations = b""
-            detail = f"{uri}: $.images[{position}]: {detail}"
+            detail = f"{name}: $.images[{position}]: {detail}"
         yield AnnotationEntry(
             key=key,
             annotations=annotations,
@@ -138,7 +140,7 @@ def _image_annotations(
     )
 
 
-def _unlisted_entries(file: CocoFile, *, uri: str, file_index: int) -> Iterator[AnnotationEntry]:
+def _unlisted_entries(file: CocoFile, *, name: str, file_index: int) -> Iterator[AnnotationEntry]:
     for position, (image_id, unlisted) in enumerate(file.unlisted.items(), len(file.images)):
         yield AnnotationEntry(
             key=f"image_id={escape_key(image_id)}",
@@ -147,6 +149,6 @@ def _unlisted_entries(file: CocoFile, *, uri: str, file_index: int) -> Iterator[
             position=position,
             image_id=image_id,
             defect=Reason.UNKNOWN_IMAGE_ID,
-            detail=f"{uri}: $.annotations[{unlisted.first}]: `images` lists no image id "
+            detail=f"{name}: $.annotations[{unlisted.first}]: `images` lists no image id "
             f"{image_id}, which {unlisted.annotations} annotations name",
         )

@@ -1,0 +1,133 @@
+"""The first Examples of a dataset, for people. Neither Beam nor TensorFlow is needed."""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from rich.filesize import decimal
+from rich.text import Text
+
+from pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from pipelines.terminal import escape, write_stdout
+from transforms.errors import InputError
+from transforms.examples.example_pb2 import Example
+from transforms.storage import StoredFile
+from transforms.stored.dataset import StoredDataset, StoredSplit, open_dataset
+from transforms.stored.examples import feature_values, read_examples
+from transforms.stored.images import recognize_image
+
+# About as much as fits beside the keys on a usual terminal.
+_VALUES_CHARACTERS = 64
+_HEX_BYTES = 8
+_SEPARATOR = ", "
+_MORE = "…"
+_TIMES = "\N{MULTIPLICATION SIGN}"
+
+
+def show_dataset(path: str, *, split: str | None, limit: int) -> None:
+    """Prints a dataset's splits, and the first Examples of one of them, on stdout.
+
+    Args:
+        path: What `open_dataset` opens.
+        split: Which split; the first where None.
+        limit: How many Examples.
+
+    Raises:
+        InputError: There is nothing to show, or not as much as asked for is whole.
+    """
+    layout = stdout_layout()
+    dataset = open_dataset(path)
+    shown = dataset.find_split(dataset.splits[0].name if split is None else split)
+    if not write_stdout(_render_splits(dataset, layout=layout)):
+        return
+    examples = itertools.islice(_read_split(shown), limit)
+    number = 0
+    for number, (shard, example) in enumerate(examples, 1):
+        of = "" if shown.examples is None else f" of {shown.examples:,}"
+        title = f"{shown.name}, example {number:,}{of}, in {posixpath.basename(shard.uri)}"
+        if not write_stdout(f"\n{escape(title)}\n{render_example(example, layout=layout)}"):
+            return
+    if not number:
+        raise InputError(uri=path, problem=f"no records in split {shown.name!r}")
+
+
+def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
+    """Renders an Example as a table: a line a key, with kind, number of values, and values."""
+    table = make_table("key", "kind", numbers=["count"])
+    table.add_column("values", overflow="fold")
+    for key in sorted(example.features.feature):
+        kind, values = feature_values(example.features.feature[key])
+        table.add_row(
+            Text(escape(key)),
+            "none" if kind is None else kind.value,
+            f"{len(values):,}",
+            Text(_describe_values(values)),
+        )
+    return render_table(table, layout=layout)
+
+
+def _read_split(split: StoredSplit) -> Iterator[tuple[StoredFile, Example]]:
+    for shard in split.shards:
+        for example in read_examples(shard):
+            yield shard, example
+
+
+def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:
+    table = make_table("split", numbers=["shards", "examples", "bytes"])
+    for split in dataset.splits:
+        table.add_row(
+            Text(escape(split.name)),
+            f"{len(split.shards):,}",
+            "?" if split.examples is None else f"{split.examples:,}",
+            decimal(sum(shard.size_bytes for shard in split.shards)),
+        )
+    return render_table(table, layout=layout)
+
+
+def _describe_values(values: Sequence[bytes | int | float]) -> str:
+    described: list[str] = []
+    room = _VALUES_CHARACTERS
+    for value in values:
+        text = _describe_value(value)
+        room -= len(text) + len(_SEPARATOR)
+        if described and room < 0:
+            return f"{_SEPARATOR.join([*described, _MORE])} ({len(values):,})"
+        described.append(text)
+    return _SEPARATOR.join(described)
+
+
+def _describe_value(value: bytes | int | float) -> str:
+    if isinstance(value, bytes):
+        return _describe_bytes(value)
+    # The shortest text that tells a 32-bit float from all others.
+    return str(np.float32(value)) if isinstance(value, float) else str(value)
+
+
+def _describe_bytes(value: bytes) -> str:
+    text = _text(value)
+    if text is not None:
+        return text
+    image = recognize_image(value)
+    size = decimal(len(value))
+    if image is None:
+        more = f" {_MORE}" if len(value) > _HEX_BYTES else ""
+        return f"{size}: {value[:_HEX_BYTES].hex(' ')}{more}"
+    if image.header is None:
+        return f"{image.format.value}, {size}"
+    return f"{image.format.value} {image.header.width}{_TIMES}{image.header.height}, {size}"
+
+
+def _text(value: bytes) -> str | None:
+    """Quotes what is text; None for other bytes, which may be UTF-8 by chance, but hold NULs."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    if "\0" in text:
+        return None
+    if len(text) > _VALUES_CHARACTERS:
+        return f"'{escape(text[:_VALUES_CHARACTERS])}{_MORE} ({len(text):,})"
+    return f"'{escape(text)}'"

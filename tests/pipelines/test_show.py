@@ -1,0 +1,440 @@
+"""`shardbeam show`: datasets of ours, TFRecord files of anyone's, and what is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.arguments import ShowArguments, parse_arguments
+from pipelines.show import render_example
+from pipelines.tables import PLAIN, Layout, stdout_layout
+from tests.pipelines.builds import Build, build
+from tests.pipelines.dataset import run
+from tests.pipelines.test_cli_main import LIST_MODULES, run_python
+from tests.pipelines.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
+from transforms.errors import InputError
+from transforms.examples.example_pb2 import Example
+from transforms.stored.dataset import open_file
+from transforms.stored.examples import read_examples
+from transforms.tfrecord import masked_crc32c
+
+
+def render(features: dict[str, object]) -> list[str]:
+    """Renders an Example; without the headings."""
+    example = Example.FromString(make_example(features))
+    return render_example(example).splitlines()[1:]
+
+
+def show_error(*words: str | Path) -> str:
+    exit_code, _, stderr = run("show", *map(str, words))
+    assert exit_code == 1
+    prefix = "shardbeam: error: "
+    assert stderr.startswith(prefix)
+    assert stderr.count("\n") == 1
+    return stderr.removeprefix(prefix).rstrip("\n")
+
+
+@pytest.fixture(scope="module")
+def dataset(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    built = build(
+        *("coco", "--images", shapes / "images", "--name", "shapes"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        *("--fractions", "train=0.7,validation=0.3"),
+        *("--set", "output.num_shards={train: 50, validation: 1}"),
+        output=tmp_path_factory.mktemp("show") / "out",
+    )
+    assert built.exit_code == 0
+    return built
+
+
+def test_a_dataset_of_ours(dataset: Build) -> None:
+    exit_code, stdout, stderr = run("show", str(dataset.output))
+    assert (exit_code, stderr) == (0, "")
+    splits, *examples = stdout.split("\n\n")
+    counts = {split: dataset.counts(split)["examples"] for split in ("train", "validation")}
+    assert [line.split()[:3] for line in splits.splitlines()] == [
+        ["split", "shards", "examples"],
+        ["train", "50", str(counts["train"])],
+        ["validation", "1", str(counts["validation"])],
+    ]
+    # Most of the shards are empty.
+    assert len(examples) == 3
+    for number, (text, example) in enumerate(zip(examples, dataset.examples(), strict=False), 1):
+        title, headings, *rows = text.splitlines()
+        assert title.startswith(f"train, example {number} of {counts['train']}, in shapes-train.tf")
+        assert headings.split() == ["key", "kind", "count", "values"]
+        cells = {row.split(maxsplit=3)[0]: row.split(maxsplit=3)[1:] for row in rows}
+        assert list(cells) == sorted(example.features)
+        assert cells["image/filename"] == ["bytes", "1", f"'{example.key}'"]
+        assert cells["image/encoded"][2].startswith("jpeg 160\u00d7120, ")
+        labels = example.features["image/object/class/label"]
+        assert cells["image/object/class/label"][1] == str(len(labels))
+
+
+def test_the_split_and_the_limit(dataset: Build) -> None:
+    words = ["show", str(dataset.output), "--split", "validation", "--limit", "1000"]
+    exit_code, stdout, _ = run(*words)
+    assert exit_code == 0
+    assert stdout.count("\nvalidation, example ") == dataset.counts("validation")["examples"]
+    assert "\ntrain, example" not in stdout
+
+
+def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "a.record", make_example({"n": 1}))
+    result = run_python(LIST_MODULES, "show", str(path))
+    assert result.returncode == 0, result.stderr
+    modules = result.stdout.rpartition("MODULES ")[2].split()
+    assert "pipelines.show" in modules
+    assert {"apache_beam", "tensorflow"}.isdisjoint(modules)
+
+
+def test_a_file_of_anyones(shared_data: Path) -> None:
+    path = shared_data / "datumaro" / "tf_detection_api_dataset" / "train.tfrecord"
+    exit_code, stdout, _ = run("show", str(path))
+    assert exit_code == 0
+    assert "\ntrain, example 1, in train.tfrecord\n" in stdout
+    lines = [" ".join(line.split()) for line in stdout.splitlines()]
+    assert "image/object/bbox/xmin float 3 0.0, 0.0, 0.125" in lines
+    assert "image/object/class/text bytes 3 'label_2', 'label_3', ''" in lines
+    assert any(line.startswith("image/encoded bytes 1 jpeg 16\u00d716, ") for line in lines)
+
+
+def test_a_folder_of_anyones(shared_data: Path) -> None:
+    folder = shared_data / "datumaro" / "tf_detection_api_dataset"
+    exit_code, stdout, _ = run("show", str(folder), "--split", "val")
+    assert exit_code == 0
+    assert [line.split()[:3] for line in stdout.splitlines()[1:4]] == [
+        ["test", "1", "?"],
+        ["train", "1", "?"],
+        ["val", "1", "?"],
+    ]
+    assert "'2.jpg'" in stdout
+
+
+def test_shards_of_anyones_are_one_split_in_order(tmp_path: Path) -> None:
+    for index in (10, 2, 0, 1, *range(3, 10), 11):
+        record = make_example({"shard": index})
+        write_tfrecord(tmp_path / f"train.record-{index}-of-12", record)
+    write_tfrecord(tmp_path / "validation-00000-of-00001", make_example({"shard": 0}))
+    write_tfrecord(tmp_path / "test-00000-of-00001.tfrecords", make_example({"shard": 0}))
+    for other in ("train.record-0-of-12.idx", "data-00000-of-00001.parquet", ".x.record", "README"):
+        (tmp_path / other).write_text("no records")
+    exit_code, stdout, _ = run("show", str(tmp_path), "--split", "train", "--limit", "12")
+    assert exit_code == 0
+    assert [line.split()[0] for line in stdout.splitlines()[:4]] == [
+        "split",
+        "test",
+        "train",
+        "validation",
+    ]
+    shown = [line.split()[-1] for line in stdout.splitlines() if line.startswith("shard ")]
+    assert shown == [str(index) for index in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("features", "row"),
+    [
+        ({"n": -5}, "n    int64      1  -5"),
+        ({"x": 0.1}, "x    float      1  0.1"),
+        ({"x": [float("nan"), 16777216.0]}, "x    float      2  nan, 1.6777216e+07"),
+        ({"none": []}, "none  none      0"),
+        ({"s": "臉書".encode()}, "s    bytes      1  '臉書'"),
+        ({"s": b"two\nlines\x1b[2J"}, r"s    bytes      1  'two\nlines\x1b[2J'"),
+        ({"s": b"[red]x[/red]"}, "s    bytes      1  '[red]x[/red]'"),
+        ({"s": b""}, "s    bytes      1  ''"),
+        ({"s": b"\0\1"}, "s    bytes      1  2 bytes: 00 01"),
+        ({"s": b"\xff" * 3072}, "s    bytes      1  3.1 kB: ff ff ff ff ff ff ff ff …"),
+        ({"s": b"a" * 1000}, f"s    bytes      1  '{'a' * 64}… (1,000)"),
+        ({"s": b"\xff\xd8\xff\xe0"}, "s    bytes      1  jpeg, 4 bytes"),
+        ({"\x1b[2J": 1}, r"\x1b[2J  int64      1  1"),
+    ],
+)
+def test_values(features: dict[str, object], row: str) -> None:
+    assert render(features) == [row]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "mode", "text"),
+    [
+        ("JPEG", "L", "jpeg 30\u00d720, "),
+        ("PNG", "RGB", "png 30\u00d720, "),
+        ("WEBP", "RGB", "webp, "),
+    ],
+)
+def test_images(file_format: str, mode: str, text: str) -> None:
+    data = draw_image(file_format, width=30, height=20, mode=mode)
+    (row,) = render({"image": data})
+    assert row.split(maxsplit=3)[3].startswith(text)
+
+
+def test_long_lists_are_cut() -> None:
+    (row,) = render({"n": list(range(1000, 1120))})
+    values = row.split(maxsplit=3)[3]
+    assert values.startswith("1000, 1001, ")
+    assert values.endswith(", … (120)")
+    assert len(values) < 80
+    assert row.split()[2] == "120"
+
+
+def test_a_narrow_terminal_folds() -> None:
+    example = Example.FromString(make_example({"a/rather/long/key": b"x" * 60}))
+    text = render_example(example, layout=Layout(columns=40, styled=False))
+    assert max(map(len, text.splitlines())) <= 40
+    assert text.count("x") == 60
+
+
+@given(st.dictionaries(st.text(), st.lists(st.binary() | st.binary(max_size=3), min_size=1)))
+def test_whatever_bytes_hold_a_line_is_a_line(features: dict[str, object]) -> None:
+    rows = render(features)
+    assert len(rows) == len(features)
+    assert all(character.isprintable() for row in rows for character in row)
+
+
+RECORDS = tfrecord(make_example({"n": 1}), make_example({"n": 2}))
+SECOND = len(RECORDS) // 2
+
+
+def frame_all(records: list[bytes]) -> bytes:
+    return tfrecord(*records)
+
+
+def damaged(position: int) -> bytes:
+    content = bytearray(RECORDS)
+    content[position] ^= 1
+    return bytes(content)
+
+
+def header(length: int) -> bytes:
+    data = struct.pack("<Q", length)
+    return data + struct.pack("<I", masked_crc32c(data))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no records in split 'x'"),
+        (b"short", "byte 0: not a TFRecord file, or a damaged one: cut off within a record's head"),
+        (
+            b"{" * 100,
+            "byte 0: not a TFRecord file, or a damaged one: the checksum of a record's le",
+        ),
+        (gzip.compress(RECORDS), "compressed with gzip; decompress it first (gunzip)"),
+        (RECORDS[:-1], f"byte {SECOND}: cut off within a record of "),
+        (RECORDS[: SECOND + 4], f"byte {SECOND}: cut off within a record's header"),
+        (damaged(SECOND), f"byte {SECOND}: the checksum of a record's length does not match"),
+        (damaged(SECOND + 14), f"byte {SECOND}: the checksum of a record's data does not match"),
+        (header(2**63), f"byte 0: not a TFRecord file, or a damaged one: a record of {2**63} byte"),
+        (
+            tfrecord(make_example({"n": 1}), b"hello, world; no Example"),
+            f"byte {SECOND}: the record of 24 bytes is no tf.train.Example; it begins with "
+            "68 65 6c 6c 6f 2c 20 77 6f 72 6c 64 3b 20 6e 6f ...",
+        ),
+        # A SequenceExample: what it has beside an Example's field would be lost.
+        (tfrecord(b"\x12\x00"), "byte 0: the record of 2 bytes is no tf.train.Example"),
+    ],
+)
+def test_bad_files(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.record"
+    path.write_bytes(content)
+    assert show_error(path).startswith(f"{path}: {message}")
+
+
+@given(content=st.binary(max_size=60) | st.lists(st.binary(max_size=60)).map(frame_all))
+def test_any_bytes_are_examples_or_an_error(
+    content: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.record"
+    path.write_bytes(content)
+    message = ""
+    try:
+        assert all(map(render_example, read_examples(open_file(str(path)))))
+    except InputError as error:
+        message = str(error)
+    assert not message or message.startswith(f"{path}: byte ")
+
+
+def test_what_is_good_is_shown_before_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.record"
+    path.write_bytes(damaged(SECOND))
+    exit_code, stdout, stderr = run("show", str(path))
+    assert exit_code == 1
+    assert stdout.count("x, example") == 1
+    assert f"byte {SECOND}" in stderr
+    # As far as it is not read, nobody knows.
+    assert run("show", str(path), "--limit", "1").exit_code == 0
+
+
+def test_a_record_as_long_as_gzips_magic_is_no_gzip(tmp_path: Path) -> None:
+    """Its length begins with the same two bytes, 1f 8b."""
+    record = make_example({"s": b"a" * (0x8B1F - 23)})
+    assert struct.pack("<Q", len(record))[:2] == b"\x1f\x8b"
+    path = write_tfrecord(tmp_path / "x.record", record)
+    assert run("show", str(path)).exit_code == 0
+
+
+def test_a_reader_that_left_ends_it(tmp_path: Path) -> None:
+    """Had it gone on, it would have come upon the damage."""
+    path = tmp_path / "x.record"
+    path.write_bytes(damaged(SECOND))
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-c", LIST_MODULES, "show", str(path)],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stdout_layout() == PLAIN
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "50")
+    assert stdout_layout() == Layout(columns=50, styled=True)
+
+
+def test_bad_paths(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert show_error(missing) == f"{missing}: nothing is there"
+    assert show_error(tmp_path) == f"{tmp_path}: nothing is there"
+    (tmp_path / "notes.txt").write_text("x")
+    assert show_error(tmp_path) == (
+        f"{tmp_path}: neither dataset_info.json nor a file named *.tfrecord or *.record"
+    )
+    escaped = tmp_path / "a\x1b[2J"
+    assert show_error(escaped) == f"{tmp_path}/a\\x1b[2J: nothing is there"
+    long = tmp_path / ("x" * 300)
+    assert show_error(long) == f"{long}: cannot be read: File name too long"
+
+
+def test_a_link_to_nothing(tmp_path: Path) -> None:
+    link = tmp_path / "x.record"
+    link.symlink_to(tmp_path / "gone")
+    assert show_error(tmp_path).startswith(f"{link}: cannot be read: No such file")
+
+
+def test_an_unknown_split(dataset: Build) -> None:
+    assert show_error(dataset.output, "--split", "trian") == (
+        f"{dataset.output}: no split 'trian'; did you mean 'train'?"
+    )
+    assert show_error(dataset.output, "--split", "7") == (
+        f"{dataset.output}: no split '7'; there are: train, validation"
+    )
+
+
+def test_missing_shards(dataset: Build, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(dataset.output, folder)
+    name = "shapes-train.tfrecord-00007-of-00050"
+    (folder / name).unlink()
+    assert show_error(folder) == f"{folder}: split 'train': {name} is missing"
+    assert run("show", str(folder), "--split", "validation").exit_code == 0
+    # The same without metadata.
+    for path in folder.iterdir():
+        if "tfrecord" not in path.name:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert show_error(folder) == f"{folder}: split 'shapes-train': {name} is missing"
+    assert run("show", str(folder), "--split", "shapes-validation").exit_code == 0
+
+
+def test_files_that_would_be_one_split(tmp_path: Path) -> None:
+    for name in ("train-0-of-2.record", "train-1-of-2.record", "train-0-of-1.record"):
+        write_tfrecord(tmp_path / name, make_example({"n": 1}))
+    assert show_error(tmp_path).startswith(
+        f"{tmp_path}: train-*-of-1.record and train-*-of-2.record would both be the split 'train'"
+    )
+
+
+@pytest.mark.parametrize("left", ["manifest.json", ".staging/plan/commit.json"])
+def test_half_a_dataset_is_none(left: str, tmp_path: Path) -> None:
+    write_tfrecord(tmp_path / "d-train.tfrecord-00000-of-00001", make_example({"n": 1}))
+    (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / left).write_text("{}")
+    assert show_error(tmp_path).startswith(f"{tmp_path}: no committed dataset: ")
+
+
+def test_metadata_of_others(tmp_path: Path) -> None:
+    """A template for the shards' names, 64-bit integers as numbers, unknown keys."""
+    for index in range(2):
+        record = make_example({"shard": index})
+        write_tfrecord(tmp_path / f"test_{index:05}.tfrecord", record)
+    info = {
+        "name": "d",
+        "citation": "none",
+        "splits": [
+            {
+                "name": "test",
+                "shardLengths": [1, "1"],
+                "filepathTemplate": "{SPLIT}_{SHARD_INDEX}.{FILEFORMAT}",
+            }
+        ],
+    }
+    (tmp_path / "dataset_info.json").write_text(json.dumps(info))
+    exit_code, stdout, _ = run("show", str(tmp_path))
+    assert exit_code == 0
+    assert "test, example 2 of 2, in test_00001.tfrecord\n" in stdout
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        ("", "not the metadata of a dataset: "),
+        ("[]", "not the metadata of a dataset: "),
+        ('{"name": "d", "splits": []}', "the dataset has no splits"),
+        (
+            '{"name": "d", "splits": [{"name": "a", "shardLengths": ["-1"]}]}',
+            "not the metadata of a dataset: ",
+        ),
+        ('{"name": "d", "splits": [{"name": "a"}]}', "split 'a': every shard is missing"),
+        (
+            '{"name": "../d", "splits": [{"name": "a", "shardLengths": ["1"]}]}',
+            "lists '../d-a.tfrecord-00000-of-00001', which is not below the dataset",
+        ),
+        (
+            '{"name": "d", "fileFormat": "riegeli", "splits": [{"name": "a"}]}',
+            "its shards are riegeli, not TFRecord",
+        ),
+    ],
+)
+def test_bad_metadata(info: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "dataset_info.json").write_text(info)
+    assert message in show_error(tmp_path)
+
+
+def test_the_command_line() -> None:
+    assert parse_arguments(["show", "d"]) == ShowArguments(path="d", split=None, limit=3)
+    assert parse_arguments(["--limit", "7", "show", "--split=b", "build"]) == ShowArguments(
+        path="build", split="b", limit=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("show", "expected `show PATH`, with one path"),
+        ("--split show", "expected `show PATH`, with one path"),
+        ("show a b", "expected `show PATH`, with one path"),
+        ("a show", "expected `show PATH`, with one path"),
+        ("show a --limit 0", "--limit: expected a whole number from 1 up, got '0'"),
+        ("show a --limit 1.5", "--limit: expected a whole number from 1 up, got '1.5'"),
+        ("show a --spilt b", "unknown flag --spilt; did you mean --split?"),
+    ],
+)
+def test_wrong_command_lines(line: str, message: str) -> None:
+    exit_code, stdout, stderr = run(*line.split())
+    assert (exit_code, stdout, stderr) == (2, "", f"shardbeam: error: {message}\n")
