@@ -36,7 +36,7 @@ class FolderFormat(Format):
         return ImageAnnotations(image_id=key, labels=(folder,))
 
 
-def ref(uri: str = "/root/a.jpg") -> ImageRef:
+def ref(uri: str = "/data/a.jpg") -> ImageRef:
     return ImageRef(uri=uri, size_bytes=1, version="1")
 
 
@@ -177,7 +177,7 @@ def test_objects_without_ids_are_never_taken_for_the_same() -> None:
 
 
 def test_of_two_listed_files_with_one_key_one_is_rejected() -> None:
-    one, other = ref("/root/e\u0301.jpg"), ref("/root/\u00e9.jpg")
+    one, other = ref("/data/e\u0301.jpg"), ref("/data/\u00e9.jpg")
     for images in ((one, other), (other, one)):
         joined = join(entry(), images=images)
         assert joined.record is not None
