@@ -74,7 +74,7 @@ def make_plan(config: schema.Config) -> Plan:
     sources = _sources(config)
     splits = SplitAssignment(
         by_source={} if config.source else {split: split for split in config.splits},
-        fractions=config.fractions or ({"train": 1.0} if config.source else {}),
+        fractions=config.fractions,
         group_by=config.group_by,
         seed=config.seed,
     )

@@ -7,7 +7,6 @@ size, and several times as fast across a GroupByKey. Fields are only ever added 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -152,13 +151,6 @@ class Reject(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     detail: str
     listed: bool
-
-
-class ShardKey(NamedTuple):
-    """A shard's identity within a dataset."""
-
-    split: str
-    shard_index: int
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -62,10 +62,7 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
     corrections: Counter[str] = Counter()
     fingerprint = Fingerprint()
     progress = _Progress(target)
-    with (
-        _create(target.staging, path=f"{attempt}.tfrecord") as file,
-        _create(target.staging, path=f"{attempt}.parquet") as index_file,
-    ):
+    with _create(target.staging, path=f"{attempt}.tfrecord") as file:
         for encoded in records:
             identity = encoded.record
             if encoded.content_sha256:
@@ -98,15 +95,14 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
                 file.write(header, *chunks, footer)
                 corrections.update(encoded.example.corrections)
             progress.advance()
+    with _create(target.staging, path=f"{attempt}.parquet") as index_file:
         index_file.write(index_parquet(rows))
-        data = file.staged_file(destination=target.file_name)
-        index = index_file.staged_file(destination=f"index/{target.file_name}.parquet")
     result = ShardResult(
         split=target.split,
         shard_index=target.shard_index,
         num_shards=target.num_shards,
-        data=data,
-        index=index,
+        data=file.staged_file(destination=target.file_name),
+        index=index_file.staged_file(destination=f"index/{target.file_name}.parquet"),
         examples=len(rows),
         fingerprint=fingerprint.hex(),
         inputs=fingerprint.count,
