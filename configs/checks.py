@@ -25,6 +25,7 @@ def check_config(config: Config) -> None:
     _check_splits(config)
     _check_group_by(config)
     _check_num_shards(config)
+    _check_file_name(config)
     _check_labels(config.labels)
 
 
@@ -35,10 +36,8 @@ def _check_splits(config: Config) -> None:
         if config.fractions:
             raise Problem(("fractions",), "only with source; splits names the splits already")
     elif config.source is None:
-        raise Problem(("splits",), "missing; expected splits, or source and fractions")
-    elif not config.fractions:
-        raise Problem(("fractions",), "missing; source needs fractions, such as {train: 1}")
-    else:
+        raise Problem(("splits",), "missing; expected splits, or source")
+    elif config.fractions:
         total = math.fsum(config.fractions.values())
         if abs(total - 1) > _FRACTIONS_TOLERANCE:
             raise Problem(("fractions",), f"expected a sum of 1, got {total}")
@@ -65,13 +64,27 @@ def _check_group_by(config: Config) -> None:
 
 
 def _check_num_shards(config: Config) -> None:
-    if not isinstance(config.output.num_shards, dict):
+    # A source without fractions tells its splits itself.
+    if not isinstance(config.output.num_shards, dict) or not (config.splits or config.fractions):
         return
     names = [name for name, _ in _split_paths(config)]
     for name in config.output.num_shards:
         if name not in names:
             hint = suggest(name, names) or f"; the splits are {', '.join(names)}"
             raise Problem(("output", "num_shards", name), f"unknown split{hint}")
+
+
+def _check_file_name(config: Config) -> None:
+    output = config.output
+    if output.file_name is None:
+        return
+    if output.num_shards not in (None, 1):
+        raise Problem(("output", "file_name"), "one file a split; take output.num_shards out")
+    if "{split}" not in output.file_name and len(list(_split_paths(config))) > 1:
+        raise Problem(
+            ("output", "file_name"),
+            "several splits would be written to one file; put {split} into the name",
+        )
 
 
 def _check_labels(labels: LabelsConfig) -> None:

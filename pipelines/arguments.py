@@ -13,20 +13,19 @@ import msgspec
 from configs.load import OVERRIDE_ORIGIN, ConfigError, load_config, make_config
 from configs.nearest import suggest
 from configs.schema import SOURCES, Config
+from configs.source_keys import source_keys
 from pipelines.flags import (
     BUILD_COMMANDS,
     COMMANDS,
     UsageError,
     build_parser,
+    formats_parser,
     sample_parser,
     show_parser,
 )
 
-# The flags that make a config without a file, and the keys that they set.
+# The flags that make a config without a file, beside those of the formats, and their keys.
 _CONFIG_FLAGS = {
-    "images": "splits.NAME.images",
-    "annotations": "splits.NAME.annotations",
-    "classes": "splits.NAME.classes",
     "output": "output.path",
     "split": "splits",
     "fractions": "fractions",
@@ -34,8 +33,11 @@ _CONFIG_FLAGS = {
     "name": "name",
     "version": "version",
 }
-_SOURCE_FLAGS = ("images", "annotations", "classes")
 _DEFAULT_SPLIT = "train"
+
+
+def _config_flags() -> dict[str, str]:
+    return {**{key: f"splits.NAME.{key}" for key in source_keys()}, **_CONFIG_FLAGS}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,11 @@ class BuildArguments:
     threads: int | None = None
     json: bool = False
     verbose: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class FormatsArguments:
+    """`formats` takes none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +109,7 @@ class ShowArguments:
 
 def parse_arguments(
     arguments: Sequence[str],
-) -> BuildArguments | ShowArguments | SampleArguments:
+) -> BuildArguments | FormatsArguments | ShowArguments | SampleArguments:
     """Parses a command line; flags may stand before, between and after the words.
 
     Args:
@@ -113,6 +120,8 @@ def parse_arguments(
         ConfigError: The config, or what the flags say instead of one, is wrong.
     """
     command = _find_command(arguments)
+    if command == "formats":
+        return _parse_formats(arguments)
     if command == "show":
         return _parse_show(arguments)
     if command == "sample":
@@ -129,6 +138,12 @@ def _find_command(arguments: Sequence[str]) -> str:
         if not word.startswith("-"):
             raise UsageError(f"{expected}, got {word!r}{suggest(word, COMMANDS)}")
     raise UsageError(expected)
+
+
+def _parse_formats(arguments: Sequence[str]) -> FormatsArguments:
+    if formats_parser().parse_strictly(arguments).words != ["formats"]:
+        raise UsageError("expected `formats`, and nothing else")
+    return FormatsArguments()
 
 
 def _parse_show(arguments: Sequence[str]) -> ShowArguments:
@@ -185,7 +200,7 @@ def _make_config(namespace: argparse.Namespace, *, command: str, target: str) ->
         return _config_from_flags(namespace, command=f"{command} {target}", target=target)
     if not Path(target).is_file():
         raise UsageError(f"{command}: {_describe_target(target)}")
-    for flag, key in _CONFIG_FLAGS.items():
+    for flag, key in _config_flags().items():
         if getattr(namespace, flag) is not None:
             raise UsageError(
                 f"{_flag(flag)} goes with a format ({_formats()}), not with a config file; "
@@ -202,19 +217,21 @@ def _describe_target(target: str) -> str:
 
 
 def _config_from_flags(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
-    fields = {field.name: field for field in msgspec.structs.fields(SOURCES[target])}
-    for flag in _SOURCE_FLAGS:
-        if flag not in fields and getattr(namespace, flag) is not None:
+    source_class = SOURCES[target]
+    fields = {field.name: field for field in msgspec.structs.fields(source_class)}
+    source: dict[str, Any] = {"format": target}
+    for flag in source_keys():
+        value = getattr(namespace, flag)
+        if value is None:
+            continue
+        if flag not in fields:
             raise UsageError(f"{command}: this format takes no {_flag(flag)}")
-    required = [flag for flag in _SOURCE_FLAGS if flag in fields and fields[flag].required]
+        source[flag] = value
+    required = [name for name, field in fields.items() if field.required and name != "format"]
     _require(namespace, [*required, "output"], command=command)
     if namespace.fractions and namespace.split:
         raise UsageError("--split: not together with --fractions, which names the splits")
 
-    source = {"format": target}
-    for flag in _SOURCE_FLAGS:
-        if getattr(namespace, flag) is not None:
-            source[flag] = getattr(namespace, flag)
     raw: dict[str, Any] = {
         "name": target.replace("-", "_") if namespace.name is None else namespace.name,
         "output": {"path": namespace.output},
@@ -222,7 +239,7 @@ def _config_from_flags(namespace: argparse.Namespace, *, command: str, target: s
     for flag in ("version", "fractions", "group_by"):
         if getattr(namespace, flag) is not None:
             raw[flag] = getattr(namespace, flag)
-    if namespace.fractions is not None:
+    if namespace.fractions is not None or (source_class.TELLS_SPLITS and not namespace.split):
         raw["source"] = source
     else:
         split = _DEFAULT_SPLIT if namespace.split is None else namespace.split
@@ -242,7 +259,7 @@ def _flag_of(path: Sequence[str | int]) -> str | None:
     if keys[:1] == ["splits"] and len(keys) == 2:
         return "--split"
     for flag in (keys[-1], keys[0]) if keys else ():
-        if flag in _CONFIG_FLAGS:
+        if flag in _config_flags():
             return _flag(flag)
     return "--output" if keys[:1] == ["output"] else None
 

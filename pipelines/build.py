@@ -35,16 +35,19 @@ def build_dataset(
         run: What is particular to this run.
         threads: Threads that encode, in each worker process; two more than CPUs where None.
     """
-    # images: ((source, key), ImageRef)
+    # images: ((source, join), ListedImage); masks: ((source, join), AnnotationEntry)
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
-    listing = (listed.images, listed.rejects) | SummarizeListing(splits=plan.splits)
-    # entries: ((source, key), AnnotationEntry); categories: Category
-    read = pipeline | ReadAnnotations(sources=plan.sources)
-
-    # records: Record; tally: one JoinTally
-    joined = (listed.images, read.entries) | JoinAnnotations(
-        sources=plan.sources, settings=plan.join
+    # entries: ((source, join), AnnotationEntry); categories: Category; images: as above
+    read = listed.files | ReadAnnotations(sources=plan.sources)
+    # one ListingSummary
+    listing = (listed.images, listed.others, listed.rejects) | SummarizeListing(
+        splits=plan.splits, contained=read.images
     )
+
+    images = (listed.images, read.images) | "Images" >> beam.Flatten()
+    entries = (listed.masks, read.entries) | "Entries" >> beam.Flatten()
+    # records: Record; tally: one JoinTally
+    joined = (images, entries) | JoinAnnotations(sources=plan.sources, settings=plan.join)
     checked = joined.tally | CheckJoin(sources=plan.sources)
     # one LabelMap
     label_map = (read.categories, joined.tally) | BuildLabelMap(
@@ -52,10 +55,11 @@ def build_dataset(
     )
 
     # (split, Record)
-    records = joined.records | AssignSplit(splits=plan.splits)
+    records = joined.records | AssignSplit()
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here
     written = records | WriteToTFRecord(
         plan.file_path_prefix,
+        shard_name_template=plan.shard_name_template,
         num_shards=plan.num_shards,
         splits=plan.splits.names,
         encoder=plan.encoder,

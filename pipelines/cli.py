@@ -12,6 +12,7 @@ from pipelines.flags import (
     BUILD_COMMANDS,
     UsageError,
     build_parser,
+    formats_parser,
     sample_parser,
     show_parser,
     top_parser,
@@ -58,6 +59,8 @@ def _help(arguments: Sequence[str]) -> str:
     for word in arguments:
         if word in BUILD_COMMANDS:
             return build_parser(command=word).format_help()
+        if word == "formats":
+            return formats_parser().format_help()
         if word == "show":
             return show_parser().format_help()
         if word == "sample":
@@ -73,7 +76,12 @@ def _version() -> str:
 
 def _run(words: Sequence[str]) -> int:
     from configs.load import ConfigError
-    from pipelines.arguments import SampleArguments, ShowArguments, parse_arguments
+    from pipelines.arguments import (
+        FormatsArguments,
+        SampleArguments,
+        ShowArguments,
+        parse_arguments,
+    )
 
     configure_logging()
     try:
@@ -81,6 +89,8 @@ def _run(words: Sequence[str]) -> int:
     except (UsageError, ConfigError) as error:
         _complain(str(error))
         return _USAGE
+    if isinstance(arguments, FormatsArguments):
+        return _run_formats()
     if isinstance(arguments, ShowArguments):
         return _run_show(arguments)
     if isinstance(arguments, SampleArguments):
@@ -125,6 +135,14 @@ def _print_failure(
         wall_time_s=wall_time_s,
     )
     print_summary(summary, as_json=True)
+
+
+def _run_formats() -> int:
+    from pipelines.formats_table import render_formats
+    from pipelines.tables import stdout_layout
+
+    write_stdout(render_formats(layout=stdout_layout()))
+    return 0
 
 
 def _run_show(arguments: ShowArguments) -> int:

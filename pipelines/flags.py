@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from configs.nearest import suggest
+from configs.source_keys import SourceKey, source_keys
 
 BUILD_COMMANDS = ("build", "plan")
-COMMANDS = (*BUILD_COMMANDS, "show", "sample")
+COMMANDS = (*BUILD_COMMANDS, "formats", "show", "sample")
 
 _TOP_USAGE = "shardbeam [--help] [--version] COMMAND ..."
 _TOP_HELP = """\
@@ -18,6 +19,7 @@ Turns image files and their annotations into sharded TFRecord files of tf.train.
 commands:
   build     build a dataset, from a config file or from flags
   plan      list and join as build would, write nothing, and print what would be built
+  formats   list the formats of images and annotations, and the flags of each
   show      print the first Examples of a dataset, or of any TFRecord file
   sample    draw a small dataset to try things with
 
@@ -27,12 +29,14 @@ exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects, 130 i
 """
 _BUILD_USAGE = """\
 shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
-       shardbeam {command} coco --images DIR --annotations FILE --output DIR [flags]
-       shardbeam {command} image-folder --images DIR --output DIR [flags]"""
+       shardbeam {command} FORMAT ... --output DIR [flags], such as
+       shardbeam {command} coco --images DIR --annotations FILE --output DIR
+       shardbeam {command} image-folder --images DIR --output DIR"""
 _BUILD_EPILOG = """\
 All of Apache Beam's pipeline options are taken, too: --runner, --direct_num_workers, --project
 and so on. Without --runner, the build runs on this machine and needs nothing but this package.
 """
+_FORMATS_HELP = "Lists the formats of images and annotations, and what each one takes."
 _SHOW_USAGE = "shardbeam show PATH [--split NAME] [--limit N]"
 _SHOW_HELP = """\
 Prints the splits of a dataset, and the first Examples of one of them.
@@ -140,16 +144,8 @@ def build_parser(
         parents=[] if beam is None else [beam],
     )
     config = parser.add_argument_group("the dataset, without a config file")
-    config.add_argument("--images", metavar="DIR", help="root folder of the images")
-    config.add_argument(
-        "--annotations",
-        metavar="FILE",
-        action="append",
-        help="COCO JSON file (repeat it for more)",
-    )
-    config.add_argument(
-        "--classes", metavar="FILE", help="class names, one a line; by default the folders'"
-    )
+    for key in source_keys().values():
+        _add_source_flag(config, key)
     config.add_argument("--output", metavar="DIR", help="folder of the dataset")
     config.add_argument("--split", metavar="NAME", help="name of the split (default: train)")
     config.add_argument(
@@ -225,6 +221,25 @@ def sample_parser() -> FlagParser:
             help=f"{side} of an image in pixels (default: {default})",
         )
     return parser
+
+
+def formats_parser() -> FlagParser:
+    """The parser of `formats`."""
+    return FlagParser(
+        prog="shardbeam formats", usage="shardbeam formats", description=_FORMATS_HELP
+    )
+
+
+def _add_source_flag(group: argparse._ArgumentGroup, key: SourceKey) -> None:
+    flag = f"--{key.name.replace('_', '-')}"
+    repeat = "; repeatable" if key.repeatable else ""
+    choices = f": {', '.join(key.choices)}" if key.choices else ""
+    help_text = f"{key.help}{choices} ({', '.join(key.formats)}{repeat})"
+    if key.switch:
+        group.add_argument(flag, action="store_true", default=None, help=help_text)
+    else:
+        action = "append" if key.repeatable else "store"
+        group.add_argument(flag, metavar=key.metavar, action=action, help=help_text)
 
 
 def _parse_count(text: str) -> int:

@@ -48,10 +48,10 @@ def check_apart(output: str, *, sources: Iterable[Source]) -> None:
     Raises:
         OutputError: It is.
     """
-    for source in sources:
-        if f"{_real_path(output)}/".startswith(f"{_real_path(source.images).rstrip('/')}/"):
+    for root in (root for source in sources for root in source.roots):
+        if f"{_real_path(output)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
             raise OutputError(
-                f"{output}: lies within the images' folder {source.images}, whose listing would "
+                f"{output}: lies within the images' folder {root}, whose listing would "
                 "hold what is written; choose another output.path"
             )
 

@@ -6,16 +6,18 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 import configs.schema as schema
 from configs.load import ConfigError
+from configs.source_keys import location_keys
+from transforms.examples.features import ExtraFeature
 from transforms.examples.record_encoder import EncoderSettings
-from transforms.examples.schema import example_schema
-from transforms.formats.base import Kind
+from transforms.examples.schema import FeatureSettings, plan_features
+from transforms.formats.base import Format, Kind
 from transforms.images.settings import ImageSettings
 from transforms.joining import JoinSettings
 from transforms.labels import LabelSettings
@@ -27,6 +29,8 @@ from transforms.storage import join_uri
 
 # The name of a config's only source, where splits are made by fractions.
 _SINGLE_SOURCE = "source"
+# The split of all its images where nothing tells another.
+_DEFAULT_SPLIT = "train"
 _BYTES_PER_MB = 1_000_000
 
 
@@ -44,6 +48,7 @@ class Plan:
         dataset: What concerns the dataset as a whole.
         output: The dataset's folder.
         file_path_prefix: Path of every shard up to its number, with `{split}`.
+        shard_name_template: Empty where each split is one file without a number.
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
         digest: Names the plan: the same for the same config, whatever the output's path and
@@ -59,6 +64,7 @@ class Plan:
     dataset: DatasetSettings
     output: str
     file_path_prefix: str
+    shard_name_template: str | None
     num_shards: int | Mapping[str, int]
     shard_size_bytes: int
     digest: str
@@ -72,13 +78,17 @@ def make_plan(config: schema.Config) -> Plan:
         ConfigError: The features contradict each other, or a path cannot be used.
     """
     sources = _sources(config)
-    splits = SplitAssignment(
-        by_source={} if config.source else {split: split for split in config.splits},
-        fractions=config.fractions,
-        group_by=config.group_by,
-        seed=config.seed,
-    )
-    kinds: frozenset[Kind] = frozenset().union(*(source.load_format().kinds for source in sources))
+    formats = [source.load_format() for source in sources]
+    splits = _split_assignment(config, formats=formats)
+    file_name = config.output.file_name
+    if file_name is not None and "{split}" not in file_name and len(splits.names) > 1:
+        raise ConfigError(
+            origin="config",
+            path=("output", "file_name"),
+            problem=f"the splits {', '.join(splits.names)} would be written to one file; put "
+            "{split} into the name",
+        )
+    features = _features(config, formats=formats)
     labels = LabelSettings(
         include=None if config.labels.include is None else tuple(config.labels.include),
         exclude=tuple(config.labels.exclude),
@@ -90,29 +100,24 @@ def make_plan(config: schema.Config) -> Plan:
     annotated_as = image.pop("annotated_as")
     output = absolute_path(config.output.path)
     try:
-        features = example_schema(
-            kinds=kinds,
-            rename=config.features.rename,
-            drop=config.features.drop,
-            constants=config.features.constants,
-        )
+        plan = plan_features(features)
     except ValueError as error:
         raise ConfigError(origin="config", problem=str(error)) from error
     return Plan(
         sources=sources,
         splits=splits,
         labels=labels,
-        objects=Kind.DETECTION in kinds,
+        objects=Kind.DETECTION in features.kinds,
         join=JoinSettings(
-            splits=splits, labels=labels, keep_unannotated=config.unannotated == "keep"
+            splits=splits,
+            labels=labels,
+            keep_unannotated=config.unannotated == "keep",
+            example_per=config.example_per,
         ),
         encoder=EncoderSettings(
             image=ImageSettings(**image),
             annotated_as=annotated_as,
-            kinds=kinds,
-            rename=config.features.rename,
-            drop=tuple(config.features.drop),
-            constants=config.features.constants,
+            features=features,
         ),
         dataset=DatasetSettings(
             name=config.name,
@@ -121,13 +126,15 @@ def make_plan(config: schema.Config) -> Plan:
             splits=splits.names,
             seed=config.seed,
             max_reject_ratio=config.rejects.max_ratio,
-            schema=features,
+            schema=plan.schema(),
             config=_portable_config(config),
             codecs=library_versions(),
             shardbeam=importlib.metadata.version("shardbeam"),
+            file_name=file_name or "",
         ),
         output=output,
-        file_path_prefix=join_uri(output, f"{config.name}-{{split}}.tfrecord"),
+        file_path_prefix=join_uri(output, file_name or f"{config.name}-{{split}}.tfrecord"),
+        shard_name_template=None if file_name is None else "",
         num_shards=config.output.num_shards or 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
         digest=_plan_digest(config, sources=sources),
@@ -151,38 +158,116 @@ def absolute_path(path: str) -> str:
     return path
 
 
+def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> SplitAssignment:
+    told: tuple[str, ...] = ()
+    by_source = {split: split for split in config.splits}
+    if config.source is not None and not config.fractions:
+        told = tuple(formats[0].splits())
+        if not told:
+            by_source = {_SINGLE_SOURCE: _DEFAULT_SPLIT}
+    for split in told:
+        try:
+            msgspec.convert(split, schema.Name)
+        except msgspec.ValidationError as error:
+            raise ConfigError(
+                origin="config",
+                path=("source",),
+                problem=f"the split {split!r} cannot be one: expected a letter, then letters, "
+                "digits and _",
+            ) from error
+    return SplitAssignment(
+        by_source=by_source,
+        fractions=config.fractions,
+        group_by=config.group_by,
+        seed=config.seed,
+        told=told,
+    )
+
+
+def _features(config: schema.Config, *, formats: Iterable[Format]) -> FeatureSettings:
+    kinds: frozenset[Kind] = frozenset().union(*(known.kinds for known in formats))
+    if Kind.ROWS in kinds and any(Kind.ROWS not in known.kinds for known in formats):
+        raise ConfigError(
+            origin="config",
+            path=("splits",),
+            problem="tables without images cannot be mixed with sources of images",
+        )
+    extras: dict[str, ExtraFeature] = {}
+    for extra in (extra for known in formats for extra in known.extra_features()):
+        if extras.setdefault(extra.spec.key, extra) != extra:
+            raise ConfigError(
+                origin="config",
+                path=("splits",),
+                problem=f"two sources fill the key {extra.spec.key!r} with values of other kinds",
+            )
+    return FeatureSettings(
+        kinds=kinds,
+        extras=tuple(extras[key] for key in sorted(extras)),
+        example_per=config.example_per,
+        add=tuple(config.features.add),
+        rename=config.features.rename,
+        drop=tuple(config.features.drop),
+        constants=config.features.constants,
+        raw_images=any(known.raw_images for known in formats),
+    )
+
+
 def _sources(config: schema.Config) -> tuple[Source, ...]:
     named = {_SINGLE_SOURCE: config.source} if config.source else config.splits
-    return tuple(_source(name, source) for name, source in named.items() if source is not None)
+    return tuple(
+        _source(name, source, masks=config.masks == "png")
+        for name, source in named.items()
+        if source is not None
+    )
 
 
-def _source(name: str, source: schema.Source) -> Source:
+def _source(name: str, source: schema.Source, *, masks: bool) -> Source:
+    """Maps a source of the config: what it says becomes the settings of its format."""
     settings: dict[str, Any] = {}
-    if isinstance(source, schema.CocoSource):
-        settings = {"annotations": [absolute_path(path) for path in source.annotations]}
-    elif isinstance(source, schema.ImageFolderSource):
-        settings = {"classes": source.classes and absolute_path(source.classes)}
-    elif isinstance(source, schema.CustomSource):
-        settings = dict(source.options)
-        if source.annotations:
-            settings["annotations"] = [absolute_path(path) for path in source.annotations]
+    roots: list[str] = []
+    for field in msgspec.structs.fields(source):
+        value = getattr(source, field.name)
+        if field.name in location_keys(type(source)) and value is not None:
+            paths = [absolute_path(path) for path in ([value] if isinstance(value, str) else value)]
+            value = paths[0] if isinstance(value, str) else paths
+            if field.name in source.ROOTS:
+                roots += paths
+        # Images are listed, not read by the format; what is not given is its own to decide.
+        if field.name not in ("format", "images", "options") and value not in (None, [], {}):
+            settings[field.name] = value
+    if isinstance(source, schema.CustomSource):
+        settings = {**source.options, **settings}
+    if isinstance(source, schema.YoloSource) and source.root is None:
+        if source.data is None:
+            raise ConfigError(
+                origin="config", path=("root",), problem="missing; expected root, or data"
+            )
+        roots = [absolute_path(source.data).rpartition("/")[0] or "/"]
+        settings["root"] = roots[0]
+    if masks and source.HAS_MASKS:
+        settings["masks"] = True
     path, separator, class_name = source.format.rpartition(".py:")
-    return Source(
+    located_source = Source(
         name=name,
-        images=absolute_path(source.images),
+        roots=tuple(roots),
         format=f"{absolute_path(path)}.py:{class_name}" if separator else source.format,
         settings=settings,
     )
+    resolved = located_source.load_format().resolved_settings()
+    if not resolved:
+        return located_source
+    return msgspec.structs.replace(located_source, settings={**settings, **resolved})
 
 
 def _portable_config(config: schema.Config) -> dict[str, Any]:
     """The config as a manifest keeps it: what does not depend on where things lie."""
     raw: dict[str, Any] = msgspec.to_builtins(config)
     del raw["output"]["path"]
-    for source in [*raw["splits"].values(), raw["source"]]:
-        for root in ("images", "annotations", "classes"):
-            if source is not None:
-                source.pop(root, None)
+    named = [(raw["splits"][split], source) for split, source in config.splits.items()]
+    for mapping, source in [*named, (raw["source"], config.source)]:
+        if source is not None:
+            for field in location_keys(type(source)):
+                mapping.pop(field, None)
     return raw
 
 

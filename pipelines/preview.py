@@ -32,18 +32,20 @@ def preview_dataset(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> 
         result_uri: Where the `Outcome` goes, as JSON.
     """
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
-    listing = (listed.images, listed.rejects) | SummarizeListing(splits=plan.splits)
-    read = pipeline | ReadAnnotations(sources=plan.sources)
-    joined = (listed.images, read.entries) | JoinAnnotations(
-        sources=plan.sources, settings=plan.join
+    read = listed.files | ReadAnnotations(sources=plan.sources)
+    listing = (listed.images, listed.others, listed.rejects) | SummarizeListing(
+        splits=plan.splits, contained=read.images
     )
+    images = (listed.images, read.images) | "Images" >> beam.Flatten()
+    entries = (listed.masks, read.entries) | "Entries" >> beam.Flatten()
+    joined = (images, entries) | JoinAnnotations(sources=plan.sources, settings=plan.join)
     checked = joined.tally | CheckJoin(sources=plan.sources)
     label_map = (read.categories, joined.tally) | BuildLabelMap(
         settings=plan.labels, objects=plan.objects
     )
     shards = (
         joined.records
-        | AssignSplit(splits=plan.splits)
+        | AssignSplit()
         | PlanShards(
             splits=plan.splits.names,
             num_shards=plan.num_shards,
@@ -70,7 +72,7 @@ def list_inputs(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None
         result_uri: Where the `ListingSummary` goes, as JSON.
     """
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
-    listing = (listed.images, listed.rejects) | SummarizeListing(splits=plan.splits)
+    listing = (listed.images, listed.others, listed.rejects) | SummarizeListing(splits=plan.splits)
     listing | "WriteListing" >> beam.Map(_write_json, uri=result_uri)
 
 
@@ -86,12 +88,13 @@ def _write_outcome(
     del label_map
     counts = {
         split: msgspec.structs.replace(
-            tally.splits.get(split, SplitOutcome()),
-            listed=listing.files.get(split, 0),
+            joined,
+            listed=listing.files.get(split, joined.listed),
             shards=shards.num_shards[split],
             num_bytes=shards.num_bytes[split],
         )
         for split in splits
+        for joined in [tally.splits.get(split, SplitOutcome())]
     }
     _write_json(Outcome(status=Status.APPROVED, splits=counts), uri=result_uri)
 

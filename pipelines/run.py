@@ -174,7 +174,10 @@ def _current_run(
     if last.plan != plan.digest or last.annotation_files != annotation_files:
         return None
     listing = _run_locally(functools.partial(list_inputs, plan=plan), ListingSummary)
-    return last if listing == last.listing else None
+    # Only a build counts the images inside containers.
+    if isinstance(listing, Exception):
+        return None
+    return last if listing.fingerprint == last.listing.fingerprint else None
 
 
 def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Exception:

@@ -16,6 +16,7 @@ from pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_lay
 from pipelines.terminal import escape, write_stdout
 from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split_outcomes
 from transforms.reasons import Reason
+from transforms.sharding import NO_SPLIT
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class Summary:
         """Examples over the wall time; 0 where nothing was done."""
         if self.current or self.wall_time_s <= 0:
             return 0.0
-        return sum(split.examples for split in self.outcome.splits.values()) / self.wall_time_s
+        return sum(split.images for split in self.outcome.splits.values()) / self.wall_time_s
 
 
 def print_summary(summary: Summary, *, as_json: bool) -> None:
@@ -101,10 +102,14 @@ def _counts_table(outcome: Outcome) -> Table:
         cells = _build_cells
     table = make_table("split", numbers=headings)
     for name, split in outcome.splits.items():
-        table.add_row(Text(escape(name)), *cells(split))
+        table.add_row(_split_name(name), *cells(split))
     if len(outcome.splits) > 1:
         table.add_row("total", *cells(reduce(merge_split_outcomes, outcome.splits.values())))
     return table
+
+
+def _split_name(name: str) -> Text:
+    return Text(escape(name) if name != NO_SPLIT else "(no split)")
 
 
 def _build_cells(split: SplitOutcome) -> list[str]:
@@ -138,7 +143,7 @@ def _codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
             ("corrected", split.corrections),
         ):
             for code, count in counts.items():
-                table.add_row(Text(escape(name)), what, Text(escape(code)), f"{count:,}")
+                table.add_row(_split_name(name), what, Text(escape(code)), f"{count:,}")
     return table
 
 

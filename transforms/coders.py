@@ -11,7 +11,15 @@ from apache_beam.coders.typecoders import registry
 
 from transforms.labels import LabelMap
 from transforms.output.shard_result import ShardResult
-from transforms.records import AnnotationEntry, Category, ImageRef, Record, Reject
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageRef,
+    ListedFile,
+    ListedImage,
+    Record,
+    Reject,
+)
 from transforms.tally import JoinTally
 
 
@@ -63,6 +71,8 @@ def register_coders() -> None:
         ImageRef,
         JoinTally,
         LabelMap,
+        ListedFile,
+        ListedImage,
         Record,
         Reject,
         ShardResult,

@@ -14,8 +14,9 @@ from apache_beam.transforms import window
 from apache_beam.utils import windowed_value
 
 from transforms.coders import register_coders
+from transforms.formats.base import Kind
 from transforms.joining import JoinSettings, join_key
-from transforms.records import AnnotationEntry, ImageRef, Record, Reject
+from transforms.records import AnnotationEntry, ListedImage, Record, Reject
 from transforms.sources import Source
 from transforms.tally import JoinCounter, JoinTally, merge_tallies
 
@@ -31,7 +32,7 @@ _IMAGE = b"\x00"
 _ENTRY = b"\x01"
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
-_image_decoder = msgspec.msgpack.Decoder(ImageRef)
+_image_decoder = msgspec.msgpack.Decoder(ListedImage)
 _entry_decoder = msgspec.msgpack.Decoder(AnnotationEntry)
 
 
@@ -51,7 +52,7 @@ class JoinResult(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class JoinAnnotations(beam.PTransform[Any, JoinResult]):
-    """Joins listed images and annotation entries by (source, key), in one GroupByKey.
+    """Joins listed images and annotation entries by (source, join), in one GroupByKey.
 
     The values are shuffled as bytes under one tag byte: a CoGroupByKey of typed values costs
     nearly twice as much.
@@ -67,7 +68,7 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     def expand(
         self,
         inputs: tuple[
-            PCollection[tuple[tuple[str, str], ImageRef]],
+            PCollection[tuple[tuple[str, str], ListedImage]],
             PCollection[tuple[tuple[str, str], AnnotationEntry]],
         ],
     ) -> JoinResult:
@@ -95,7 +96,7 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         )
 
 
-def _tag_image(element: tuple[tuple[str, str], ImageRef]) -> tuple[bytes, bytes]:
+def _tag_image(element: tuple[tuple[str, str], ListedImage]) -> tuple[bytes, bytes]:
     (source, key), image = element
     return f"{source}\0{key}".encode(), _IMAGE + _encoder.encode(image)
 
@@ -138,9 +139,9 @@ class _JoinFn(beam.DoFn):
             source_format=self._formats[source],
             settings=self._settings,
         )
-        self._counter.add(
-            joined, source=source, key=key, listed=len(images), referenced=len(entries)
-        )
+        # The inputs of a table without images are its rows.
+        listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
+        self._counter.add(joined, source=source, key=key, listed=listed, referenced=len(entries))
         if joined.record is not None:
             yield joined.record
         for reject in joined.rejects:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from transforms.errors import RejectedError
-from transforms.formats.base import Format
+from transforms.formats.base import Format, Kind
 from transforms.formats.names import listing_exclusion
 from transforms.labels import LabelSettings, written_name
 from transforms.reasons import Correction, Exclusion, Reason
 from transforms.records import (
     AnnotationEntry,
     ImageAnnotations,
-    ImageRef,
+    ListedImage,
+    ObjectAnnotation,
     Record,
     Reject,
+    Value,
     decode_annotations,
     encode_annotations,
 )
-from transforms.sharding import SplitAssignment
+from transforms.sharding import NO_SPLIT, SplitAssignment
 
 
 class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,18 +34,20 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
         splits: Which split a key belongs to.
         labels: Which classes are written.
         keep_unannotated: Whether an image that no annotation file names is written.
+        example_per: Whether an image makes one Example, or one for each of its objects.
     """
 
     splits: SplitAssignment
     labels: LabelSettings
     keep_unannotated: bool = True
+    example_per: Literal["image", "annotation"] = "image"
 
 
 class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of all that has one key.
+    """What became of all that is joined by one text.
 
     Attributes:
-        split: The split it belongs to.
+        split: The split it belongs to; `NO_SPLIT` where there is no telling.
         record: The image with its annotations, if it goes on.
         unannotated: Whether `record` has no annotations because nothing names it.
         labels: Image-level classes that the image's name tells.
@@ -64,29 +68,41 @@ class _Defect(NamedTuple):
     detail: str
 
 
+class _Merged(NamedTuple):
+    """What the entries of one image say together."""
+
+    annotations: bytes | None
+    split: str
+    exclusion: Exclusion | None
+    defects: list[_Defect]
+
+
 def join_key(
     *,
     source: str,
     key: str,
-    images: Iterable[ImageRef],
+    images: Iterable[ListedImage],
     entries: Iterable[AnnotationEntry],
     source_format: Format,
     settings: JoinSettings,
 ) -> JoinedKey:
-    """Decides what becomes of all that has one key.
+    """Decides what becomes of all that is joined by one text.
 
     Args:
         source: The source's name.
-        key: The key.
-        images: Listed files with this key, in any order; more than one only if their names
-            differ in nothing but their Unicode normalization.
-        entries: What the annotation files say about the key, in any order.
+        key: What they are joined by: the image's key, unless the format says otherwise.
+        images: The listed images, in any order; more than one only if the format joins by less
+            than the name, or names differ in nothing but their Unicode normalization.
+        entries: What the annotation files say about it, in any order.
         source_format: The source's format, which may tell annotations from the key.
         settings: The config's rules.
     """
-    split = settings.splits.split_of(source=source, key=key)
+    listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
+    merged = _merge_entries(entries)
+    image_key = listed[0].key if listed else key
+    split = settings.splits.split_of(source=source, key=image_key, told=merged.split)
 
-    def reject(defect: _Defect, *, listed: bool) -> Reject:
+    def reject(defect: _Defect, *, listed: bool, key: str = image_key) -> Reject:
         return Reject(
             split=split,
             source=source,
@@ -97,48 +113,56 @@ def join_key(
             listed=listed,
         )
 
-    refs = sorted(images, key=lambda image: image.uri)
-    annotations, defects = _merge_entries(entries)
-    if not refs:
-        if annotations is not None:
+    if Kind.ROWS in source_format.kinds:
+        return _join_row(merged, source=source, key=key, split=split, reject=reject)
+    if not listed:
+        if merged.exclusion is not None:
+            return JoinedKey(split=split)
+        defects = merged.defects
+        if merged.annotations is not None or merged.split:
             missing = _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed")
-            defects.insert(0, missing)
+            defects = [missing, *defects]
         return JoinedKey(
             split=split, rejects=tuple(reject(defect, listed=False) for defect in defects)
         )
 
-    twin = _Defect(Reason.DUPLICATE_KEY, "another listed file has the same key")
-    rejects = [reject(twin, listed=True) for _ in refs[1:]]
+    rejects = [reject(_twin(image, listed[0]), listed=True, key=image.key) for image in listed[1:]]
+    defects = merged.defects
+    annotations = merged.annotations
     unannotated = False
     labels: tuple[str, ...] = ()
-    excluded = None
-    if annotations is None and defects:
+    excluded = merged.exclusion
+    if excluded is None and annotations is None and defects:
         # Written without the annotations that it has, it would teach that nothing is there.
         rejects.append(reject(defects.pop(0), listed=True))
-    elif annotations is None:
+        rejects += [reject(defect, listed=False) for defect in defects]
+        return JoinedKey(split=split, rejects=tuple(rejects))
+    rejects += [reject(defect, listed=False) for defect in defects]
+    if excluded is None and annotations is None:
         try:
-            told = source_format.annotate_listed(key)
+            told = source_format.annotate_listed(image_key)
         except RejectedError as error:
             rejects.append(reject(_Defect(error.reason, error.detail), listed=True))
+            return JoinedKey(split=split, rejects=tuple(rejects))
+        if isinstance(told, Exclusion):
+            excluded = told
+        elif told is None:
+            unannotated = True
+            excluded = listing_exclusion(image_key)
+            if excluded is None and not settings.keep_unannotated:
+                excluded = Exclusion.UNANNOTATED
+            annotations = encode_annotations(ImageAnnotations(image_id=""))
         else:
-            if isinstance(told, Exclusion):
-                excluded = told
-            elif told is None:
-                unannotated = True
-                excluded = listing_exclusion(key)
-                if excluded is None and not settings.keep_unannotated:
-                    excluded = Exclusion.UNANNOTATED
-                annotations = encode_annotations(ImageAnnotations(image_id=""))
-            else:
-                labels = told.labels
-                if labels and not _any_label_written(labels, settings=settings.labels):
-                    excluded = Exclusion.LABEL_EXCLUDED
-                annotations = encode_annotations(told)
-    rejects += [reject(defect, listed=False) for defect in defects]
+            labels = told.labels
+            if labels and not _any_label_written(labels, settings=settings.labels):
+                excluded = Exclusion.LABEL_EXCLUDED
+            annotations = encode_annotations(told)
+    if excluded is None and split == NO_SPLIT:
+        excluded = Exclusion.IN_NO_SPLIT
 
     if excluded is not None or annotations is None:
         return JoinedKey(split=split, labels=labels, excluded=excluded, rejects=tuple(rejects))
-    if not settings.splits.matches(source=source, key=key):
+    if not settings.splits.matches(source=source, key=image_key):
         ungrouped = _Defect(
             Reason.GROUP_NOT_MATCHED,
             f"group_by ({settings.splits.group_by}) finds nothing in the key",
@@ -148,15 +172,50 @@ def join_key(
         )
     return JoinedKey(
         split=split,
-        record=Record(source=source, key=key, image=refs[0], annotations=annotations),
+        record=Record(
+            source=source,
+            key=image_key,
+            image=listed[0].image,
+            annotations=annotations,
+            split=split,
+            examples=_expected_examples(annotations, settings=settings),
+        ),
         unannotated=unannotated,
         labels=labels,
         rejects=tuple(rejects),
     )
 
 
-def _merge_entries(entries: Iterable[AnnotationEntry]) -> tuple[bytes | None, list[_Defect]]:
-    """Merges one key's entries: the encoded annotations if any are usable, and the defects.
+def _join_row(
+    merged: _Merged, *, source: str, key: str, split: str, reject: Callable[..., Reject]
+) -> JoinedKey:
+    """Decides what becomes of a row without an image: it is the input itself."""
+    defects = merged.defects
+    if merged.exclusion is not None:
+        return JoinedKey(split=split, excluded=merged.exclusion)
+    if merged.annotations is not None and split == NO_SPLIT:
+        defects = [_Defect(Reason.UNKNOWN_SPLIT, "the row names no split of the dataset")]
+    if merged.annotations is None or defects:
+        rejects = [reject(defect, listed=not index) for index, defect in enumerate(defects)]
+        return JoinedKey(split=split, rejects=tuple(rejects))
+    return JoinedKey(
+        split=split,
+        record=Record(
+            source=source, key=key, image=None, annotations=merged.annotations, split=split
+        ),
+    )
+
+
+def _twin(image: ListedImage, first: ListedImage) -> _Defect:
+    if image.key == first.key:
+        return _Defect(Reason.DUPLICATE_KEY, "another listed file has the same key")
+    return _Defect(
+        Reason.DUPLICATE_KEY, f"{first.key} is listed as well, and annotations cannot tell them"
+    )
+
+
+def _merge_entries(entries: Iterable[AnnotationEntry]) -> _Merged:
+    """Merges what is said about one image.
 
     The same image may stand in several annotation files, under one id; an entry with another
     id is another image that claims the same file.
@@ -164,52 +223,96 @@ def _merge_entries(entries: Iterable[AnnotationEntry]) -> tuple[bytes | None, li
     ordered = sorted(entries, key=lambda entry: (entry.file_index, entry.position))
     good = [entry for entry in ordered if entry.defect is None]
     defects = [_Defect(entry.defect, entry.detail) for entry in ordered if entry.defect is not None]
-    if not good:
-        return None, defects
-    first = good[0]
-    merged = [entry for entry in good if entry.image_id == first.image_id]
-    defects += [
-        _Defect(
-            Reason.DUPLICATE_KEY,
-            f"image id {entry.image_id} has the file name of image id {first.image_id}",
-        )
-        for entry in good
-        if entry.image_id != first.image_id
-    ]
-    if len(merged) == 1:
-        return first.annotations, defects
-    parts = [decode_annotations(entry.annotations) for entry in merged]
-    return encode_annotations(merge_annotations(parts)), defects
+    image_id = next((entry.image_id for entry in good if entry.image_id), "")
+    split = next((entry.split for entry in good if entry.split), "")
+    merged = []
+    for entry in good:
+        if entry.image_id and entry.image_id != image_id:
+            detail = f"image id {entry.image_id} has the file name of image id {image_id}"
+            defects.append(_Defect(Reason.DUPLICATE_KEY, detail))
+            continue
+        if entry.split and entry.split != split:
+            detail = f"it is in split {split!r} already, and in {entry.split!r} as well"
+            defects.append(_Defect(Reason.DUPLICATE_KEY, detail))
+        if entry.annotations:
+            merged.append(entry.annotations)
+    exclusion = next((entry.exclusion for entry in good if entry.exclusion is not None), None)
+    if len(merged) > 1:
+        merged = [encode_annotations(merge_annotations([*map(decode_annotations, merged)]))]
+    return _Merged(
+        annotations=merged[0] if merged else None,
+        split=split,
+        exclusion=exclusion,
+        defects=defects,
+    )
+
+
+def _expected_examples(annotations: bytes, *, settings: JoinSettings) -> int:
+    if settings.example_per == "image":
+        return 1
+    return len(decode_annotations(annotations).objects)
 
 
 def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
     """Merges what several annotation files say about one image.
 
     An object that an earlier file gives with the same id, label and box is the same object:
-    COCO's keypoint files repeat the instances of theirs.
+    COCO's keypoint files repeat the instances of theirs. What only the later one tells of it is
+    taken over.
     """
     corrections: Counter[str] = Counter()
-    objects = []
-    seen = set()
+    confidences: dict[str, float] = {}
+    objects: list[ObjectAnnotation] = []
+    # {identity: position in `objects`}
+    seen: dict[tuple[object, ...], int] = {}
     for part in parts:
         corrections.update(part.corrections)
-        identities = set()
+        for label, confidence in zip(part.labels, part.label_confidences, strict=False):
+            confidences[label] = max(confidence, confidences.get(label, confidence))
+        identities: dict[tuple[object, ...], int] = {}
         for item in part.objects:
             identity = (item.annotation_id, item.label, item.bbox)
             if item.annotation_id and identity in seen:
-                corrections[Correction.DUPLICATE_ANNOTATION_DROPPED.value] += 1
+                if not _complete(objects, seen[identity], item):
+                    corrections[Correction.DUPLICATE_ANNOTATION_DROPPED.value] += 1
                 continue
-            identities.add(identity)
+            identities[identity] = len(objects)
             objects.append(item)
-        seen |= identities
+        seen.update(identities)
+    labels = tuple(dict.fromkeys(label for part in parts for label in part.labels))
+    values: dict[str, tuple[Value, ...]] = {}
+    for part in parts:
+        for key, items in part.values.items():
+            values[key] = (*values.get(key, ()), *items)
     return ImageAnnotations(
-        image_id=parts[0].image_id,
+        image_id=next((part.image_id for part in parts if part.image_id), ""),
         width=next((part.width for part in parts if part.width), 0),
         height=next((part.height for part in parts if part.height), 0),
-        labels=tuple(dict.fromkeys(label for part in parts for label in part.labels)),
+        labels=labels,
         objects=tuple(objects),
         corrections=dict(corrections),
+        normalized=any(part.normalized for part in parts),
+        label_confidences=tuple(confidences.get(label, 1.0) for label in labels)
+        if confidences
+        else (),
+        captions=tuple(caption for part in parts for caption in part.captions),
+        segments=tuple(segment for part in parts for segment in part.segments),
+        masks={role: mask for part in reversed(parts) for role, mask in part.masks.items()},
+        values=values,
     )
+
+
+def _complete(objects: list[ObjectAnnotation], position: int, other: ObjectAnnotation) -> bool:
+    """Takes over from `other` what an object lacks; says whether there was anything."""
+    known = objects[position]
+    missing = {
+        name: getattr(other, name)
+        for name in ("segmentation", "keypoints", "attributes")
+        if getattr(other, name) and not getattr(known, name)
+    }
+    if missing:
+        objects[position] = msgspec.structs.replace(known, **missing)
+    return bool(missing)
 
 
 def _any_label_written(labels: Iterable[str], *, settings: LabelSettings) -> bool:

@@ -76,10 +76,16 @@ class LabelMap(msgspec.Struct, frozen=True):
     Attributes:
         ids: `{written name: id}`, no two of them the same.
         names: `{source name: written name}` of every class that is written.
+        keypoints: Names of the keypoints that objects have, each once.
+        keypoint_columns: `{source name: position in `keypoints` of each of its own}`.
+        stuff: Source names of the classes without countable objects.
     """
 
     ids: dict[str, int]
     names: dict[str, str]
+    keypoints: tuple[str, ...] = ()
+    keypoint_columns: Mapping[str, tuple[int, ...]] = {}
+    stuff: tuple[str, ...] = ()
 
     def lookup(self, source_name: str) -> tuple[str, int] | None:
         """Finds the written name and id of a source's class; None if it is left out."""
@@ -120,7 +126,27 @@ def build_label_map(
         first = settings.first_id if settings.first_id is not None else int(objects)
         distinct = dict.fromkeys(names[category.name] for category in kept)
         ids = {name: class_id for class_id, name in enumerate(distinct, first)}
-    return LabelMap(ids=ids, names=names)
+    keypoints, keypoint_columns = _keypoints(kept)
+    return LabelMap(
+        ids=ids,
+        names=names,
+        keypoints=keypoints,
+        keypoint_columns=keypoint_columns,
+        stuff=tuple(sorted({category.name for category in kept if not category.is_thing})),
+    )
+
+
+def _keypoints(
+    categories: Iterable[Category],
+) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
+    """Numbers the keypoints' names, in order of their categories."""
+    positions: dict[str, int] = {}
+    columns: dict[str, tuple[int, ...]] = {}
+    for category in categories:
+        if category.keypoints:
+            own = tuple(positions.setdefault(name, len(positions)) for name in category.keypoints)
+            columns.setdefault(category.name, own)
+    return tuple(positions), columns
 
 
 def _source_order(category: Category) -> tuple[bool, int, str, str]:

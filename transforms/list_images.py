@@ -1,22 +1,27 @@
-"""ListImages: which images there are."""
+"""ListImages: which images there are, and what is listed beside them."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
+from transforms.archives import is_pattern
 from transforms.coders import register_coders
-from transforms.records import ImageRef, Reject
+from transforms.formats.base import Role
+from transforms.records import AnnotationEntry, ImageRef, ListedFile, ListedImage, Reject
 from transforms.sharding import SplitAssignment
-from transforms.sources import Source, list_source
+from transforms.sources import Source, expand_roots, list_files, mask_entry
 
 register_coders()
 
+_MASKS = "masks"
+_FILES = "files"
+_OTHERS = "others"
 _REJECTS = "rejects"
 
 
@@ -24,17 +29,25 @@ class ListResult(NamedTuple):
     """What `ListImages` gives.
 
     Attributes:
-        images: `((source, key), ImageRef)` for each listed file.
+        images: `((source, join), ListedImage)` for each listed image, `join` being what it has
+            in common with its annotations.
+        masks: `((source, join), AnnotationEntry)` for each listed mask.
+        files: A `ListedFile` for each listed annotation file and container: what
+            `ReadAnnotations` is to read.
+        others: An `ImageRef` for each mask, annotation file and container.
         rejects: A `Reject` for each file whose name cannot be a key.
     """
 
-    images: PCollection[tuple[tuple[str, str], ImageRef]]
+    images: PCollection[tuple[tuple[str, str], ListedImage]]
+    masks: PCollection[tuple[tuple[str, str], AnnotationEntry]]
+    files: PCollection[ListedFile]
+    others: PCollection[ImageRef]
     rejects: PCollection[Reject]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ListImages(beam.PTransform[PBegin, ListResult]):
-    """Lists every file below the sources' image roots, whatever it is: the join decides.
+    """Lists every file below the sources' roots, whatever it is: the join decides.
 
     Args:
         sources: The sources.
@@ -49,26 +62,66 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
 
     def expand(self, pbegin: PBegin) -> ListResult:
         """Adds the step to a pipeline."""
-        listed = (
+        # (source, which of its roots, folder or archive)
+        roots = (
             pbegin
             | "Sources" >> beam.Create(list(self.sources), reshuffle=False)
-            | "List"
-            >> beam.ParDo(_ListFn(splits=self.splits)).with_outputs(_REJECTS, main="images")
+            | "ExpandRoots"
+            >> beam.FlatMap(_expand_roots).with_output_types(tuple[Source, tuple[int, str]])
         )
-        return ListResult(images=listed.images, rejects=listed[_REJECTS])
+        if any(is_pattern(root) for source in self.sources for root in source.roots):
+            roots = roots | "SpreadRoots" >> beam.Reshuffle()
+        listed = roots | "List" >> beam.ParDo(_ListFn(splits=self.splits)).with_outputs(
+            _MASKS, _FILES, _OTHERS, _REJECTS, main="images"
+        )
+        listed[_MASKS].element_type = tuple[tuple[str, str], AnnotationEntry]
+        listed[_FILES].element_type = ListedFile
+        listed[_OTHERS].element_type = ImageRef
+        return ListResult(
+            images=listed.images,
+            masks=listed[_MASKS],
+            files=listed[_FILES],
+            others=listed[_OTHERS],
+            rejects=listed[_REJECTS],
+        )
 
 
-@beam.typehints.with_output_types(tuple[tuple[str, str], ImageRef])
+def _expand_roots(source: Source) -> Iterator[tuple[Source, tuple[int, str]]]:
+    for root in expand_roots(source):
+        yield source, root
+
+
+@beam.typehints.with_output_types(tuple[tuple[str, str], ListedImage])
 class _ListFn(beam.DoFn):
     def __init__(self, *, splits: SplitAssignment) -> None:
         self._splits = splits
 
     def process(
-        self, source: Source
-    ) -> Iterator[tuple[tuple[str, str], ImageRef] | pvalue.TaggedOutput[str, Reject]]:
-        for listed in list_source(source, splits=self._splits):
+        self, element: tuple[Source, tuple[int, str]]
+    ) -> Iterator[tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[str, Any]]:
+        source, (root, uri) = element
+        for listed in list_files(source, root=root, uri=uri, splits=self._splits):
             if isinstance(listed, Reject):
                 yield pvalue.TaggedOutput(_REJECTS, listed)
+                continue
+            place = listed.place
+            if place.role is Role.IMAGE:
+                image = ListedImage(key=place.key, image=listed.file)
+                yield (source.name, place.join), image
+                continue
+            if place.role is Role.OTHER:
+                continue
+            yield pvalue.TaggedOutput(_OTHERS, listed.file)
+            if place.role is Role.MASK:
+                entry = mask_entry(place, file=listed.file)
+                yield pvalue.TaggedOutput(_MASKS, ((source.name, place.join), entry))
             else:
-                key, image = listed
-                yield (source.name, key), image
+                file = ListedFile(
+                    source=source.name,
+                    path=listed.path,
+                    root=root,
+                    file=listed.file,
+                    join=place.join,
+                    is_container=place.role is Role.CONTAINER,
+                )
+                yield pvalue.TaggedOutput(_FILES, file)

@@ -19,6 +19,11 @@ class Reason(str, enum.Enum):
     DUPLICATE_KEY = "duplicate_key"
     NO_CLASS_FOLDER = "no_class_folder"
     GROUP_NOT_MATCHED = "group_not_matched"
+    # reading what a source says about one image
+    ANNOTATION_MALFORMED = "annotation_malformed"
+    OUTSIDE_ROOTS = "outside_roots"
+    NAME_NOT_MATCHED = "name_not_matched"
+    UNKNOWN_SPLIT = "unknown_split"
     # reading and checking the image
     IMAGE_UNREADABLE = "image_unreadable"
     CHANGED_SINCE_LISTING = "changed_since_listing"
@@ -32,6 +37,9 @@ class Reason(str, enum.Enum):
     DECOMPRESSION_BOMB = "decompression_bomb"
     # joining image and annotations
     SIZE_MISMATCH = "size_mismatch"
+    # reading the masks that annotate an image
+    MASK_UNREADABLE = "mask_unreadable"
+    MASK_MISMATCH = "mask_mismatch"
 
 
 class Exclusion(str, enum.Enum):
@@ -42,6 +50,9 @@ class Exclusion(str, enum.Enum):
     UNANNOTATED = "unannotated"
     CLASS_NOT_LISTED = "class_not_listed"
     LABEL_EXCLUDED = "label_excluded"
+    IN_NO_SPLIT = "in_no_split"
+    DISCARDED = "discarded"
+    NO_OBJECTS = "no_objects"
 
 
 class Correction(str, enum.Enum):

@@ -6,23 +6,63 @@ size, and several times as fast across a GroupByKey. Fields are only ever added 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import msgspec
 
-from transforms.reasons import Reason
+from transforms.reasons import Exclusion, Reason
+
+# What a source may say about an image or an object beyond what has a field of its own.
+Value: TypeAlias = int | float | str
+
+
+class Coding(str, enum.Enum):
+    """How an image lies in its bytes.
+
+    Attributes:
+        FILE: As an image file.
+        DEFLATED: As an image file, compressed with raw DEFLATE (RFC 1951), as zip archives do.
+        CIFAR_PNG: As 3,072 pixel values of a CIFAR batch, to be stored as a PNG.
+        CIFAR_RAW: The same, to be stored as they are.
+    """
+
+    FILE = ""
+    DEFLATED = "deflated"
+    CIFAR_PNG = "cifar_png"
+    CIFAR_RAW = "cifar_raw"
+
+
+class MaskRole(str, enum.Enum):
+    """What the pixels of an image that annotates another one mean.
+
+    Attributes:
+        PANOPTIC: COCO's panoptic PNG: R + 256 G + 65536 B is the segment's id.
+        SEMANTIC: One channel or a palette; each value is a class, as the format says.
+        VOC_CLASS: Pascal VOC's `SegmentationClass`: each value or colour is a class.
+        VOC_OBJECT: Pascal VOC's `SegmentationObject`: each value or colour is an object.
+    """
+
+    PANOPTIC = "panoptic"
+    SEMANTIC = "semantic"
+    VOC_CLASS = "voc_class"
+    VOC_OBJECT = "voc_object"
 
 
 class ImageRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where an image's bytes lie.
+    """Where the bytes of an image, or of another listed file, lie.
 
     Attributes:
         uri: The file or object that holds the bytes.
-        size_bytes: Length of the image in bytes.
+        size_bytes: How many bytes of `uri` they are.
         version: What tells one content of `uri` from the next: modification time in
             nanoseconds on local disk, the object's generation on Google Cloud Storage.
-        offset: First byte of the image in `uri`; 0 unless the image lies inside a container.
-        whole: Whether the image is all of `uri` (and not a byte range of it).
+        offset: The first byte in `uri`; 0 unless they lie inside a container.
+        whole: Whether they are all of `uri` (and not a byte range of it).
+        coding: How the image lies in these bytes.
+        decoded_bytes: Length of the file once it is decompressed, where `coding` compresses.
+        crc32: CRC-32 of the (decompressed) file as its container gives it; -1 where it does not.
     """
 
     uri: str
@@ -30,6 +70,41 @@ class ImageRef(msgspec.Struct, frozen=True, array_like=True):
     version: str
     offset: int = 0
     whole: bool = True
+    coding: Coding = Coding.FILE
+    decoded_bytes: int = 0
+    crc32: int = -1
+
+
+class ListedImage(msgspec.Struct, frozen=True, array_like=True):
+    """An image as the listing finds it.
+
+    Attributes:
+        key: Its path relative to the source's root, `/`-separated.
+        image: Where its bytes lie.
+    """
+
+    key: str
+    image: ImageRef
+
+
+class ListedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A listed file that says something about images, or holds several.
+
+    Attributes:
+        source: Which input of the config it belongs to.
+        path: Its path below the root.
+        root: Which of the source's roots.
+        file: Where it lies.
+        join: Of an annotation file: what it is joined to its image by.
+        is_container: Whether it holds images.
+    """
+
+    source: str
+    path: str
+    root: int
+    file: ImageRef
+    join: str = ""
+    is_container: bool = False
 
 
 class ObjectAnnotation(msgspec.Struct, frozen=True, array_like=True):
@@ -38,13 +113,18 @@ class ObjectAnnotation(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         label: The category's name, as the source gives it.
         bbox: `(xmin, ymin, xmax, ymax)` in pixels of the annotated image, which may reach
-            over its border; origin at the top left corner.
+            over its border; origin at the top left corner. As for all coordinates here, in
+            fractions of the image's sides where `ImageAnnotations.normalized` says so.
         area: The object's area in pixels², as the source gives it (of the mask where there is
             one); negative where the source gives none.
         is_crowd: Whether the box stands for a group of objects.
         annotation_id: The source's id; 0 where there is none.
-        segmentation: The source's segmentation, undecoded (COCO: JSON text); empty where there
-            is none or no output key needs it.
+        segmentation: JSON text in COCO's form, undecoded: a list of polygons `[x, y, …]`, or an
+            RLE object; empty where there is none or no output key needs it.
+        keypoints: `x, y, visibility` of each keypoint that the category declares (visibility
+            0: not labelled, 1: labelled and hidden, 2: visible); empty where there are none.
+        attributes: `{Example key: value}` of what the format declares as extra features of
+            objects (`transforms.examples.features.ExtraFeature`).
     """
 
     label: str
@@ -53,6 +133,22 @@ class ObjectAnnotation(msgspec.Struct, frozen=True, array_like=True):
     is_crowd: bool = False
     annotation_id: int = 0
     segmentation: bytes = b""
+    keypoints: tuple[float, ...] = ()
+    attributes: Mapping[str, Value] = {}
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True):
+    """One segment of a panoptic annotation.
+
+    Attributes:
+        segment_id: Its id, which the panoptic mask's pixels hold.
+        label: Its category's name.
+        is_crowd: Whether it is a group of objects.
+    """
+
+    segment_id: int
+    label: str
+    is_crowd: bool = False
 
 
 class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
@@ -66,6 +162,13 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
         objects: The annotated objects, in the source's order.
         corrections: What was repaired or left out while parsing, `{correction: count}`
             (see `transforms.reasons.Correction`).
+        normalized: Whether coordinates are fractions of the image's sides, not pixels.
+        label_confidences: Confidence of each of `labels`; empty where the source gives none.
+        captions: Texts that describe the image.
+        segments: The segments of the panoptic mask.
+        masks: Images whose pixels annotate this one, `{what they mean: where they lie}`.
+        values: `{Example key: values}` of what the format declares as extra features of images
+            (`transforms.examples.features.ExtraFeature`).
     """
 
     image_id: str
@@ -74,22 +177,32 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
     labels: tuple[str, ...] = ()
     objects: tuple[ObjectAnnotation, ...] = ()
     corrections: Mapping[str, int] = {}
+    normalized: bool = False
+    label_confidences: tuple[float, ...] = ()
+    captions: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    masks: Mapping[MaskRole, ImageRef] = {}
+    values: Mapping[str, tuple[Value, ...]] = {}
 
 
 class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
-    """What an annotation file says about one key.
+    """What an annotation file says about one image.
 
     Attributes:
-        key: The image's path relative to the source's image root, `/`-separated; for an
-            annotation that names no image, a text that says what it names.
+        key: What it is joined by: the image's path relative to the source's image root,
+            `/`-separated, or what `Format.place` makes of that; for an annotation that names no
+            image, a text that says what it names.
         annotations: The annotations, encoded by `encode_annotations`: opaque until the shard
-            is written.
+            is written. Empty where the entry only tells the split or the exclusion.
         file_index: Which of the source's annotation files this comes from.
         position: Order within that file. Of duplicates the smallest `(file_index, position)`
             wins.
-        image_id: The source's id of the image, as a string.
+        image_id: The source's id of the image, as a string. Entries of one key are merged if
+            they have the same id, or none; an entry with another id claims another's image.
         defect: Why this entry cannot be used; None for a good one.
         detail: The defect in words, with the place in the source.
+        split: The split that the source puts the image into; empty where it does not say.
+        exclusion: The rule of the source that leaves the image out, if one does.
     """
 
     key: str
@@ -99,6 +212,8 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
     image_id: str = ""
     defect: Reason | None = None
     detail: str = ""
+    split: str = ""
+    exclusion: Exclusion | None = None
 
 
 class Category(msgspec.Struct, frozen=True, array_like=True):
@@ -108,11 +223,15 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
         name: Its name, which is its identity across sources.
         source_id: The source's own id; None where the source has names only.
         origin: The file or folder that declares it, for error messages.
+        keypoints: Names of the keypoints that its objects have, in their order.
+        is_thing: Whether it has countable objects (and is not stuff, such as sky).
     """
 
     name: str
     source_id: int | None = None
     origin: str = ""
+    keypoints: tuple[str, ...] = ()
+    is_thing: bool = True
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
@@ -121,14 +240,23 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         source: Which input of the config it belongs to.
         key: The image's path relative to the source's root.
-        image: Where its bytes lie.
+        image: Where its bytes lie; None for a row of a table without images.
         annotations: Encoded `ImageAnnotations`.
+        split: The split that it belongs to.
+        examples: How many Examples it is expected to make.
     """
 
     source: str
     key: str
-    image: ImageRef
+    image: ImageRef | None
     annotations: bytes
+    split: str = ""
+    examples: int = 1
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the image, 0 where there is none."""
+        return 0 if self.image is None else self.image.size_bytes
 
 
 class Reject(msgspec.Struct, frozen=True, kw_only=True):

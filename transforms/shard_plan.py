@@ -69,9 +69,9 @@ def plan_shards(
 
 
 def record_size(element: tuple[str, Record]) -> tuple[str, tuple[int, int]]:
-    """Measures one record: `(split, (1, bytes of its image and annotations))`."""
+    """Measures one record: `(split, (1, bytes of its Examples' images and annotations))`."""
     split, record = element
-    return split, (1, record.image.size_bytes + len(record.annotations))
+    return split, (1, record.examples * record.size_bytes + len(record.annotations))
 
 
 def add_sizes(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:

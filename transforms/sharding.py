@@ -13,6 +13,8 @@ from collections.abc import Mapping
 import msgspec
 
 HASH_BYTES = 16
+# Where there is no telling which split an input belongs to.
+NO_SPLIT = ""
 _HASH_RANGE = 1 << (8 * HASH_BYTES)
 
 
@@ -49,17 +51,19 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         group_by: A regular expression on the key: what its first group (or else the whole
             match) says stays together in one split.
         seed: Key of the hash.
+        told: Splits that the source itself puts its images into; then nothing of the above.
     """
 
     by_source: Mapping[str, str]
     fractions: Mapping[str, float] = {}
     group_by: str | None = None
     seed: int = 0
+    told: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All splits, in the config's order."""
-        return tuple(dict.fromkeys([*self.by_source.values(), *self.fractions]))
+        return tuple(dict.fromkeys([*self.by_source.values(), *self.fractions, *self.told]))
 
     def matches(self, *, source: str, key: str) -> bool:
         """Says whether `group_by`, where it is used, finds a group in the key."""
@@ -67,8 +71,19 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             return True
         return re.search(self.group_by, key) is not None
 
-    def split_of(self, *, source: str, key: str) -> str:
-        """Finds the split of an example; a key without a group is a group of its own."""
+    def split_of(self, *, source: str, key: str, told: str = NO_SPLIT) -> str:
+        """Finds the split of an example; a key without a group is a group of its own.
+
+        Args:
+            source: Its source.
+            key: Its key.
+            told: What the source says, if anything.
+
+        Returns:
+            The split, or `NO_SPLIT` where the source should say and does not.
+        """
+        if self.told:
+            return told if told in self.told else NO_SPLIT
         split = self.by_source.get(source)
         if split is not None:
             return split

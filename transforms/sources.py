@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from transforms.archives import expand_root, list_root
 from transforms.errors import InputError
-from transforms.formats.base import Format
+from transforms.formats.base import Format, Place, Role
 from transforms.formats.load import load_format
-from transforms.formats.names import normalize_key
 from transforms.reasons import Reason
-from transforms.records import ImageRef, Reject
+from transforms.records import (
+    AnnotationEntry,
+    ImageAnnotations,
+    ImageRef,
+    MaskRole,
+    Reject,
+    encode_annotations,
+)
 from transforms.sharding import SplitAssignment
-from transforms.storage import StoredFile, storage_for
 
-_WILDCARD = re.compile(r"[*?\[]")
+# What a mask says comes after all that annotation files say.
+_MASK_FILE_INDEX = 1 << 30
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,13 +31,14 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The source's name in the config; with its key it identifies an image.
-        images: Root folder of the images.
+        roots: Folders of images, archives, or patterns of archives; none for tables without
+            images.
         format: Name of the format (`transforms.formats.load`).
         settings: The format's settings.
     """
 
     name: str
-    images: str
+    roots: tuple[str, ...]
     format: str
     settings: Mapping[str, Any] = {}
 
@@ -40,36 +47,82 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return load_format(name=self.format, settings=self.settings)
 
 
-def list_source(
-    source: Source, *, splits: SplitAssignment
-) -> Iterator[tuple[str, ImageRef] | Reject]:
-    """Lists a source's files.
+class PlacedFile(NamedTuple):
+    """A listed file, and what it is to its source's format.
+
+    Attributes:
+        path: Its path below the root.
+        place: What it is.
+        file: Where it lies.
+    """
+
+    path: str
+    place: Place
+    file: ImageRef
+
+
+def expand_roots(source: Source) -> Iterator[tuple[int, str]]:
+    """Finds what is to be listed: `(which root, folder or archive)`, patterns expanded.
+
+    Raises:
+        InputError: A pattern matches nothing.
+    """
+    for index, root in enumerate(source.roots):
+        for uri in expand_root(root):
+            yield index, uri
+
+
+def list_files(
+    source: Source, *, root: int, uri: str, splits: SplitAssignment
+) -> Iterator[PlacedFile | Reject]:
+    """Lists the files of a source below one root.
+
+    Args:
+        source: The source.
+        root: Which of its roots.
+        uri: The root, or one of the archives that it stands for.
+        splits: Which split a reject belongs to.
 
     Yields:
-        `(key, image)` for each file, and a reject for each whose name is not valid Unicode.
+        Each file, and a reject for each whose name is not valid Unicode.
 
     Raises:
         InputError: The root cannot be listed, or there is nothing below it.
     """
-    storage = storage_for(source.images)
+    source_format = source.load_format()
     empty = True
-    for file in storage.list(source.images):
+    for path, file in list_root(uri):
         empty = False
         try:
-            file.path.encode()
+            path.encode()
         except UnicodeEncodeError:
-            yield _unreadable_name(file, source=source, splits=splits)
+            yield _unreadable_name(path, source=source, splits=splits)
             continue
-        yield (
-            normalize_key(file.path),
-            ImageRef(uri=file.uri, size_bytes=file.size_bytes, version=file.version),
-        )
+        place = source_format.place(path, root=root)
+        yield PlacedFile(path=path, place=place, file=file)
     if empty:
-        raise InputError(uri=source.images, problem="no files found; is this the images' folder?")
+        raise InputError(uri=uri, problem="no files found; is this the images' folder?")
 
 
-def _unreadable_name(file: StoredFile, *, source: Source, splits: SplitAssignment) -> Reject:
-    key = file.path.encode("utf-8", "backslashreplace").decode()
+def mask_entry(place: Place, *, file: ImageRef) -> AnnotationEntry:
+    """Says of a listed mask which image it annotates, and how.
+
+    Raises:
+        ValueError: It is no mask.
+    """
+    if place.role is not Role.MASK or place.mask is None:
+        raise ValueError(f"{file.uri} is no mask")
+    masks = ImageAnnotations(image_id="", masks={place.mask: file})
+    return AnnotationEntry(
+        key=place.join,
+        annotations=encode_annotations(masks),
+        file_index=_MASK_FILE_INDEX,
+        position=list(MaskRole).index(place.mask),
+    )
+
+
+def _unreadable_name(path: str, *, source: Source, splits: SplitAssignment) -> Reject:
+    key = path.encode("utf-8", "backslashreplace").decode()
     return Reject(
         split=splits.split_of(source=source.name, key=key),
         source=source.name,

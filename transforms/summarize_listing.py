@@ -15,9 +15,11 @@ from transforms.output.listing import (
     add_images,
     summarize_image,
     summarize_listing,
+    summarize_member,
+    summarize_other,
     summarize_reject,
 )
-from transforms.records import ImageRef, Reject
+from transforms.records import ImageRef, ListedImage, Reject
 from transforms.sharding import SplitAssignment
 
 register_coders()
@@ -29,21 +31,34 @@ class SummarizeListing(beam.PTransform[Any, PCollection[ListingSummary]]):
 
     Args:
         splits: Which split a key belongs to.
+        contained: `((source, join), ListedImage)` for each image inside a container.
     """
 
     splits: SplitAssignment
+    contained: PCollection[tuple[tuple[str, str], ListedImage]] | None = None
 
     def expand(
         self,
-        inputs: tuple[PCollection[tuple[tuple[str, str], ImageRef]], PCollection[Reject]],
+        inputs: tuple[
+            PCollection[tuple[tuple[str, str], ListedImage]],
+            PCollection[ImageRef],
+            PCollection[Reject],
+        ],
     ) -> PCollection[ListingSummary]:
-        """Adds the step: `(images, rejects) | SummarizeListing(...)`, both of `ListImages`."""
-        images, rejects = inputs
-        return (
-            (
-                images | "SummarizeImages" >> beam.Map(summarize_image, splits=self.splits),
-                rejects | "SummarizeRejects" >> beam.Map(summarize_reject),
+        """Adds the step: `(images, others, rejects) | SummarizeListing(...)`, of `ListImages`."""
+        images, others, rejects = inputs
+        parts = [
+            images | "SummarizeImages" >> beam.Map(summarize_image, splits=self.splits),
+            others | "SummarizeOthers" >> beam.Map(summarize_other),
+            rejects | "SummarizeRejects" >> beam.Map(summarize_reject),
+        ]
+        if self.contained is not None:
+            parts.append(
+                self.contained
+                | "SummarizeContained" >> beam.Map(summarize_member, splits=self.splits)
             )
+        return (
+            parts
             | beam.Flatten()
             | "Add" >> beam.CombinePerKey(add_images)
             | "ToDict" >> combiners.ToDict()

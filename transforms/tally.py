@@ -70,7 +70,9 @@ class JoinCounter:
         self._labels.update(joined.labels)
         counts = self._splits.setdefault(joined.split, Counter())
         counts["listed"] += listed
-        counts["examples"] += joined.record is not None
+        if joined.record is not None:
+            counts["images"] += 1
+            counts["examples"] += joined.record.examples
         counts["unannotated"] += joined.unannotated
         if joined.excluded is not None:
             self._excluded.setdefault(joined.split, Counter())[joined.excluded.value] += 1
@@ -93,6 +95,7 @@ class JoinCounter:
             splits={
                 split: SplitOutcome(
                     listed=counts["listed"],
+                    images=counts["images"],
                     examples=counts["examples"],
                     unannotated=counts["unannotated"],
                     unlisted=counts["unlisted"],
@@ -153,7 +156,7 @@ def check_join(tally: JoinTally, *, sources: Iterable[Source]) -> JoinTally:
             referenced = repr(counts.referenced_key) if counts.referenced_key else "no file"
             hints = _hints(listed=counts.listed_key, referenced=counts.referenced_key)
             raise InputError(
-                uri=source.images,
+                uri=", ".join(source.roots),
                 problem=(
                     f"none of the {counts.referenced} annotated images is listed here: the "
                     f"annotations name {referenced}, the listing holds {listed}; {next(hints)}"

@@ -361,7 +361,7 @@ class _WriteShardFn(beam.DoFn):
 
 
 def _image_size(record: Record) -> int:
-    return record.image.size_bytes
+    return record.size_bytes
 
 
 def _batch_size(batch: Sequence[Record]) -> int:

@@ -1,32 +1,37 @@
-"""Encoding one image with its annotations as a `tf.train.Example`."""
+"""Encoding one image with its annotations as `tf.train.Example`s."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
+from transforms.errors import RejectedError
 from transforms.examples import example_pb2
-from transforms.examples.boxes import (
-    AnnotatedAs,
-    AnnotatedFrame,
-    Box,
-    annotated_frame,
-    clip_box,
-)
-from transforms.examples.features import FeatureKind, FeatureSpec
-from transforms.examples.schema import MAX_FLOAT32, Constant, FeaturePlan, plan_features
+from transforms.examples.boxes import AnnotatedAs, AnnotatedFrame, annotated_frame
+from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
+from transforms.examples.keypoints import keypoint_features
+from transforms.examples.maps import panoptic_features, semantic_features
+from transforms.examples.masks import instance_masks
+from transforms.examples.objects import WrittenObject, objects_in_pixels, write_objects
+from transforms.examples.schema import Constant, FeaturePlan, FeatureSettings, plan_features
 from transforms.examples.wire import splice_image, wrap_features
 from transforms.formats.base import Kind
 from transforms.images.check import StoredImage
 from transforms.labels import LabelMap
-from transforms.reasons import Correction
-from transforms.records import ImageAnnotations, ObjectAnnotation, Record
+from transforms.reasons import Correction, Reason
+from transforms.records import ImageAnnotations, MaskRole, Record, Value
 
 _IMAGE = "image/encoded"
+_MASKS = "image/object/mask"
+_DEFAULTS: Mapping[FeatureKind, Value] = {
+    FeatureKind.BYTES: "",
+    FeatureKind.INT64: 0,
+    FeatureKind.FLOAT: 0.0,
+}
 
 
 class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,17 +39,13 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         chunks: The serialized `tf.train.Example`, in parts: its image is not copied.
-        sha256: Digest of the stored image's bytes, hex.
+        sha256: Digest of the stored image's bytes, hex; empty where there is no image.
         objects: How many objects it holds.
-        label_counts: `{written label: objects and image-level labels that carry it}`.
-        corrections: `{correction: count}`, those of the annotations and of the image included.
     """
 
     chunks: tuple[bytes, ...]
     sha256: str
     objects: int
-    label_counts: Mapping[str, int]
-    corrections: Mapping[str, int]
 
     @property
     def data(self) -> bytes:
@@ -52,14 +53,16 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         return b"".join(self.chunks)
 
 
-class _Object(NamedTuple):
-    """An object as it is written: the box in fractions of the image, the area in its pixels²."""
+class EncodedImage(msgspec.Struct, frozen=True, kw_only=True):
+    """All Examples of one image.
 
-    label: str
-    label_id: int
-    box: Box
-    area: float
-    is_crowd: bool
+    Attributes:
+        examples: One, or one for each object.
+        corrections: `{correction: count}`, those of the annotations and of the image included.
+    """
+
+    examples: tuple[EncodedExample, ...]
+    corrections: Mapping[str, int]
 
 
 class ExampleEncoder:
@@ -71,29 +74,27 @@ class ExampleEncoder:
     def __init__(
         self,
         *,
-        kinds: Collection[Kind],
-        rename: Mapping[str, str],
-        drop: Collection[str],
-        constants: Mapping[str, Any],
+        features: FeatureSettings,
         label_map: LabelMap,
         annotated_as: AnnotatedAs = "auto",
     ) -> None:
         """Prepares an encoder.
 
         Args:
-            kinds: As for `plan_features`.
-            rename: As for `plan_features`.
-            drop: As for `plan_features`.
-            constants: As for `plan_features`.
+            features: Which features every Example has.
             label_map: The labels' written names and ids; objects of other labels are left out.
             annotated_as: Which pixels boxes refer to (`annotated_frame`).
 
         Raises:
             ValueError: As for `plan_features`.
         """
-        plan = plan_features(kinds=kinds, rename=rename, drop=drop, constants=constants)
+        plan = plan_features(features)
+        self._keys = frozenset(plan.defaults)
+        self._extras = plan.extras.values()
         self._image_key = plan.defaults[_IMAGE].key if _IMAGE in plan.defaults else None
         self._before_image, self._after_image = _split_at(plan, self._image_key)
+        self._kinds = features.kinds
+        self._per_annotation = features.example_per == "annotation"
         self._label_map = label_map
         self._annotated_as = annotated_as
 
@@ -104,7 +105,8 @@ class ExampleEncoder:
         annotations: ImageAnnotations,
         image: StoredImage,
         sha256: str | None = None,
-    ) -> EncodedExample:
+        masks: Mapping[MaskRole, bytes] | None = None,
+    ) -> EncodedImage:
         """Encodes one image.
 
         Boxes are written in fractions of the image, so a resize leaves them as they are; areas
@@ -115,9 +117,11 @@ class ExampleEncoder:
             annotations: What `record.annotations` holds.
             image: The image as it is stored.
             sha256: Digest of `image.data`, hex, if it is known already.
+            masks: The files that annotate the image, by what their pixels mean.
 
         Raises:
-            RejectedError: The annotations are of an image of another size.
+            RejectedError: The annotations are of an image of another size, or a mask cannot be
+                used.
         """
         corrections = Counter(annotations.corrections)
         corrections.update(correction.value for correction in image.corrections)
@@ -127,95 +131,233 @@ class ExampleEncoder:
             orientation=image.orientation,
             upright=image.upright,
             annotated_as=self._annotated_as,
-            boxes=(item.bbox for item in annotations.objects),
+            boxes=(() if annotations.normalized else (item.bbox for item in annotations.objects)),
         )
         if frame.size_corrected:
             corrections[Correction.SIZE_CORRECTED.value] += 1
-        labels = self._image_labels(annotations.labels, corrections=corrections)
-        objects = self._objects(
-            annotations.objects, frame=frame, image=image, corrections=corrections
+        objects = list(
+            write_objects(
+                objects_in_pixels(annotations, width=frame.width, height=frame.height),
+                frame=frame,
+                image=image,
+                label_map=self._label_map,
+                corrections=corrections,
+            )
         )
         sha256 = sha256 or hashlib.sha256(image.data).hexdigest()
+        values = self._image_values(record, annotations=annotations, image=image, sha256=sha256)
+        values |= self._label_values(annotations, corrections=corrections)
+        values |= self._map_values(
+            annotations, frame=frame, image=image, masks=masks or {}, corrections=corrections
+        )
+        object_masks: list[bytes] = []
+        if self._keys & {_MASKS, "annotation/mask"}:
+            object_masks = instance_masks(
+                objects,
+                frame=frame,
+                image=image,
+                normalized=annotations.normalized,
+                masks=masks or {},
+                corrections=corrections,
+            )
+        if self._per_annotation:
+            examples = [
+                values | annotation
+                for annotation in self._values_by_annotation(
+                    objects, masks=object_masks, annotations=annotations, image=image
+                )
+            ]
+        else:
+            values |= self._object_values(objects, masks=object_masks, frame=frame)
+            examples = [values]
+        return EncodedImage(
+            examples=tuple(
+                EncodedExample(
+                    chunks=self._serialize(example, image=image.data),
+                    sha256=sha256,
+                    objects=1 if self._per_annotation else len(objects),
+                )
+                for example in examples
+            ),
+            corrections=corrections,
+        )
 
-        values: dict[str, Iterable[Any]] = {
+    def encode_row(self, annotations: ImageAnnotations) -> EncodedImage:
+        """Encodes a row of a table without images.
+
+        Args:
+            annotations: What the row holds.
+        """
+        corrections = Counter(annotations.corrections)
+        values = self._label_values(annotations, corrections=corrections)
+        chunks = self._serialize(values, image=b"")
+        return EncodedImage(
+            examples=(EncodedExample(chunks=chunks, sha256="", objects=0),),
+            corrections=corrections,
+        )
+
+    def _serialize(self, values: Mapping[str, Iterable[Any]], *, image: bytes) -> tuple[bytes, ...]:
+        before = _serialize(self._before_image, values)
+        after = _serialize(self._after_image, values)
+        if self._image_key is None:
+            return (wrap_features(after),)
+        return splice_image(before=before, key=self._image_key, image=image, after=after)
+
+    def _image_values(
+        self, record: Record, *, annotations: ImageAnnotations, image: StoredImage, sha256: str
+    ) -> dict[str, Iterable[Any]]:
+        return {
             "image/format": [image.format.encode()],
             "image/height": [image.height],
             "image/width": [image.width],
+            "image/depth": [image.channels],
             "image/filename": [record.key.encode()],
             "image/source_id": [(annotations.image_id or record.key).encode()],
             "image/key/sha256": [sha256.encode()],
-            "image/class/label": labels.values(),
+        }
+
+    def _label_values(
+        self, annotations: ImageAnnotations, *, corrections: Counter[str]
+    ) -> dict[str, Iterable[Any]]:
+        """Renders what is said about the image as a whole.
+
+        Labels that are merged into one are written once, with the greatest confidence.
+        """
+        confidences = annotations.label_confidences or (1.0,) * len(annotations.labels)
+        labels: dict[str, tuple[int, float]] = {}
+        for source_label, confidence in zip(annotations.labels, confidences, strict=True):
+            found = self._label_map.lookup(source_label)
+            if found is None:
+                corrections[Correction.EXCLUDED_LABEL_DROPPED.value] += 1
+                continue
+            label, label_id = found
+            _, known = labels.get(label, (label_id, confidence))
+            labels[label] = (label_id, max(known, confidence))
+        values: dict[str, Iterable[Any]] = {
+            "image/class/label": [label_id for label_id, _ in labels.values()],
             "image/class/text": [label.encode() for label in labels],
+            "image/class/confidence": [confidence for _, confidence in labels.values()],
+            "image/caption": [caption.encode() for caption in annotations.captions],
+        }
+        for extra in self._extras:
+            if not extra.per_object:
+                given = annotations.values.get(extra.spec.key, ())
+                values[extra.spec.key] = list(self._extra_values(extra, given))
+        return values
+
+    def _map_values(
+        self,
+        annotations: ImageAnnotations,
+        *,
+        frame: AnnotatedFrame,
+        image: StoredImage,
+        masks: Mapping[MaskRole, bytes],
+        corrections: Counter[str],
+    ) -> dict[str, list[Any]]:
+        for kind, render in (
+            (Kind.SEMANTIC, semantic_features),
+            (Kind.PANOPTIC, panoptic_features),
+        ):
+            if kind in self._kinds:
+                return render(
+                    annotations,
+                    frame=frame,
+                    image=image,
+                    masks=masks,
+                    label_map=self._label_map,
+                    corrections=corrections,
+                )
+        return {}
+
+    def _object_values(
+        self, objects: list[WrittenObject], *, masks: list[bytes], frame: AnnotatedFrame
+    ) -> dict[str, Iterable[Any]]:
+        values: dict[str, Iterable[Any]] = {
             "image/object/bbox/xmin": [item.box[0] for item in objects],
             "image/object/bbox/ymin": [item.box[1] for item in objects],
             "image/object/bbox/xmax": [item.box[2] for item in objects],
             "image/object/bbox/ymax": [item.box[3] for item in objects],
             "image/object/class/label": [item.label_id for item in objects],
             "image/object/class/text": [item.label.encode() for item in objects],
-            "image/object/is_crowd": [int(item.is_crowd) for item in objects],
+            "image/object/is_crowd": [int(item.annotation.is_crowd) for item in objects],
             "image/object/area": [item.area for item in objects],
+            _MASKS: masks,
         }
-        before = _serialize(self._before_image, values)
-        after = _serialize(self._after_image, values)
-        return EncodedExample(
-            chunks=(wrap_features(after),)
-            if self._image_key is None
-            else splice_image(before=before, key=self._image_key, image=image.data, after=after),
-            sha256=sha256,
-            objects=len(objects),
-            label_counts=Counter([*labels, *(item.label for item in objects)]),
-            corrections=corrections,
-        )
+        if Kind.KEYPOINTS in self._kinds:
+            values |= keypoint_features(objects, frame=frame, label_map=self._label_map)
+        for extra in self._extras:
+            if extra.per_object:
+                values[extra.spec.key] = [self._attribute(extra, item) for item in objects]
+        return values
 
-    def _image_labels(
-        self, source_labels: Iterable[str], *, corrections: Counter[str]
-    ) -> dict[str, int]:
-        """Returns `{written label: id}`; labels that are merged into one count once."""
-        labels = {}
-        for source_label in source_labels:
-            found = self._label_map.lookup(source_label)
-            if found is None:
-                corrections[Correction.EXCLUDED_LABEL_DROPPED.value] += 1
-            else:
-                label, label_id = found
-                labels[label] = label_id
-        return labels
-
-    def _objects(
+    def _values_by_annotation(
         self,
-        annotated: Iterable[ObjectAnnotation],
+        objects: list[WrittenObject],
         *,
-        frame: AnnotatedFrame,
+        masks: list[bytes],
+        annotations: ImageAnnotations,
         image: StoredImage,
-        corrections: Counter[str],
-    ) -> list[_Object]:
-        width, height = frame.written_size
-        area_scale = (image.width * image.height) / (width * height)
-        objects = []
-        for item in annotated:
-            found = self._label_map.lookup(item.label)
-            if found is None:
-                corrections[Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED.value] += 1
-                continue
-            placed = clip_box(frame.place(item.bbox), width=width, height=height)
-            if placed is None:
-                corrections[Correction.BOX_WITHOUT_AREA_DROPPED.value] += 1
-                continue
-            (xmin, ymin, xmax, ymax), clipped = placed
-            if clipped:
-                corrections[Correction.BOX_CLIPPED.value] += 1
-            area = item.area if 0 <= item.area <= MAX_FLOAT32 else (xmax - xmin) * (ymax - ymin)
-            label, label_id = found
-            objects.append(
-                _Object(
-                    label=label,
-                    label_id=label_id,
-                    box=(xmin / width, ymin / height, xmax / width, ymax / height),
-                    area=area * area_scale,
-                    is_crowd=item.is_crowd,
-                )
-            )
-        return objects
+    ) -> Iterator[dict[str, Iterable[Any]]]:
+        image_id = _integer_id(annotations) if "annotation/image_id" in self._keys else 0
+        for index, item in enumerate(objects):
+            xmin, ymin, xmax, ymax = item.box
+            values: dict[str, Iterable[Any]] = {
+                "annotation/id": [item.annotation.annotation_id],
+                "annotation/image_id": [image_id],
+                "annotation/bbox": [
+                    xmin * image.width,
+                    ymin * image.height,
+                    (xmax - xmin) * image.width,
+                    (ymax - ymin) * image.height,
+                ],
+                "annotation/area": [item.area],
+                "annotation/is_crowd": [int(item.annotation.is_crowd)],
+                "annotation/class/label": [item.label_id],
+                "annotation/class/text": [item.label.encode()],
+                "annotation/mask": masks[index : index + 1],
+            }
+            for extra in self._extras:
+                if extra.per_object:
+                    values[extra.spec.key] = [self._attribute(extra, item)]
+            yield values
+
+    def _attribute(self, extra: ExtraFeature, item: WrittenObject) -> Any:  # noqa: ANN401  # Of the feature's kind.
+        given = item.annotation.attributes.get(extra.spec.key)
+        (value,) = self._extra_values(
+            msgspec.structs.replace(
+                extra, spec=msgspec.structs.replace(extra.spec, repeated=False)
+            ),
+            () if given is None else (given,),
+        )
+        return value
+
+    def _extra_values(self, extra: ExtraFeature, given: Iterable[Value]) -> Iterator[Any]:
+        """Renders an extra feature's values, of its kind and number."""
+        spec = extra.spec
+        found = list(given)
+        if spec.role in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT):
+            labels = [self._label_map.lookup(str(name)) for name in found]
+            index = int(spec.role is FeatureRole.LABEL)
+            found = [label[index] for label in labels if label is not None]
+        if not spec.repeated and not found:
+            default = _DEFAULTS[spec.kind] if extra.default is None else extra.default
+            found = [default] * spec.length
+        for value in found:
+            if spec.kind is FeatureKind.BYTES:
+                yield str(value).encode()
+            else:
+                yield int(value) if spec.kind is FeatureKind.INT64 else float(value)
+
+
+def _integer_id(annotations: ImageAnnotations) -> int:
+    try:
+        return int(annotations.image_id)
+    except ValueError as error:
+        raise RejectedError(
+            Reason.ANNOTATION_MALFORMED,
+            f"the image's id {annotations.image_id!r} is no integer, as annotation/image_id needs "
+            "it; drop that key with features.drop",
+        ) from error
 
 
 def _split_at(plan: FeaturePlan, image_key: str | None) -> tuple[FeaturePlan, FeaturePlan]:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
 from transforms.errors import RejectedError
 from transforms.examples.boxes import AnnotatedAs
-from transforms.examples.encode import EncodedExample, ExampleEncoder
-from transforms.examples.schema import example_schema
-from transforms.formats.base import Kind
+from transforms.examples.encode import EncodedImage, ExampleEncoder
+from transforms.examples.schema import FeatureSettings, plan_features
+from transforms.image_bytes import read_bytes
 from transforms.images.check import StoredImage, check_image
+from transforms.images.cifar import store_cifar
 from transforms.images.settings import ImageSettings
 from transforms.labels import LabelMap
 from transforms.output.versions import library_versions
-from transforms.reasons import Reason
-from transforms.records import Record, Reject, decode_annotations
-from transforms.storage import ChangedError, storage_for
+from transforms.reasons import Exclusion, Reason
+from transforms.records import Coding, Record, Reject, decode_annotations
 
 # Counted up whenever the same input and settings come to give other bytes.
-ENCODING_VERSION = 1
-
-# The worker itself is in trouble, not the image.
-_WORKER_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+ENCODING_VERSION = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,31 +32,23 @@ class EncoderSettings:
     Attributes:
         image: How images are checked and stored.
         annotated_as: Which pixels boxes refer to.
-        kinds: The groups of keys that are written.
-        rename: `{default key: written key}`.
-        drop: Default keys that are not written.
-        constants: Keys with the same value in every Example.
+        features: Which features every Example has.
     """
 
     image: ImageSettings
     annotated_as: AnnotatedAs
-    kinds: frozenset[Kind]
-    rename: Mapping[str, str]
-    drop: tuple[str, ...]
-    constants: Mapping[str, Any]
+    features: FeatureSettings
 
     def digest(self, *, label_map: LabelMap) -> str:
         """Digests the settings, the labels and the versions of what decides the bytes."""
-        schema = example_schema(
-            kinds=self.kinds, rename=self.rename, drop=self.drop, constants=self.constants
-        )
+        schema = plan_features(self.features).schema()
         what = [
             ENCODING_VERSION,
             self.image,
             self.annotated_as,
             schema,
-            self.rename,
-            self.constants,
+            msgspec.structs.replace(self.features, kinds=frozenset()),
+            sorted(self.features.kinds),
             label_map,
             library_versions(),
         ]
@@ -69,21 +56,23 @@ class EncoderSettings:
 
 
 class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a record: an Example or a reject.
+    """What became of a record: Examples, a reject or an exclusion.
 
     Attributes:
         record: The record.
         content_sha256: Digest of the image as it was read, hex; empty if it was not.
-        image: The image as it is stored, without its bytes, if there is an Example.
-        example: The Example.
-        reject: Why there is none.
+        image: The image as it is stored, if there is one and Examples of it.
+        encoded: The Examples.
+        reject: Why there are none.
+        excluded: Which rule leaves the image out.
     """
 
     record: Record
     content_sha256: str = ""
     image: StoredImage | None = None
-    example: EncodedExample | None = None
+    encoded: EncodedImage | None = None
     reject: Reject | None = None
+    excluded: Exclusion | None = None
 
 
 class RecordEncoder:
@@ -99,12 +88,7 @@ class RecordEncoder:
         self._image_settings = settings.image
         self._split = split
         self._encoder = ExampleEncoder(
-            kinds=settings.kinds,
-            rename=settings.rename,
-            drop=settings.drop,
-            constants=settings.constants,
-            label_map=label_map,
-            annotated_as=settings.annotated_as,
+            features=settings.features, label_map=label_map, annotated_as=settings.annotated_as
         )
 
     def encode_batch(self, records: Iterable[Record]) -> list[EncodedRecord]:
@@ -112,21 +96,32 @@ class RecordEncoder:
         return [self.encode(record) for record in records]
 
     def encode(self, record: Record) -> EncodedRecord:
-        """Reads a record's image and encodes both.
+        """Reads a record's image and the masks that annotate it, and encodes all.
 
         Raises:
             OSError: The worker is out of file descriptors or memory.
         """
+        annotations = decode_annotations(record.annotations)
+        if record.image is None:
+            digest = hashlib.sha256(record.annotations).hexdigest()
+            encoded = self._encoder.encode_row(annotations)
+            return EncodedRecord(record=record, content_sha256=digest, encoded=encoded)
         content_sha256 = ""
         try:
-            data = _read(record)
+            data = read_bytes(record.image)
             content_sha256 = hashlib.sha256(data).hexdigest()
-            image = check_image(data, name=record.key, settings=self._image_settings)
-            example = self._encoder.encode(
+            image = store_image(
+                data, coding=record.image.coding, name=record.key, settings=self._image_settings
+            )
+            encoded = self._encoder.encode(
                 record=record,
-                annotations=decode_annotations(record.annotations),
+                annotations=annotations,
                 image=image,
                 sha256=content_sha256 if image.data is data else None,
+                masks={
+                    role: read_bytes(mask, unreadable=Reason.MASK_UNREADABLE)
+                    for role, mask in annotations.masks.items()
+                },
             )
         except RejectedError as error:
             reject = Reject(
@@ -139,29 +134,27 @@ class RecordEncoder:
                 listed=True,
             )
             return EncodedRecord(record=record, content_sha256=content_sha256, reject=reject)
+        if not encoded.examples:
+            return EncodedRecord(
+                record=record, content_sha256=content_sha256, excluded=Exclusion.NO_OBJECTS
+            )
         return EncodedRecord(
-            record=record, content_sha256=content_sha256, image=image, example=example
+            record=record, content_sha256=content_sha256, image=image, encoded=encoded
         )
 
 
-def _read(record: Record) -> bytes:
-    image = record.image
-    try:
-        data = storage_for(image.uri).read(
-            image.uri,
-            offset=image.offset,
-            size_bytes=None if image.whole else image.size_bytes,
-            version=image.version,
-        )
-    except ChangedError as error:
-        raise RejectedError(Reason.CHANGED_SINCE_LISTING, str(error)) from error
-    except OSError as error:
-        if error.errno in _WORKER_ERRNOS:
-            raise
-        raise RejectedError(Reason.IMAGE_UNREADABLE, error.strerror or str(error)) from error
-    if len(data) != image.size_bytes:
-        raise RejectedError(
-            Reason.CHANGED_SINCE_LISTING,
-            f"listed with {image.size_bytes} bytes, read with {len(data)}",
-        )
-    return data
+def store_image(data: bytes, *, coding: Coding, name: str, settings: ImageSettings) -> StoredImage:
+    """Checks an image, and converts it if need be.
+
+    Args:
+        data: Its bytes, decompressed.
+        coding: What they are.
+        name: Its key.
+        settings: What to check and how to store.
+
+    Raises:
+        RejectedError: It cannot be used.
+    """
+    if coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
+        return store_cifar(data, raw=coding is Coding.CIFAR_RAW)
+    return check_image(data, name=name, settings=settings)

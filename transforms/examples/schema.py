@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from transforms.errors import did_you_mean
-from transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
+from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
 from transforms.formats.base import Kind
 
 _IMAGE_FEATURES = (
@@ -25,10 +25,17 @@ _IMAGE_FEATURES = (
     FeatureSpec("image/source_id", FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT),
     FeatureSpec("image/key/sha256", FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT),
 )
+# Written only where the config renames or adds them.
+_OPTIONAL_FEATURES = (FeatureSpec("image/depth", FeatureKind.INT64, repeated=False),)
 _KIND_FEATURES = {
     Kind.CLASSIFICATION: (
         FeatureSpec("image/class/label", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL),
-        FeatureSpec("image/class/text", FeatureKind.BYTES, repeated=True, role=FeatureRole.TEXT),
+        FeatureSpec(
+            "image/class/text", FeatureKind.BYTES, repeated=True, role=FeatureRole.LABEL_TEXT
+        ),
+    ),
+    Kind.LABEL_CONFIDENCE: (
+        FeatureSpec("image/class/confidence", FeatureKind.FLOAT, repeated=True),
     ),
     Kind.DETECTION: (
         FeatureSpec("image/object/bbox/xmin", FeatureKind.FLOAT, repeated=True),
@@ -39,12 +46,74 @@ _KIND_FEATURES = {
             "image/object/class/label", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL
         ),
         FeatureSpec(
-            "image/object/class/text", FeatureKind.BYTES, repeated=True, role=FeatureRole.TEXT
+            "image/object/class/text", FeatureKind.BYTES, repeated=True, role=FeatureRole.LABEL_TEXT
         ),
         FeatureSpec("image/object/is_crowd", FeatureKind.INT64, repeated=True),
         FeatureSpec("image/object/area", FeatureKind.FLOAT, repeated=True),
     ),
+    Kind.INSTANCE_MASKS: (
+        FeatureSpec("image/object/mask", FeatureKind.BYTES, repeated=True, role=FeatureRole.MASK),
+    ),
+    Kind.KEYPOINTS: (
+        FeatureSpec("image/object/keypoint/x", FeatureKind.FLOAT, repeated=True),
+        FeatureSpec("image/object/keypoint/y", FeatureKind.FLOAT, repeated=True),
+        FeatureSpec("image/object/keypoint/visibility", FeatureKind.INT64, repeated=True),
+        FeatureSpec("image/object/keypoint/num", FeatureKind.INT64, repeated=True),
+        FeatureSpec(
+            "image/object/keypoint/text", FeatureKind.BYTES, repeated=True, role=FeatureRole.TEXT
+        ),
+    ),
+    Kind.CAPTIONS: (
+        FeatureSpec("image/caption", FeatureKind.BYTES, repeated=True, role=FeatureRole.TEXT),
+    ),
+    Kind.SEMANTIC: (
+        FeatureSpec(
+            "image/segmentation/class/encoded",
+            FeatureKind.BYTES,
+            repeated=False,
+            role=FeatureRole.MASK,
+        ),
+        FeatureSpec(
+            "image/segmentation/class/format",
+            FeatureKind.BYTES,
+            repeated=False,
+            role=FeatureRole.TEXT,
+        ),
+    ),
+    Kind.PANOPTIC: (
+        FeatureSpec(
+            "image/panoptic/category_mask",
+            FeatureKind.BYTES,
+            repeated=False,
+            role=FeatureRole.MASK,
+        ),
+        FeatureSpec(
+            "image/panoptic/instance_mask",
+            FeatureKind.BYTES,
+            repeated=False,
+            role=FeatureRole.MASK,
+        ),
+        FeatureSpec("image/panoptic/segment_id", FeatureKind.INT64, repeated=True),
+    ),
 }
+# What an Example of a single object holds instead of the lists of objects.
+_ANNOTATION_FEATURES = (
+    FeatureSpec("annotation/id", FeatureKind.INT64, repeated=False),
+    FeatureSpec("annotation/image_id", FeatureKind.INT64, repeated=False),
+    FeatureSpec("annotation/bbox", FeatureKind.FLOAT, repeated=False, length=4),
+    FeatureSpec("annotation/area", FeatureKind.FLOAT, repeated=False),
+    FeatureSpec("annotation/is_crowd", FeatureKind.INT64, repeated=False),
+    FeatureSpec(
+        "annotation/class/label", FeatureKind.INT64, repeated=False, role=FeatureRole.LABEL
+    ),
+    FeatureSpec(
+        "annotation/class/text", FeatureKind.BYTES, repeated=False, role=FeatureRole.LABEL_TEXT
+    ),
+)
+_ANNOTATION_MASK = FeatureSpec(
+    "annotation/mask", FeatureKind.BYTES, repeated=False, role=FeatureRole.MASK
+)
+_OBJECT_KINDS = frozenset({Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.KEYPOINTS})
 
 _CONSTANT_KINDS = {str: FeatureKind.BYTES, int: FeatureKind.INT64, float: FeatureKind.FLOAT}
 MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
@@ -70,10 +139,12 @@ class FeaturePlan(msgspec.Struct, frozen=True):
     Attributes:
         defaults: `{default key: feature as written}`.
         constants: The features with the same value in every Example.
+        extras: `{default key: feature}` of those in `defaults` that formats add.
     """
 
     defaults: Mapping[str, FeatureSpec]
     constants: tuple[Constant, ...]
+    extras: Mapping[str, ExtraFeature] = {}
 
     def schema(self) -> tuple[FeatureSpec, ...]:
         """Returns all features, sorted by key."""
@@ -81,65 +152,109 @@ class FeaturePlan(msgspec.Struct, frozen=True):
         return tuple(sorted((*self.defaults.values(), *constants), key=lambda spec: spec.key))
 
 
-def example_schema(
-    *,
-    kinds: Collection[Kind],
-    rename: Mapping[str, str],
-    drop: Collection[str],
-    constants: Mapping[str, Any],
-) -> tuple[FeatureSpec, ...]:
-    """Lists the features of every Example, sorted by key; as for `plan_features`."""
-    return plan_features(kinds=kinds, rename=rename, drop=drop, constants=constants).schema()
+class FeatureSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """All that decides which features every Example has.
 
-
-def plan_features(
-    *,
-    kinds: Collection[Kind],
-    rename: Mapping[str, str],
-    drop: Collection[str],
-    constants: Mapping[str, Any],
-) -> FeaturePlan:
-    """Decides which features every Example has.
-
-    Args:
+    Attributes:
         kinds: The groups of default keys that the dataset's formats fill.
+        extras: The features that its formats add.
+        example_per: Whether an image makes one Example, or one for each of its objects.
+        add: Default keys that are written only if they are named here or in `rename`.
         rename: `{default key: written key}`.
         drop: Default keys that are not written.
         constants: `{key: value}`: a string, an integer, a float, or a list of one of these.
+        raw_images: Whether `image/encoded` holds bare pixels, which no reader can decode.
+    """
+
+    kinds: frozenset[Kind]
+    extras: tuple[ExtraFeature, ...] = ()
+    example_per: Literal["image", "annotation"] = "image"
+    add: tuple[str, ...] = ()
+    rename: Mapping[str, str] = {}
+    drop: tuple[str, ...] = ()
+    constants: Mapping[str, Any] = {}
+    raw_images: bool = False
+
+
+def plan_features(settings: FeatureSettings) -> FeaturePlan:
+    """Decides which features every Example has.
 
     Raises:
         ValueError: A key or a value cannot be; one line that begins with the setting's name.
     """
+    defaults = _written_features(settings)
     plan = FeaturePlan(
-        defaults=_written_features(kinds=kinds, rename=rename, drop=drop),
-        constants=tuple(_constant(key, value) for key, value in constants.items()),
+        defaults=defaults,
+        constants=tuple(_constant(key, value) for key, value in settings.constants.items()),
+        extras={extra.spec.key: extra for extra in settings.extras if extra.spec.key in defaults},
     )
     schema = plan.schema()
     if not schema:
         raise ValueError("features.drop: no key is left to be written")
     for spec, following in itertools.pairwise(schema):
         if spec.key == following.key:
-            setting = "constants" if spec.key in constants else "rename"
+            setting = "constants" if spec.key in settings.constants else "rename"
             raise ValueError(f"features.{setting}: two features would have the key {spec.key!r}")
     return plan
 
 
-def _written_features(
-    *, kinds: Collection[Kind], rename: Mapping[str, str], drop: Collection[str]
-) -> dict[str, FeatureSpec]:
-    groups = [_IMAGE_FEATURES, *(_KIND_FEATURES[kind] for kind in Kind if kind in kinds)]
-    defaults = {spec.key: spec for group in groups for spec in group}
-    _check_known(drop, known=defaults, setting="features.drop")
-    _check_known(rename, known=defaults, setting="features.rename")
-    for default_key, key in rename.items():
-        if default_key in drop:
+def _written_features(settings: FeatureSettings) -> dict[str, FeatureSpec]:
+    defaults = _default_features(settings)
+    optional = {spec.key: spec for spec in _OPTIONAL_FEATURES if Kind.ROWS not in settings.kinds}
+    known = defaults | optional
+    for place, keys in (
+        ("drop", settings.drop),
+        ("rename", settings.rename),
+        ("add", settings.add),
+    ):
+        _check_known(keys, known=known, setting=f"features.{place}")
+    chosen = defaults | {
+        key: spec for key, spec in optional.items() if key in settings.add or key in settings.rename
+    }
+    for default_key, key in settings.rename.items():
+        if default_key in settings.drop:
             raise ValueError(f"features.rename: {default_key!r} is also in features.drop")
         _check_key(key, setting="features.rename")
     return {
-        default_key: msgspec.structs.replace(spec, key=rename.get(default_key, default_key))
-        for default_key, spec in defaults.items()
-        if default_key not in drop
+        default_key: msgspec.structs.replace(
+            spec, key=settings.rename.get(default_key, default_key)
+        )
+        for default_key, spec in chosen.items()
+        if default_key not in settings.drop
     }
+
+
+def _default_features(settings: FeatureSettings) -> dict[str, FeatureSpec]:
+    kinds = settings.kinds
+    groups: list[Iterable[FeatureSpec]] = []
+    if Kind.ROWS not in kinds:
+        groups.append(_image_features(raw=settings.raw_images))
+    if settings.example_per == "annotation":
+        if Kind.DETECTION not in kinds:
+            raise ValueError("example_per: annotation needs a format with objects")
+        groups.append(_ANNOTATION_FEATURES)
+        if Kind.INSTANCE_MASKS in kinds:
+            groups.append([_ANNOTATION_MASK])
+        kinds -= _OBJECT_KINDS
+    groups += [_KIND_FEATURES[kind] for kind in Kind if kind in kinds and kind is not Kind.ROWS]
+    defaults = {spec.key: spec for group in groups for spec in group}
+    if Kind.SEMANTIC in kinds and Kind.PANOPTIC in kinds:
+        raise ValueError("features: a dataset holds either semantic or panoptic maps, not both")
+    for extra in settings.extras:
+        spec = extra.spec
+        if extra.per_object and settings.example_per == "annotation":
+            spec = msgspec.structs.replace(spec, repeated=False)
+        if defaults.setdefault(spec.key, spec) != spec:
+            raise ValueError(f"features: two formats fill the key {spec.key!r} differently")
+    return defaults
+
+
+def _image_features(*, raw: bool) -> Iterable[FeatureSpec]:
+    for spec in _IMAGE_FEATURES:
+        if raw and spec.role is FeatureRole.IMAGE:
+            yield msgspec.structs.replace(spec, role=FeatureRole.TEXT)
+        else:
+            yield spec
 
 
 def _constant(key: str, value: object) -> Constant:

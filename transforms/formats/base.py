@@ -4,18 +4,84 @@ from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
+import msgspec
+
+from transforms.examples.features import ExtraFeature
+from transforms.formats.names import normalize_key
 from transforms.reasons import Exclusion
-from transforms.records import AnnotationEntry, Category, ImageAnnotations
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    ListedImage,
+    MaskRole,
+)
 from transforms.storage import Storage
 
 
 class Kind(str, enum.Enum):
-    """A group of Example keys that a format fills."""
+    """A group of Example keys that a format fills.
+
+    Attributes:
+        CLASSIFICATION: Labels of the image.
+        LABEL_CONFIDENCE: A confidence for each of them.
+        DETECTION: Objects with boxes and labels.
+        INSTANCE_MASKS: A mask for each object.
+        KEYPOINTS: Keypoints of each object.
+        CAPTIONS: Texts that describe the image.
+        SEMANTIC: A map of classes.
+        PANOPTIC: A map of segments.
+        ROWS: Rows of a table without images; no other kind goes with it.
+    """
 
     CLASSIFICATION = "classification"
+    LABEL_CONFIDENCE = "label_confidence"
     DETECTION = "detection"
+    INSTANCE_MASKS = "instance_masks"
+    KEYPOINTS = "keypoints"
+    CAPTIONS = "captions"
+    SEMANTIC = "semantic"
+    PANOPTIC = "panoptic"
+    ROWS = "rows"
+
+
+class Role(enum.Enum):
+    """What a listed file is to a format.
+
+    Attributes:
+        IMAGE: An input: it ends as written, rejected or excluded.
+        ANNOTATION: Annotations of one image, read with `Format.read_listed`.
+        MASK: An image whose pixels annotate another image.
+        CONTAINER: A file that holds several images, read with `Format.read_container`.
+        OTHER: A file that the format knows to be none of these, such as a list of classes.
+    """
+
+    IMAGE = enum.auto()
+    ANNOTATION = enum.auto()
+    MASK = enum.auto()
+    CONTAINER = enum.auto()
+    OTHER = enum.auto()
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a listed file belongs.
+
+    Attributes:
+        role: What it is.
+        key: Of an image: its key.
+        join: Of an image, an annotation or a mask: what they have in common. Images with the
+            same `join` and different keys exclude each other: the first by key wins.
+        mask: Of a mask: what its pixels mean.
+    """
+
+    role: Role
+    key: str = ""
+    join: str = ""
+    mask: MaskRole | None = None
 
 
 class Format(abc.ABC):
@@ -26,9 +92,56 @@ class Format(abc.ABC):
 
     Attributes:
         kinds: The groups of Example keys that it fills.
+        lists_annotations: Whether `place` may find annotations, masks or containers: files that
+            are listed with the images.
+        raw_images: Whether its images are stored as bare pixels, which no reader can decode.
+        chunk_bytes: Where annotation files are tables of lines that can be read from the middle
+            on: how much of one is read at a time, by several workers; None where it is read
+            whole, by one.
     """
 
     kinds: frozenset[Kind]
+    raw_images: bool = False
+    lists_annotations: ClassVar[bool] = False
+    chunk_bytes: ClassVar[int | None] = None
+
+    def resolved_settings(self) -> Mapping[str, Any]:
+        """Finds out what the settings leave open and workers need: once, before the run.
+
+        Returns:
+            Settings to be added to those given, or to replace them, such as the columns of a
+            table; none by default. The format is made again with them.
+
+        Raises:
+            InputError: A file that tells cannot be read.
+        """
+        return {}
+
+    def splits(self) -> Sequence[str]:
+        """Names of the splits that the source itself tells, in order; none by default.
+
+        They are used where the config has one source and no fractions.
+        """
+        return ()
+
+    def extra_features(self) -> Sequence[ExtraFeature]:
+        """The features that it adds to those of its kinds; none by default."""
+        return ()
+
+    def place(self, path: str, *, root: int) -> Place:
+        """Says what a listed file is.
+
+        Args:
+            path: Its path below the root, `/`-separated, as listed.
+            root: Which of the source's roots it lies below.
+
+        Returns:
+            By default an image whose key is its normalized path, whatever its name: those that
+            are no images' are excluded, and counted, later.
+        """
+        del root
+        key = normalize_key(path)
+        return Place(role=Role.IMAGE, key=key, join=key)
 
     def annotation_files(self) -> Sequence[str]:
         """URIs of the files that `read_annotations` reads, in order; none by default."""
@@ -53,15 +166,75 @@ class Format(abc.ABC):
         raise TypeError(f"{type(self).__name__} reads no annotation files")
         yield
 
+    def read_chunk(
+        self, *, storage: Storage, file_index: int, begin: int, end: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Parses a part of one annotation file, where `chunk_bytes` is set.
+
+        Args:
+            storage: Reads the file.
+            file_index: Which of `annotation_files()`.
+            begin: Where the part begins, in bytes.
+            end: Where it ends. A line belongs to the part that holds its first byte.
+
+        Yields:
+            As for `read_annotations`; positions are offsets in bytes, so that they follow from
+            the file alone.
+
+        Raises:
+            InputError: As for `read_annotations`.
+        """
+        raise TypeError(f"{type(self).__name__} reads whole annotation files")
+        yield
+
+    def read_listed(
+        self, data: bytes, *, path: str, root: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Parses a listed annotation file (`Role.ANNOTATION`).
+
+        Args:
+            data: Its content.
+            path: As for `place`.
+            root: As for `place`.
+
+        Yields:
+            As for `read_annotations`. What is wrong with one file is the defect of its entry, and
+            no reason to stop.
+        """
+        raise TypeError(f"{type(self).__name__} reads no listed annotation files")
+        yield
+
+    def read_container(
+        self, file: ImageRef, *, path: str, root: int
+    ) -> Iterator[ListedImage | AnnotationEntry | Category]:
+        """Lists what a container holds (`Role.CONTAINER`).
+
+        Args:
+            file: Where it lies.
+            path: As for `place`.
+            root: As for `place`.
+
+        Yields:
+            Each image, as a byte range, and what the container says about it. Their keys are
+            what they are joined by.
+
+        Raises:
+            InputError: It cannot be read, or is not what it should be.
+        """
+        raise TypeError(f"{type(self).__name__} reads no containers")
+        yield
+
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
         """Says what a listed image's own name tells about it.
+
+        It is asked where no entry has annotations for the image.
 
         Args:
             key: The image's path relative to its root, `/`-separated.
 
         Returns:
             The annotations; or the rule that leaves the image out; or None where the name
-            tells nothing, and the annotation files are to be asked (the default).
+            tells nothing (the default).
 
         Raises:
             RejectedError: The name should tell, and does not.

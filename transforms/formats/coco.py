@@ -32,19 +32,21 @@ class CocoFormat(Format):
 
     Args:
         annotations: The JSON files.
-        keep_segmentation: Whether objects carry their segmentation (as JSON text).
+        masks: Whether objects carry their segmentation.
     """
 
     kinds = frozenset({Kind.DETECTION})
 
-    def __init__(self, *, annotations: Sequence[str], keep_segmentation: bool = False) -> None:
+    def __init__(self, *, annotations: Sequence[str], masks: bool = False) -> None:
         # A lone string is a sequence of strings as well.
         if isinstance(annotations, str) or not all(isinstance(uri, str) for uri in annotations):
             raise TypeError("annotations: expected a list of files")
         if not annotations:
             raise ValueError("annotations: expected at least one file")
         self._annotations = tuple(annotations)
-        self._keep_segmentation = keep_segmentation
+        if masks:
+            self.kinds = self.kinds | {Kind.INSTANCE_MASKS}
+        self._masks = masks
 
     def annotation_files(self) -> Sequence[str]:
         """URIs of the JSON files."""
@@ -62,7 +64,7 @@ class CocoFormat(Format):
         uri = self._annotations[file_index]
         # Details end up in the dataset, which must not depend on where its input lies.
         name = uri.rpartition("/")[2]
-        file = read_coco_file(uri, storage=storage, keep_segmentation=self._keep_segmentation)
+        file = read_coco_file(uri, storage=storage, keep_segmentation=self._masks)
         yield from file.categories
         yield from _listed_entries(file, name=name, file_index=file_index)
         yield from _unlisted_entries(file, name=name, file_index=file_index)

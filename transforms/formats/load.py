@@ -18,10 +18,22 @@ import msgspec
 
 from transforms.errors import InputError, did_you_mean
 from transforms.formats.base import Format
-from transforms.formats.coco import CocoFormat
-from transforms.formats.image_folder import ImageFolderFormat
 
-_BUILT_IN: dict[str, type[Format]] = {"coco": CocoFormat, "image-folder": ImageFolderFormat}
+# {name: its class}, imported when it is needed.
+_BUILT_IN = {
+    "coco": "transforms.formats.coco:CocoFormat",
+    "lvis": "transforms.formats.lvis:LvisFormat",
+    "voc": "transforms.formats.voc:VocFormat",
+    "yolo": "transforms.formats.yolo:YoloFormat",
+    "open-images": "transforms.formats.open_images:OpenImagesFormat",
+    "csv": "transforms.formats.csv_table:CsvFormat",
+    "jsonl": "transforms.formats.json_lines:JsonLinesFormat",
+    "filename-label": "transforms.formats.filename_label:FilenameLabelFormat",
+    "image-folder": "transforms.formats.image_folder:ImageFolderFormat",
+    "cifar10": "transforms.formats.cifar:Cifar10Format",
+    "cifar100": "transforms.formats.cifar:Cifar100Format",
+    "webdataset": "transforms.formats.webdataset:WebDatasetFormat",
+}
 
 # {(name, encoded settings): the format}
 _loaded: dict[tuple[str, bytes], Format] = {}
@@ -66,7 +78,7 @@ def load_format(*, name: str, settings: Mapping[str, Any]) -> Format:
 
 
 def _make_format(name: str, settings: Mapping[str, Any]) -> Format:
-    format_class = _BUILT_IN.get(name) or _load_class(name)
+    format_class = _load_class(_BUILT_IN.get(name, name))
     try:
         inspect.signature(format_class).bind(**settings)
     except TypeError as error:

@@ -42,6 +42,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         upright: Whether the pixels of `data` show the picture upright.
         corrections: What was changed, or kept although it is wrong.
         notes: The damage that was kept, a line each, in the decoder's words.
+        channels: How many values a pixel of `data` has: 1 or 3.
     """
 
     data: bytes
@@ -54,6 +55,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     upright: bool
     corrections: tuple[Correction, ...] = ()
     notes: tuple[str, ...] = ()
+    channels: int = 3
 
 
 def check_image(data: bytes, *, name: str, settings: ImageSettings) -> StoredImage:
@@ -109,6 +111,7 @@ def check_image(data: bytes, *, name: str, settings: ImageSettings) -> StoredIma
                 upright=header.orientation == 1,
                 corrections=corrections,
                 notes=notes,
+                channels=1 if header.gray else 3,
             )
     stored = _convert(data, file_format, scanned=header, settings=settings)
     return msgspec.structs.replace(
@@ -200,4 +203,5 @@ def _convert(
         orientation=header.orientation,
         upright=upright,
         corrections=tuple(corrections),
+        channels=1 if image.mode == "L" else 3,
     )

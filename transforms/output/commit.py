@@ -20,12 +20,15 @@ from transforms.output.outcome import Outcome, SplitOutcome, Status, add_counts
 from transforms.output.shard_result import ShardResult, StagedFile
 from transforms.output.staging import STAGING_FOLDER, Staging, is_in_place, staged_commits
 from transforms.records import Reject
+from transforms.sharding import NO_SPLIT
 from transforms.storage import join_uri, storage_for
 from transforms.tally import JoinTally
 
 DATASET_INFO = "dataset_info.json"
 MANIFEST = "manifest.json"
 RUNS_FOLDER = "runs"
+# No split can have this name.
+_NO_SPLIT_FILE = "no-split"
 # A user may well have a `runs` folder, too.
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
 
@@ -42,12 +45,14 @@ class RejectsFile(msgspec.Struct, frozen=True, array_like=True):
         file: The file.
         counts: `{reason: count}`.
         listed: How many of them are listed images.
+        unjoined: How many of these were rejected by the listing itself.
     """
 
     split: str
     file: StagedFile
     counts: Mapping[str, int]
     listed: int
+    unjoined: int = 0
 
 
 def write_rejects(split: str, rejects: Iterable[Reject], *, staging: Staging) -> RejectsFile:
@@ -64,7 +69,7 @@ def write_rejects(split: str, rejects: Iterable[Reject], *, staging: Staging) ->
         ),
     )
     data = b"".join(msgspec.json.encode(reject) + b"\n" for reject in ordered)
-    name = f"{split}.jsonl"
+    name = f"{split or _NO_SPLIT_FILE}.jsonl"
     storage_for(staging.root).replace(join_uri(staging.rejects_root, name), data)
     return RejectsFile(
         split=split,
@@ -77,6 +82,7 @@ def write_rejects(split: str, rejects: Iterable[Reject], *, staging: Staging) ->
         ),
         counts=dict(Counter(reject.reason.value for reject in ordered)),
         listed=sum(reject.listed for reject in ordered),
+        unjoined=sum(reject.stage == "list" for reject in ordered),
     )
 
 
@@ -88,27 +94,55 @@ def count_splits(
     shards: Iterable[ShardResult],
     rejects: Iterable[RejectsFile],
 ) -> dict[str, SplitOutcome]:
-    """Counts what became of everything, each number from the data of the step that knows it."""
+    """Counts what became of everything, each number from the data of the step that knows it.
+
+    Returns:
+        The counts of each split, and under `NO_SPLIT` those of what belongs to none, if any.
+    """
     written: dict[str, list[ShardResult]] = {split: [] for split in splits}
     for shard in shards:
         written[shard.split].append(shard)
     rejected = {file.split: file for file in rejects}
+    listed = _listed_by_split(splits=splits, listing=listing, tally=tally, rejected=rejected)
     counts = {}
-    for split in splits:
+    for split in dict.fromkeys([*splits, *listed, *tally.splits, *rejected]):
         joined = tally.splits.get(split, SplitOutcome())
         file = rejected.get(split)
         all_rejects = sum(file.counts.values()) if file else 0
+        results = written.get(split, [])
         counts[split] = SplitOutcome(
-            listed=listing.files.get(split, 0),
-            examples=sum(shard.examples for shard in written[split]),
-            shards=len(written[split]),
-            num_bytes=sum(shard.data.size_bytes for shard in written[split]),
+            listed=listed.get(split, 0),
+            images=sum(shard.images for shard in results),
+            examples=sum(shard.examples for shard in results),
+            shards=len(results),
+            num_bytes=sum(shard.data.size_bytes for shard in results),
             unannotated=joined.unannotated,
             rejected=dict(sorted(file.counts.items())) if file else {},
             unlisted=all_rejects - (file.listed if file else 0),
-            excluded=joined.excluded,
-            corrections=add_counts(*(shard.corrections for shard in written[split])),
+            excluded=add_counts(joined.excluded, *(shard.excluded for shard in results)),
+            corrections=add_counts(*(shard.corrections for shard in results)),
         )
+    return counts
+
+
+def _listed_by_split(
+    *,
+    splits: Sequence[str],
+    listing: ListingSummary,
+    tally: JoinTally,
+    rejected: Mapping[str, RejectsFile],
+) -> dict[str, int]:
+    """Counts the inputs of each split: where only sources tell splits, by what was joined."""
+    if set(listing.files) - {NO_SPLIT}:
+        return dict(listing.files)
+    counts = {
+        split: tally.splits.get(split, SplitOutcome()).listed
+        + (rejected[split].unjoined if split in rejected else 0)
+        for split in splits
+    }
+    if listing.files:
+        # What the listing has and the join has not would come to light here.
+        counts[NO_SPLIT] = listing.files[NO_SPLIT] - sum(counts.values())
     return counts
 
 
@@ -131,11 +165,13 @@ def judge(splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects_root:
     for name, split in splits.items():
         rejected = sum(split.rejected.values()) - split.unlisted
         excluded = sum(split.excluded.values())
-        if split.listed != split.examples + rejected + excluded:
+        if split.listed != split.images + rejected + excluded:
             lost.append(
-                f"split {name!r}: {split.listed} listed, but {split.examples} written + "
+                f"split {name!r}: {split.listed} listed, but {split.images} written + "
                 f"{rejected} rejected + {excluded} excluded"
             )
+        if name == NO_SPLIT:
+            continue
         if split.reject_ratio > max_ratio:
             over.append(
                 f"split {name!r}: {sum(split.rejected.values())} of "

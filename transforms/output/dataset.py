@@ -56,6 +56,8 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         config: The config as the manifest keeps it, without input and output roots.
         codecs: Versions of what decides the bytes.
         shardbeam: Shardbeam's version.
+        file_name: Name of a split's only file, in which `{split}` may stand for the split;
+            empty where a split has several, with numbers.
     """
 
     name: str
@@ -68,6 +70,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, Any]
     codecs: Mapping[str, str]
     shardbeam: str
+    file_name: str = ""
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +191,8 @@ def write_dataset_files(
         features=dataset.schema,
         splits={
             split: SplitEntry(
-                shards=tuple(_shard_entry(shard) for shard in by_split[split]), outcome=outcome
+                shards=tuple(_shard_entry(shard) for shard in by_split.get(split, [])),
+                outcome=outcome,
             )
             for split, outcome in splits.items()
         },
@@ -213,13 +217,14 @@ def write_dataset_files(
         name=dataset.name,
         version=dataset.version,
         description=dataset.description,
+        file_name=dataset.file_name,
         splits=[
             SplitSize(
                 split=split,
                 shard_lengths=[shard.examples for shard in by_split[split]],
-                num_bytes=outcome.num_bytes,
+                num_bytes=splits[split].num_bytes,
             )
-            for split, outcome in splits.items()
+            for split in dataset.splits
         ],
     )
     for path, data in written.items():

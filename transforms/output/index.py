@@ -21,10 +21,11 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
         offset: Where its record begins in the shard's file, in bytes. The serialized Example
             begins 12 bytes later, behind the record's length and that length's checksum.
         length: Length of the serialized Example in bytes; the record is 16 bytes longer.
-        sha256: Digest of the stored image's bytes, hex.
+        sha256: Digest of the stored image's bytes, hex; empty where there is no image, as width,
+            height (0) and format are.
         width: Width of the stored image in pixels.
         height: Height of the stored image in pixels.
-        format: Format of the stored image: `jpeg` or `png`.
+        format: Format of the stored image: `jpeg`, `png` or `raw`.
         objects: How many objects the example holds.
     """
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from transforms.records import ImageRef, Reject
-from transforms.sharding import SplitAssignment
+from transforms.records import ImageRef, ListedImage, Reject
+from transforms.sharding import NO_SPLIT, SplitAssignment
 
 _MODULUS = 1 << 256
 
@@ -17,9 +17,9 @@ class ListingSummary(msgspec.Struct, frozen=True):
     """A listing's counts and fingerprint: mergeable, in any order.
 
     Attributes:
-        files: `{split: listed files}`.
-        fingerprint: Sum over all files of the SHA-256 of URI, size and version, modulo 2²⁵⁶,
-            in hex.
+        files: `{split: listed images}`.
+        fingerprint: Sum over all listed files of the SHA-256 of URI, size and version, modulo
+            2²⁵⁶, in hex. Of containers the files count, not the images in them.
     """
 
     files: Mapping[str, int]
@@ -33,11 +33,24 @@ def fingerprint_image(image: ImageRef) -> int:
 
 
 def summarize_image(
-    element: tuple[tuple[str, str], ImageRef], *, splits: SplitAssignment
+    element: tuple[tuple[str, str], ListedImage], *, splits: SplitAssignment
 ) -> tuple[str, tuple[int, int]]:
     """Counts one listed image: `(split, (1, fingerprint))`."""
-    (source, key), image = element
-    return splits.split_of(source=source, key=key), (1, fingerprint_image(image))
+    split, (count, _) = summarize_member(element, splits=splits)
+    return split, (count, fingerprint_image(element[1].image))
+
+
+def summarize_member(
+    element: tuple[tuple[str, str], ListedImage], *, splits: SplitAssignment
+) -> tuple[str, tuple[int, int]]:
+    """Counts one image of a container, whose file has the fingerprint."""
+    (source, _), listed = element
+    return splits.split_of(source=source, key=listed.key), (1, 0)
+
+
+def summarize_other(file: ImageRef) -> tuple[str, tuple[int, int]]:
+    """Digests a listed file that is no image."""
+    return NO_SPLIT, (0, fingerprint_image(file))
 
 
 def summarize_reject(reject: Reject) -> tuple[str, tuple[int, int]]:
@@ -57,6 +70,6 @@ def add_images(images: Iterable[tuple[int, int]]) -> tuple[int, int]:
 def summarize_listing(by_split: Mapping[str, tuple[int, int]]) -> ListingSummary:
     """Puts the splits' sums together."""
     return ListingSummary(
-        files={split: count for split, (count, _) in sorted(by_split.items())},
+        files={split: count for split, (count, _) in sorted(by_split.items()) if count},
         fingerprint=f"{add_images(by_split.values())[1]:064x}",
     )

@@ -25,7 +25,7 @@ class SplitOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """One split's counts, in images unless said otherwise.
 
     Attributes:
-        listed: Images that the listing found.
+        listed: Images that the listing found; rows, where there are no images.
         examples: Examples written.
         shards: Shards written.
         num_bytes: Bytes of all shards.
@@ -35,6 +35,7 @@ class SplitOutcome(msgspec.Struct, frozen=True, kw_only=True):
         unlisted: How many of the rejects are not listed images (missing ones, duplicates).
         excluded: `{rule: count}`.
         corrections: `{correction: count}`, within what was written.
+        images: Listed images that are written; each may make several Examples.
     """
 
     listed: int = 0
@@ -46,6 +47,7 @@ class SplitOutcome(msgspec.Struct, frozen=True, kw_only=True):
     unlisted: int = 0
     excluded: Mapping[str, int] = {}
     corrections: Mapping[str, int] = {}
+    images: int = 0
 
     @property
     def reject_ratio(self) -> float:
@@ -66,6 +68,7 @@ def merge_split_outcomes(one: SplitOutcome, other: SplitOutcome) -> SplitOutcome
         unlisted=one.unlisted + other.unlisted,
         excluded=add_counts(one.excluded, other.excluded),
         corrections=add_counts(one.corrections, other.corrections),
+        images=one.images + other.images,
     )
 
 
@@ -82,7 +85,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         status: How it ended.
-        splits: Counts by split.
+        splits: Counts by split; under `NO_SPLIT` of what belongs to none.
         message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
         rejects: The folder that holds the rejects files, where there are any rejects.
     """

@@ -42,6 +42,8 @@ class ShardResult(msgspec.Struct, frozen=True, array_like=True):
         corrections: `{correction: count}`.
         rejects: The records that could not be written.
         reused: Whether an earlier run wrote it.
+        images: Images that `data` is made of; 1 for each row where there are no images.
+        excluded: `{rule: count}` of the images that a rule leaves out only now.
     """
 
     split: str
@@ -55,3 +57,5 @@ class ShardResult(msgspec.Struct, frozen=True, array_like=True):
     corrections: Mapping[str, int]
     rejects: tuple[Reject, ...] = ()
     reused: bool = False
+    images: int = 0
+    excluded: Mapping[str, int] = {}

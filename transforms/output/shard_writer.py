@@ -12,6 +12,7 @@ from typing import BinaryIO
 import google_crc32c
 import msgspec
 
+from transforms.examples.encode import EncodedExample
 from transforms.examples.record_encoder import EncodedRecord
 from transforms.output.index import IndexRow, index_parquet
 from transforms.output.manifest import Fingerprint
@@ -60,6 +61,8 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
     rows: list[IndexRow] = []
     rejects: list[Reject] = []
     corrections: Counter[str] = Counter()
+    excluded: Counter[str] = Counter()
+    images = 0
     fingerprint = Fingerprint()
     progress = _Progress(target)
     with _create(target.staging, path=f"{attempt}.tfrecord") as file:
@@ -69,31 +72,20 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
                 fingerprint.add(
                     source=identity.source,
                     key=identity.key,
-                    size_bytes=identity.image.size_bytes,
+                    size_bytes=identity.size_bytes,
                     sha256=encoded.content_sha256,
                 )
             if encoded.reject is not None:
                 rejects.append(encoded.reject)
-            if encoded.example is not None and encoded.image is not None:
-                chunks = encoded.example.chunks
-                rows.append(
-                    IndexRow(
-                        key=identity.key,
-                        source=identity.source,
-                        split=target.split,
-                        shard=target.shard_index,
-                        offset=file.size_bytes,
-                        length=sum(map(len, chunks)),
-                        sha256=encoded.example.sha256,
-                        width=encoded.image.width,
-                        height=encoded.image.height,
-                        format=encoded.image.format,
-                        objects=encoded.example.objects,
-                    )
-                )
-                header, footer = frame(*chunks)
-                file.write(header, *chunks, footer)
-                corrections.update(encoded.example.corrections)
+            if encoded.excluded is not None:
+                excluded[encoded.excluded.value] += 1
+            if encoded.encoded is not None:
+                images += 1
+                corrections.update(encoded.encoded.corrections)
+                for example in encoded.encoded.examples:
+                    rows.append(_index_row(encoded, example, target=target, offset=file.size_bytes))
+                    header, footer = frame(*example.chunks)
+                    file.write(header, *example.chunks, footer)
             progress.advance()
     with _create(target.staging, path=f"{attempt}.parquet") as index_file:
         index_file.write(index_parquet(rows))
@@ -108,10 +100,31 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
         inputs=fingerprint.count,
         corrections=dict(corrections),
         rejects=tuple(rejects),
+        images=images,
+        excluded=dict(excluded),
     )
     target.staging.finish_shard(result, shard_key=target.shard_key)
     progress.finish()
     return result
+
+
+def _index_row(
+    encoded: EncodedRecord, example: EncodedExample, *, target: ShardTarget, offset: int
+) -> IndexRow:
+    image = encoded.image
+    return IndexRow(
+        key=encoded.record.key,
+        source=encoded.record.source,
+        split=target.split,
+        shard=target.shard_index,
+        offset=offset,
+        length=sum(map(len, example.chunks)),
+        sha256=example.sha256,
+        width=0 if image is None else image.width,
+        height=0 if image is None else image.height,
+        format="" if image is None else image.format,
+        objects=example.objects,
+    )
 
 
 class _StagedWriter:

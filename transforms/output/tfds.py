@@ -34,7 +34,7 @@ class SplitSize(NamedTuple):
 
 
 def dataset_info_json(
-    *, name: str, version: str, description: str, splits: Iterable[SplitSize]
+    *, name: str, version: str, description: str, splits: Iterable[SplitSize], file_name: str = ""
 ) -> bytes:
     """Renders `dataset_info.json`.
 
@@ -42,7 +42,9 @@ def dataset_info_json(
         name: The dataset's name, which shard files begin with.
         version: `major.minor.patch`.
         description: A text for people.
-        splits: The splits; shard files are named by TFDS's default template.
+        splits: The splits.
+        file_name: Name of a split's only file, in which `{split}` may stand for the split;
+            empty where shards are named by TFDS's default template.
     """
     return _json(
         {
@@ -55,6 +57,11 @@ def dataset_info_json(
                     "name": split.split,
                     "shardLengths": [str(length) for length in split.shard_lengths],
                     "numBytes": str(split.num_bytes),
+                    **(
+                        {"filepathTemplate": file_name.replace("{split}", "{SPLIT}")}
+                        if file_name
+                        else {}
+                    ),
                 }
                 for split in splits
             ],
@@ -104,12 +111,15 @@ def _feature(spec: FeatureSpec, *, num_classes: int | None) -> dict[str, Any]:
     if spec.role is FeatureRole.IMAGE:
         # Without an encoding TFDS tells JPEG from PNG by the bytes; gray comes as three channels.
         node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 3)})
-    elif spec.role is FeatureRole.TEXT:
+    elif spec.role is FeatureRole.MASK:
+        node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 1)})
+    elif spec.role in (FeatureRole.TEXT, FeatureRole.LABEL_TEXT):
         node = _node("text_feature.Text", text={})
     elif spec.role is FeatureRole.LABEL and num_classes is not None:
         node = _node("class_label_feature.ClassLabel", classLabel={"numClasses": str(num_classes)})
     else:
-        tensor = {"dtype": _DTYPES[spec.kind], "shape": _shape(), "encoding": "none"}
+        shape = _shape() if spec.length == 1 else _shape(spec.length)
+        tensor = {"dtype": _DTYPES[spec.kind], "shape": shape, "encoding": "none"}
         node = _node("tensor_feature.Tensor", tensor=tensor)
     if spec.repeated:
         node = _node("sequence_feature.Sequence", sequence={"feature": node, "length": "-1"})
