@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from configs.convert import Path, Problem
 from configs.nearest import suggest
-from configs.schema import Config, LabelsConfig
+from configs.schema import (
+    CocoSource,
+    Config,
+    LabelsConfig,
+    OpenImagesSource,
+    Source,
+    YoloSource,
+)
 
 _FRACTIONS_TOLERANCE = 1e-6
 
@@ -23,6 +30,7 @@ def check_config(config: Config) -> None:
         Problem: The first contradiction found.
     """
     _check_splits(config)
+    _check_sources(config)
     _check_group_by(config)
     _check_num_shards(config)
     _check_file_name(config)
@@ -44,6 +52,25 @@ def _check_splits(config: Config) -> None:
     for name, path in _split_paths(config):
         if name == "all":
             raise Problem(path, "TFDS reads `all` as all splits together; choose another name")
+
+
+def _check_sources(config: Config) -> None:
+    named = [(("splits", split), source) for split, source in config.splits.items()]
+    for path, source in (*named, (("source",), config.source)):
+        if isinstance(source, CocoSource):
+            _require_one(source, ("annotations", "panoptic", "semantic_masks"), path=path)
+            if (source.panoptic is None) != (source.panoptic_masks is None):
+                missing = "panoptic" if source.panoptic is None else "panoptic_masks"
+                raise Problem((*path, missing), "missing; the JSON file and the PNGs go together")
+        elif isinstance(source, YoloSource):
+            _require_one(source, ("root", "data"), path=path)
+        elif isinstance(source, OpenImagesSource):
+            _require_one(source, ("boxes", "image_labels"), path=path)
+
+
+def _require_one(source: Source, keys: Sequence[str], *, path: Path) -> None:
+    if not any(getattr(source, key) for key in keys):
+        raise Problem((*path, keys[0]), f"missing; {source.format} needs {' or '.join(keys)}")
 
 
 def _split_paths(config: Config) -> Iterator[tuple[str, Path]]:

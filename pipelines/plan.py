@@ -238,11 +238,7 @@ def _source(name: str, source: schema.Source, *, masks: bool) -> Source:
     if isinstance(source, schema.CustomSource):
         settings = {**source.options, **settings}
     if isinstance(source, schema.YoloSource) and source.root is None:
-        if source.data is None:
-            raise ConfigError(
-                origin="config", path=("root",), problem="missing; expected root, or data"
-            )
-        roots = [absolute_path(source.data).rpartition("/")[0] or "/"]
+        roots = [absolute_path(source.data or "").rpartition("/")[0] or "/"]
         settings["root"] = roots[0]
     if masks and source.HAS_MASKS:
         settings["masks"] = True

@@ -5,10 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from pipelines.sample import write_shapes
 
 PROJECT_ROOT = Path(__file__).parents[1]
+
+
+# The same examples every time, whatever the machine is busy with; `make fuzz` is for new ones.
+settings.register_profile("seeded", derandomize=True, deadline=None)
+settings.load_profile("seeded")
 
 
 @pytest.fixture(scope="session")

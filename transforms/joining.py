@@ -126,7 +126,10 @@ def join_key(
             split=split, rejects=tuple(reject(defect, listed=False) for defect in defects)
         )
 
-    rejects = [reject(_twin(image, listed[0]), listed=True, key=image.key) for image in listed[1:]]
+    if listed[-1].key != image_key:
+        return _reject_ambiguous(listed, merged, split=split, reject=reject)
+    twin = _Defect(Reason.DUPLICATE_KEY, "another listed file has the same key")
+    rejects = [reject(twin, listed=True) for _ in listed[1:]]
     defects = merged.defects
     annotations = merged.annotations
     unannotated = False
@@ -206,11 +209,18 @@ def _join_row(
     )
 
 
-def _twin(image: ListedImage, first: ListedImage) -> _Defect:
-    if image.key == first.key:
-        return _Defect(Reason.DUPLICATE_KEY, "another listed file has the same key")
-    return _Defect(
-        Reason.DUPLICATE_KEY, f"{first.key} is listed as well, and annotations cannot tell them"
+def _reject_ambiguous(
+    listed: Sequence[ListedImage], merged: _Merged, *, split: str, reject: Callable[..., Reject]
+) -> JoinedKey:
+    """Rejects images of which nobody can tell whose the annotations are."""
+    names = ", ".join(dict.fromkeys(image.key for image in listed))
+    ambiguous = _Defect(Reason.AMBIGUOUS_STEM, f"annotations name all of these alike: {names}")
+    return JoinedKey(
+        split=split,
+        rejects=(
+            *(reject(ambiguous, listed=True, key=image.key) for image in listed),
+            *(reject(defect, listed=False) for defect in merged.defects),
+        ),
     )
 
 
@@ -299,6 +309,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
         segments=tuple(segment for part in parts for segment in part.segments),
         masks={role: mask for part in reversed(parts) for role, mask in part.masks.items()},
         values=values,
+        stuff=tuple(item for part in parts for item in part.stuff),
     )
 
 

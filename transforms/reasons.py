@@ -17,6 +17,7 @@ class Reason(str, enum.Enum):
     UNKNOWN_IMAGE_ID = "unknown_image_id"
     DUPLICATE_IMAGE_ID = "duplicate_image_id"
     DUPLICATE_KEY = "duplicate_key"
+    AMBIGUOUS_STEM = "ambiguous_stem"
     NO_CLASS_FOLDER = "no_class_folder"
     GROUP_NOT_MATCHED = "group_not_matched"
     # reading what a source says about one image

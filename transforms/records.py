@@ -169,6 +169,8 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
         masks: Images whose pixels annotate this one, `{what they mean: where they lie}`.
         values: `{Example key: values}` of what the format declares as extra features of images
             (`transforms.examples.features.ExtraFeature`).
+        stuff: Regions without objects, such as sky, each with a segmentation: what the map of
+            classes is rendered from where no mask is one.
     """
 
     image_id: str
@@ -183,6 +185,7 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
     segments: tuple[Segment, ...] = ()
     masks: Mapping[MaskRole, ImageRef] = {}
     values: Mapping[str, tuple[Value, ...]] = {}
+    stuff: tuple[ObjectAnnotation, ...] = ()
 
 
 class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -97,7 +97,8 @@ def test_a_merge_may_swap_two_names() -> None:
         (
             {"a\nb": 1},
             "'a\\nb': unknown key; expected name, version, description, seed, splits, "
-            "source, fractions, group_by, unannotated, image, labels, features, output or rejects",
+            "source, fractions, group_by, unannotated, masks, example_per, image, labels, "
+            "features, output or rejects",
         ),
         # Wrong values.
         ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),
@@ -159,7 +160,8 @@ def test_a_merge_may_swap_two_names() -> None:
         ),
         (
             {"splits": {"train": {**COCO, "annotations": []}}},
-            "splits.train.annotations: expected a list, each a path or URI, got an empty list",
+            "splits.train.annotations: missing; coco needs annotations or panoptic or "
+            "semantic_masks",
         ),
         (
             {"splits": {"train": {**COCO, "format": "cocoo"}}},
@@ -170,7 +172,7 @@ def test_a_merge_may_swap_two_names() -> None:
             f"splits.train.format: missing; expected {KNOWN_FORMATS}",
         ),
         # Splits.
-        ({"splits": {}}, "splits: missing; expected splits, or source and fractions"),
+        ({"splits": {}}, "splits: missing; expected splits, or source"),
         (
             {"splits": {"tr-ain": COCO}},
             "splits.tr-ain: expected a name (a letter, then letters, digits and _), got 'tr-ain'",
@@ -206,7 +208,6 @@ def test_refusals_with_splits(changes: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fractions": {}}, "fractions: missing; source needs fractions, such as {train: 1}"),
         ({"fractions": {"a": 0.5, "b": 0.4}}, "fractions: expected a sum of 1, got 0.9"),
         ({"fractions": {"a": 0}}, "fractions.a: expected float, above 0, at most 1, got 0"),
         (

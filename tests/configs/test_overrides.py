@@ -32,6 +32,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "source": st.just({"format": "image-folder", "images": "x"}),
     "fractions": st.just({"train": 0.25, "test": 0.75}),
     "group_by": st.just(r"^([^/]+)/"),
+    "masks": st.sampled_from(["png", "none"]),
+    "example_per": st.sampled_from(["image", "annotation"]),
     "unannotated": st.sampled_from(["keep", "drop"]),
     "image.verify": st.sampled_from(["decode", "header", "none"]),
     "image.damaged": st.sampled_from(["reject", "keep"]),
@@ -48,12 +50,14 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "labels.merge": st.dictionaries(texts, st.just([])),
     "labels.ids": st.sampled_from(["source", "contiguous"]),
     "labels.first_id": st.none() | st.integers(min_value=0),
+    "features.add": st.lists(texts),
     "features.rename": st.dictionaries(texts, texts),
     "features.drop": st.lists(texts),
     "features.constants": st.dictionaries(texts, texts | st.integers() | st.lists(ratios)),
     "output.path": texts,
     "output.shard_size_mb": st.floats(min_value=1e-6, max_value=1e6),
     "output.num_shards": st.none() | st.integers(min_value=1) | st.just({"train": 2}),
+    "output.file_name": st.none() | st.just("{split}.tfrecords"),
     "rejects.max_ratio": ratios,
 }
 
@@ -100,7 +104,8 @@ def test_one_split_of_two_that_share_an_anchor(tmp_path: Path) -> None:
         "output: {path: out}\n"
     )
     config = load_config(path, overrides=["splits.test.images=y"])
-    assert [source.images for source in config.splits.values()] == ["x", "y"]
+    sources = [config.splits["train"], config.splits["test"]]
+    assert [getattr(source, "images", None) for source in sources] == ["x", "y"]
 
 
 def test_the_last_override_wins_and_the_raw_data_stays() -> None:

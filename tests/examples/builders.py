@@ -10,6 +10,7 @@ from PIL import Image
 
 from transforms.examples.boxes import AnnotatedAs
 from transforms.examples.encode import ExampleEncoder
+from transforms.examples.schema import FeatureSettings
 from transforms.formats.base import Kind
 from transforms.images.check import StoredImage
 from transforms.labels import LabelMap, LabelSettings, build_label_map
@@ -30,16 +31,11 @@ def make_encoder(
     *,
     label_map: LabelMap,
     kinds: Collection[Kind] = (Kind.DETECTION,),
-    rename: Mapping[str, str] | None = None,
-    drop: Collection[str] = (),
-    constants: Mapping[str, Any] | None = None,
     annotated_as: AnnotatedAs = "auto",
+    **settings: Any,  # noqa: ANN401  # Those of FeatureSettings.
 ) -> ExampleEncoder:
     return ExampleEncoder(
-        kinds=kinds,
-        rename=rename or {},
-        drop=drop,
-        constants=constants or {},
+        features=FeatureSettings(kinds=frozenset(kinds), **settings),
         label_map=label_map,
         annotated_as=annotated_as,
     )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
-from transforms.examples.schema import example_schema
+from transforms.examples.schema import FeatureSettings, plan_features
 from transforms.formats.base import Kind
 
 IMAGE_KEYS = {
@@ -39,11 +39,9 @@ DETECTION_KEYS = {
 def make_schema(
     *,
     kinds: Collection[Kind] = (Kind.DETECTION,),
-    rename: Mapping[str, str] | None = None,
-    drop: Collection[str] = (),
-    constants: Mapping[str, Any] | None = None,
+    **settings: Any,  # noqa: ANN401  # Those of FeatureSettings.
 ) -> dict[str, FeatureSpec]:
-    schema = example_schema(kinds=kinds, rename=rename or {}, drop=drop, constants=constants or {})
+    schema = plan_features(FeatureSettings(kinds=frozenset(kinds), **settings)).schema()
     keys = [spec.key for spec in schema]
     assert keys == sorted(keys)
     return {spec.key: spec for spec in schema}
@@ -66,7 +64,7 @@ def test_default_keys(kinds: list[Kind], keys: set[str]) -> None:
 
 
 def test_kinds_and_roles() -> None:
-    schema = make_schema(kinds=list(Kind))
+    schema = make_schema(kinds=[Kind.CLASSIFICATION, Kind.DETECTION])
     assert {key for key, spec in schema.items() if not spec.repeated} == IMAGE_KEYS
     assert {key for key, spec in schema.items() if spec.role is FeatureRole.IMAGE} == {
         "image/encoded"
@@ -136,7 +134,7 @@ def test_rename_drop_and_constants() -> None:
         (
             {"drop": ["zzz"], "kinds": []},
             "features.drop: unknown key 'zzz'; known: image/encoded, image/format, image/height, "
-            "image/width, image/filename, image/source_id, image/key/sha256",
+            "image/width, image/filename, image/source_id, image/key/sha256, image/depth",
         ),
         (
             {"rename": {"image/width": "image/height"}},

@@ -66,22 +66,22 @@ def test_settings_are_those_of_the_config() -> None:
 
 @pytest.mark.parametrize("settings", [DEFAULTS, HEADER, NONE])
 @pytest.mark.parametrize(
-    ("data", "image_format"),
+    ("data", "image_format", "channels"),
     [
-        (JPEG, "jpeg"),
-        (GRAY_JPEG, "jpeg"),
-        (save(photograph(), "JPEG", progressive=True), "jpeg"),
-        (after_soi(JPEG, segment(0xE2, b"MPF\0" + bytes(20))) + JPEG, "jpeg"),
-        (with_orientation(JPEG, 1), "jpeg"),
-        (with_orientation(JPEG, 9), "jpeg"),
-        (PNG, "png"),
-        (GRAY_PNG, "png"),
-        (save(photograph().convert("1"), "PNG"), "png"),
-        (with_chunk(PNG, b"eXIf", exif(1)), "png"),
+        (JPEG, "jpeg", 3),
+        (GRAY_JPEG, "jpeg", 1),
+        (save(photograph(), "JPEG", progressive=True), "jpeg", 3),
+        (after_soi(JPEG, segment(0xE2, b"MPF\0" + bytes(20))) + JPEG, "jpeg", 3),
+        (with_orientation(JPEG, 1), "jpeg", 3),
+        (with_orientation(JPEG, 9), "jpeg", 3),
+        (PNG, "png", 3),
+        (GRAY_PNG, "png", 1),
+        (save(photograph().convert("1"), "PNG"), "png", 1),
+        (with_chunk(PNG, b"eXIf", exif(1)), "png", 3),
     ],
 )
 def test_common_files_are_stored_as_they_are(
-    data: bytes, image_format: str, settings: ImageSettings
+    data: bytes, image_format: str, channels: int, settings: ImageSettings
 ) -> None:
     stored = check(data, settings)
     assert stored.data is data
@@ -94,6 +94,7 @@ def test_common_files_are_stored_as_they_are(
         file_height=48,
         orientation=1,
         upright=True,
+        channels=channels,
     )
 
 

@@ -54,6 +54,7 @@ def shard(staging: Staging, *, split: str = "train", examples: int = 3) -> Shard
         data=stage(staging, f"{split}.tfrecord"),
         index=stage(staging, f"{split}.parquet", b"index"),
         examples=examples,
+        images=examples,
         fingerprint="0",
         inputs=examples,
         corrections={"box_clipped": 2},
@@ -128,6 +129,7 @@ def test_counts_come_from_the_step_that_knows_them(staging: Staging) -> None:
         rejected={"missing_image": 1, "truncated": 1},
         unlisted=1,
         excluded={"hidden_file": 2},
+        images=3,
         corrections={"box_clipped": 2},
     )
 
@@ -154,7 +156,7 @@ def test_the_gate(
 
 
 def test_a_split_without_examples_is_not_committed() -> None:
-    good = SplitOutcome(listed=1, examples=1)
+    good = SplitOutcome(listed=1, examples=1, images=1)
     empty = SplitOutcome(listed=1, rejected={"truncated": 1})
     outcome = judge({"train": good, "test": empty}, max_ratio=1, rejects_root="/rejects")
     assert outcome.status is Status.FAILED
@@ -292,7 +294,7 @@ def test_a_shard_key_changes_with_all_that_decides_bytes() -> None:
 
 
 def test_no_rejects_leave_no_rejects_folder_in_the_outcome() -> None:
-    splits = {"train": SplitOutcome(listed=1, examples=1)}
+    splits = {"train": SplitOutcome(listed=1, examples=1, images=1)}
     outcome = judge(splits, max_ratio=0, rejects_root="/rejects")
     assert (outcome.status, outcome.rejects) == (Status.APPROVED, "")
 

@@ -12,12 +12,12 @@ import pytest
 
 from tests.examples.builders import (
     encode_picture,
-    make_encoder,
     make_image,
     make_label_map,
     make_record,
 )
-from transforms.examples.schema import example_schema
+from transforms.examples.encode import ExampleEncoder
+from transforms.examples.schema import FeatureSettings, plan_features
 from transforms.formats.base import Kind
 from transforms.labels import LabelMap
 from transforms.output.tfds import (
@@ -70,10 +70,14 @@ def write_dataset(
 ) -> None:
     """Writes a dataset with one split, its records framed by TensorFlow."""
     tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    encoder = make_encoder(
-        label_map=label_map, kinds=kinds, rename=rename, drop=drop, constants=constants
+    settings = FeatureSettings(
+        kinds=frozenset(kinds),
+        rename=rename or {},
+        drop=tuple(drop),
+        constants=constants or {},
     )
-    schema = example_schema(kinds=kinds, rename=rename or {}, drop=drop, constants=constants or {})
+    encoder = ExampleEncoder(features=settings, label_map=label_map)
+    schema = plan_features(settings).schema()
     shard_lengths = shard_lengths or [len(pictures)]
     remaining = iter(pictures)
     num_bytes = 0
@@ -88,7 +92,7 @@ def write_dataset(
                     annotations=annotations,
                     image=make_image(data=data, format=image_format, size=size),
                 )
-                writer.write(encoded.data)
+                writer.write(encoded.examples[0].data)
         num_bytes += path.stat().st_size
     info = dataset_info_json(
         name="toy",
@@ -162,7 +166,7 @@ def test_labels_from_0_are_class_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ids", [{"cat": 1, "dog": 2}, {"cat": 0, "dog": 2}, {" cat": 0}, {}])
 def test_other_labels_are_integers(ids: dict[str, int]) -> None:
     label_map = make_label_map(ids)
-    schema = example_schema(kinds=[Kind.CLASSIFICATION], rename={}, drop=[], constants={})
+    schema = plan_features(FeatureSettings(kinds=frozenset({Kind.CLASSIFICATION}))).schema()
     assert class_name_files(schema=schema, label_map=label_map) == {}
     assert b"ClassLabel" not in features_json(schema=schema, label_map=label_map)
 
@@ -206,7 +210,8 @@ def test_json_is_deterministic() -> None:
     assert json.loads(info)["splits"] == [
         {"name": "train", "shardLengths": [str(2**40), "0"], "numBytes": "9"}
     ]
-    schema = example_schema(kinds=list(Kind), rename={}, drop=[], constants={})
+    kinds = frozenset({Kind.CLASSIFICATION, Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.PANOPTIC})
+    schema = plan_features(FeatureSettings(kinds=kinds)).schema()
     label_map = make_label_map(FROM_0)
     forwards = features_json(schema=schema, label_map=label_map)
     assert features_json(schema=reversed(schema), label_map=label_map) == forwards

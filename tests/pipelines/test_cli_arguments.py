@@ -170,10 +170,10 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         # Commands and words.
         (
             "biuld coco",
-            "expected a command (build, plan, show, sample), got 'biuld'; did you mean build?",
+            "expected a command (build, plan, formats, show, sample), got 'biuld'; did you mean build?",
         ),
-        ("--json", "expected a command (build, plan, show, sample)"),
-        ("--name build", "expected a command (build, plan, show, sample) first, got ''"),
+        ("--json", "expected a command (build, plan, formats, show, sample)"),
+        ("--name build", "expected a command (build, plan, formats, show, sample) first, got ''"),
         ("build", f"build: expected one config file or format ({FORMATS}), got none"),
         ("build a b", f"build: expected one config file or format ({FORMATS}), got a b"),
         ("plan cocoo", "plan: no such config file or format: cocoo; did you mean coco?"),
@@ -207,7 +207,11 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             "a flag's value cannot be read: Expecting value: line 1 column 1 (char 0)",
         ),
         # Flags that stand for a config.
-        ("build coco", "build coco: missing --images, --annotations, --output"),
+        ("build coco", "build coco: missing --images, --output"),
+        (
+            "build coco --images i --output o",
+            "--annotations: missing; coco needs annotations or panoptic or semantic_masks",
+        ),
         ("plan image-folder --images i", "plan image-folder: missing --output"),
         (f"{COCO} --classes c", "build coco: this format takes no --classes"),
         (f"{FOLDERS} --annotations c", "build image-folder: this format takes no --annotations"),

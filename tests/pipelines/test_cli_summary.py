@@ -14,6 +14,7 @@ from transforms.output.outcome import Outcome, SplitOutcome, Status
 
 TRAIN = SplitOutcome(
     listed=1003,
+    images=1000,
     examples=1000,
     shards=4,
     num_bytes=600_000_000,
@@ -23,7 +24,7 @@ TRAIN = SplitOutcome(
     excluded={"hidden_file": 1},
     corrections={"box_clipped": 12},
 )
-TEST = SplitOutcome(listed=10, examples=10, shards=1, num_bytes=1_000)
+TEST = SplitOutcome(listed=10, images=10, examples=10, shards=1, num_bytes=1_000)
 
 
 def summary(
@@ -111,6 +112,7 @@ def test_json_says_all() -> None:
         "splits": {
             "train": {
                 "listed": 1003,
+                "images": 1000,
                 "examples": 1000,
                 "shards": 4,
                 "num_bytes": 600_000_000,
@@ -123,6 +125,7 @@ def test_json_says_all() -> None:
             },
             "test": {
                 "listed": 10,
+                "images": 10,
                 "examples": 10,
                 "shards": 1,
                 "num_bytes": 1000,

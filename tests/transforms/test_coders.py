@@ -14,15 +14,20 @@ from transforms.coders import StructCoder, register_coders
 from transforms.labels import LabelMap
 from transforms.output.outcome import SplitOutcome
 from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.reasons import Reason
+from transforms.reasons import Exclusion, Reason
 from transforms.records import (
     AnnotationEntry,
     Category,
+    Coding,
     ImageAnnotations,
     ImageRef,
+    ListedFile,
+    ListedImage,
+    MaskRole,
     ObjectAnnotation,
     Record,
     Reject,
+    Segment,
     decode_annotations,
     encode_annotations,
 )
@@ -35,8 +40,17 @@ COUNTS = st.dictionaries(TEXT, COUNT, max_size=4)
 PIXELS = st.floats(allow_nan=False)
 
 IMAGES = st.builds(
-    ImageRef, uri=TEXT, size_bytes=COUNT, version=TEXT, offset=COUNT, whole=st.booleans()
+    ImageRef,
+    uri=TEXT,
+    size_bytes=COUNT,
+    version=TEXT,
+    offset=COUNT,
+    whole=st.booleans(),
+    coding=st.sampled_from(Coding),
+    decoded_bytes=COUNT,
+    crc32=st.integers(-1, 2**32 - 1),
 )
+VALUES = st.integers(-(2**63), 2**63 - 1) | PIXELS | TEXT
 OBJECTS = st.builds(
     ObjectAnnotation,
     label=TEXT,
@@ -45,6 +59,8 @@ OBJECTS = st.builds(
     is_crowd=st.booleans(),
     annotation_id=st.integers(-(2**63), 2**63 - 1),
     segmentation=BYTES,
+    keypoints=st.lists(PIXELS, max_size=3).map(tuple),
+    attributes=st.dictionaries(TEXT, VALUES, max_size=3),
 )
 ANNOTATIONS = st.builds(
     ImageAnnotations,
@@ -54,6 +70,14 @@ ANNOTATIONS = st.builds(
     labels=st.lists(TEXT, max_size=3).map(tuple),
     objects=st.lists(OBJECTS, max_size=3).map(tuple),
     corrections=COUNTS,
+    normalized=st.booleans(),
+    label_confidences=st.lists(PIXELS, max_size=3).map(tuple),
+    captions=st.lists(TEXT, max_size=3).map(tuple),
+    segments=st.lists(
+        st.builds(Segment, segment_id=COUNT, label=TEXT, is_crowd=st.booleans()), max_size=3
+    ).map(tuple),
+    masks=st.dictionaries(st.sampled_from(MaskRole), IMAGES, max_size=2),
+    values=st.dictionaries(TEXT, st.lists(VALUES, max_size=3).map(tuple), max_size=3),
 )
 REJECTS = st.builds(
     Reject,
@@ -79,9 +103,36 @@ STRUCTS: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
         image_id=TEXT,
         defect=st.none() | st.sampled_from(Reason),
         detail=TEXT,
+        split=TEXT,
+        exclusion=st.none() | st.sampled_from(Exclusion),
     ),
-    Category: st.builds(Category, name=TEXT, source_id=st.none() | COUNT, origin=TEXT),
-    Record: st.builds(Record, source=TEXT, key=TEXT, image=IMAGES, annotations=BYTES),
+    Category: st.builds(
+        Category,
+        name=TEXT,
+        source_id=st.none() | COUNT,
+        origin=TEXT,
+        keypoints=st.lists(TEXT, max_size=3).map(tuple),
+        is_thing=st.booleans(),
+    ),
+    ListedImage: st.builds(ListedImage, key=TEXT, image=IMAGES),
+    ListedFile: st.builds(
+        ListedFile,
+        source=TEXT,
+        path=TEXT,
+        root=COUNT,
+        file=IMAGES,
+        join=TEXT,
+        is_container=st.booleans(),
+    ),
+    Record: st.builds(
+        Record,
+        source=TEXT,
+        key=TEXT,
+        image=st.none() | IMAGES,
+        annotations=BYTES,
+        split=TEXT,
+        examples=COUNT,
+    ),
     Reject: REJECTS,
     LabelMap: st.builds(LabelMap, ids=COUNTS, names=st.dictionaries(TEXT, TEXT, max_size=4)),
     JoinTally: st.builds(

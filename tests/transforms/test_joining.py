@@ -13,6 +13,8 @@ from transforms.records import (
     AnnotationEntry,
     ImageAnnotations,
     ImageRef,
+    ListedImage,
+    MaskRole,
     ObjectAnnotation,
     decode_annotations,
     encode_annotations,
@@ -62,7 +64,7 @@ def entry(
 
 def join(
     *entries: AnnotationEntry,
-    images: tuple[ImageRef, ...] = (ref(),),
+    images: tuple[ImageRef | ListedImage, ...] = (ref(),),
     key: str = "a.jpg",
     keep_unannotated: bool = True,
     source_format: Format | None = None,
@@ -72,7 +74,9 @@ def join(
     return join_key(
         source="s",
         key=key,
-        images=images,
+        images=[
+            image if isinstance(image, ListedImage) else ListedImage(key, image) for image in images
+        ],
         entries=entries,
         source_format=source_format or SilentFormat(),
         settings=JoinSettings(
@@ -213,3 +217,162 @@ def test_a_key_without_a_group_is_a_reject_where_groups_decide() -> None:
     assert joined.record is None
     assert reasons(joined) == [(Reason.GROUP_NOT_MATCHED, True)]
     assert join(entry(), key="v1_2.jpg", splits=splits).record is not None
+
+
+# Joining by less than the name
+
+
+def stem_images(*keys: str) -> tuple[ListedImage, ...]:
+    return tuple(ListedImage(key, ref(f"/data/{key}")) for key in keys)
+
+
+def test_the_record_has_the_images_own_key() -> None:
+    joined = join(entry(), images=stem_images("images/a.jpg"), key="a")
+    assert joined.record is not None
+    assert joined.record.key == "images/a.jpg"
+
+
+def test_a_stem_that_fits_two_images_rejects_both() -> None:
+    joined = join(entry(), images=stem_images("a.png", "a.jpg"), key="a")
+    assert joined.record is None
+    assert reasons(joined) == [(Reason.AMBIGUOUS_STEM, True)] * 2
+    assert [reject.key for reject in joined.rejects] == ["a.jpg", "a.png"]
+    assert "a.jpg, a.png" in joined.rejects[0].detail
+
+
+# Splits that the source tells
+
+
+TOLD = SplitAssignment(by_source={}, told=("train", "val"))
+
+
+def said(
+    *, split: str = "", exclusion: Exclusion | None = None, file_index: int = 0
+) -> AnnotationEntry:
+    """What a list of a split's images says of one."""
+    return AnnotationEntry(
+        key="a.jpg",
+        annotations=b"",
+        file_index=file_index,
+        position=0,
+        split=split,
+        exclusion=exclusion,
+    )
+
+
+def test_an_image_is_in_the_split_that_a_list_names() -> None:
+    joined = join(entry(), said(split="val"), splits=TOLD)
+    assert joined.record is not None
+    assert (joined.split, joined.record.split) == ("val", "val")
+    assert joined.record.annotations == entry().annotations
+
+
+def test_an_image_that_only_a_list_names_is_unannotated() -> None:
+    joined = join(said(split="train"), splits=TOLD)
+    assert joined.record is not None
+    assert joined.unannotated
+
+
+@pytest.mark.parametrize("split", ["", "test"])
+def test_an_image_in_no_split_of_the_dataset_is_excluded(split: str) -> None:
+    joined = join(entry(), said(split=split), splits=TOLD)
+    assert (joined.split, joined.record, joined.excluded) == ("", None, Exclusion.IN_NO_SPLIT)
+
+
+def test_an_image_in_two_splits_is_in_the_first() -> None:
+    joined = join(said(split="val", file_index=1), said(split="train"), entry(), splits=TOLD)
+    assert joined.split == "train"
+    assert joined.record is not None
+    assert reasons(joined) == [(Reason.DUPLICATE_KEY, False)]
+
+
+def test_an_image_that_its_source_discards_is_excluded() -> None:
+    joined = join(entry(), said(exclusion=Exclusion.DISCARDED), splits=TOLD)
+    assert (joined.record, joined.excluded) == (None, Exclusion.DISCARDED)
+    missing = join(said(exclusion=Exclusion.DISCARDED), images=(), splits=TOLD)
+    assert (missing.record, missing.excluded, missing.rejects) == (None, None, ())
+
+
+def test_a_list_that_names_a_missing_image_is_a_reject_of_its_split() -> None:
+    joined = join(said(split="val"), images=(), splits=TOLD)
+    assert joined.split == "val"
+    assert reasons(joined) == [(Reason.MISSING_IMAGE, False)]
+
+
+# Rows without images
+
+
+class RowFormat(Format):
+    kinds = frozenset({Kind.ROWS})
+
+
+def test_a_row_is_a_record_without_an_image() -> None:
+    joined = join(entry(image_id=""), images=(), source_format=RowFormat())
+    assert joined.record is not None
+    assert joined.record.image is None
+    assert joined.record.size_bytes == 0
+
+
+def test_a_row_is_an_input_that_is_rejected_or_excluded() -> None:
+    bad = join(entry(defect=Reason.ANNOTATION_MALFORMED), images=(), source_format=RowFormat())
+    assert reasons(bad) == [(Reason.ANNOTATION_MALFORMED, True)]
+    lost = join(entry(), images=(), source_format=RowFormat(), splits=TOLD)
+    assert reasons(lost) == [(Reason.UNKNOWN_SPLIT, True)]
+    discarded = join(
+        entry(), said(exclusion=Exclusion.DISCARDED), images=(), source_format=RowFormat()
+    )
+    assert discarded.excluded is Exclusion.DISCARDED
+
+
+# Merging
+
+
+def test_everything_that_files_say_is_merged() -> None:
+    box = (0.0, 0.0, 1.0, 1.0)
+    mask = ref("/masks/a.png")
+    parts = [
+        ImageAnnotations(
+            image_id="",
+            labels=("cat", "dog"),
+            label_confidences=(0.25, 0.5),
+            objects=(ObjectAnnotation("cat", box, annotation_id=4),),
+            masks={MaskRole.SEMANTIC: mask},
+            values={"x": (1,)},
+        ),
+        ImageAnnotations(
+            image_id="7",
+            labels=("dog", "owl"),
+            label_confidences=(0.75, 1.0),
+            objects=(ObjectAnnotation("cat", box, annotation_id=4, keypoints=(1.0, 2.0, 2.0)),),
+            captions=("a cat",),
+            masks={MaskRole.SEMANTIC: ref("/other.png")},
+            values={"x": (2,), "y": ("b",)},
+        ),
+    ]
+    assert merge_annotations(parts) == ImageAnnotations(
+        image_id="7",
+        labels=("cat", "dog", "owl"),
+        label_confidences=(0.25, 0.75, 1.0),
+        objects=(ObjectAnnotation("cat", box, annotation_id=4, keypoints=(1.0, 2.0, 2.0)),),
+        captions=("a cat",),
+        masks={MaskRole.SEMANTIC: mask},
+        values={"x": (1, 2), "y": ("b",)},
+    )
+
+
+def test_an_image_is_expected_to_make_an_example_for_each_object() -> None:
+    box = (0.0, 0.0, 1.0, 1.0)
+    joined = join_key(
+        source="s",
+        key="a.jpg",
+        images=[ListedImage("a.jpg", ref())],
+        entries=[entry(objects=(ObjectAnnotation("cat", box), ObjectAnnotation("dog", box)))],
+        source_format=SilentFormat(),
+        settings=JoinSettings(
+            splits=SplitAssignment(by_source={"s": "train"}),
+            labels=LabelSettings(),
+            example_per="annotation",
+        ),
+    )
+    assert joined.record is not None
+    assert joined.record.examples == 2

@@ -20,7 +20,7 @@ from transforms.output.listing import (
 )
 from transforms.read_annotations import ReadAnnotations
 from transforms.reasons import Reason
-from transforms.records import Category, ImageRef, Reject
+from transforms.records import Category, ImageRef, ListedImage, Reject
 from transforms.sharding import SplitAssignment
 from transforms.sources import Source
 from transforms.summarize_listing import SummarizeListing
@@ -28,8 +28,8 @@ from transforms.summarize_listing import SummarizeListing
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test"})
 
 
-def image(name: str) -> ImageRef:
-    return ImageRef(uri=f"/images/{name}", size_bytes=5, version="1")
+def image(name: str) -> ListedImage:
+    return ListedImage(name, ImageRef(uri=f"/images/{name}", size_bytes=5, version="1"))
 
 
 # ListImages, SummarizeListing
@@ -50,14 +50,26 @@ def test_listing_gives_every_file_of_every_source_with_size_and_version(tmp_path
     os.utime(f"{test}/a.jpg", ns=(9, 9))
     os.utime(f"{test}/b/c.txt", ns=(9, 9))
     sources = [
-        Source(name="train", images=train, format="image-folder"),
-        Source(name="test", images=test, format="image-folder"),
+        Source(name="train", roots=(train,), format="image-folder"),
+        Source(name="test", roots=(test,), format="image-folder"),
     ]
     expected = [
-        (("train", "a.jpg"), ImageRef(uri=f"{train}/a.jpg", size_bytes=5, version="7")),
-        (("train", "b/c.txt"), ImageRef(uri=f"{train}/b/c.txt", size_bytes=0, version="8")),
-        (("test", "a.jpg"), ImageRef(uri=f"{test}/a.jpg", size_bytes=5, version="9")),
-        (("test", "b/c.txt"), ImageRef(uri=f"{test}/b/c.txt", size_bytes=0, version="9")),
+        (
+            ("train", "a.jpg"),
+            ListedImage("a.jpg", ImageRef(uri=f"{train}/a.jpg", size_bytes=5, version="7")),
+        ),
+        (
+            ("train", "b/c.txt"),
+            ListedImage("b/c.txt", ImageRef(uri=f"{train}/b/c.txt", size_bytes=0, version="8")),
+        ),
+        (
+            ("test", "a.jpg"),
+            ListedImage("a.jpg", ImageRef(uri=f"{test}/a.jpg", size_bytes=5, version="9")),
+        ),
+        (
+            ("test", "b/c.txt"),
+            ListedImage("b/c.txt", ImageRef(uri=f"{test}/b/c.txt", size_bytes=0, version="9")),
+        ),
     ]
     with local_pipeline() as pipeline:
         result = pipeline | ListImages(sources=sources, splits=SPLITS)
@@ -70,7 +82,7 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
         (tmp_path / os.fsdecode(b"\xe9.jpg")).touch()
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
-    source = Source(name="train", images=str(tmp_path), format="image-folder")
+    source = Source(name="train", roots=(str(tmp_path),), format="image-folder")
     reject = Reject(
         split="train",
         source="train",
@@ -82,7 +94,7 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
     )
     with local_pipeline() as pipeline:
         result = pipeline | ListImages(sources=[source], splits=SPLITS)
-        summary = (result.images, result.rejects) | SummarizeListing(splits=SPLITS)
+        summary = (result.images, result.others, result.rejects) | SummarizeListing(splits=SPLITS)
         assert_that(result.images, equal_to([]), label="Images")
         assert_that(result.rejects, equal_to([reject]), label="Rejects")
         assert_that(
@@ -92,13 +104,13 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
 
 def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
     pipeline = local_pipeline()
-    source = Source(name="train", images=str(tmp_path), format="image-folder")
+    source = Source(name="train", roots=(str(tmp_path),), format="image-folder")
     pipeline | ListImages(sources=[source], splits=SPLITS)
     with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: no files found"):
         pipeline.run()
 
 
-def summarize(*images: tuple[tuple[str, str], ImageRef]) -> ListingSummary:
+def summarize(*images: tuple[tuple[str, str], ListedImage]) -> ListingSummary:
     """Runs `SummarizeListing` by its own functions, one after the other."""
     by_split: dict[str, list[tuple[int, int]]] = {}
     for element in images:
@@ -115,6 +127,7 @@ def test_a_listing_is_summarized_in_any_order() -> None:
     with local_pipeline() as pipeline:
         summary = (
             pipeline | "Images" >> beam.Create(images[::-1]),
+            pipeline | "Others" >> beam.Create([]),
             pipeline | "Rejects" >> beam.Create([]),
         ) | SummarizeListing(splits=SPLITS)
         assert_that(summary, equal_to([expected]))
@@ -132,7 +145,10 @@ def test_a_listing_is_summarized_in_any_order() -> None:
 def test_a_listings_fingerprint_changes_with_place_size_and_version(other: ImageRef) -> None:
     identity = ("train", "a")
     assert summarize((identity, image("a"))) == summarize((identity, image("a")))
-    assert summarize((identity, image("a"))).fingerprint != summarize((identity, other)).fingerprint
+    listed = ListedImage("a", other)
+    assert (
+        summarize((identity, image("a"))).fingerprint != summarize((identity, listed)).fingerprint
+    )
 
 
 # ReadAnnotations
@@ -152,7 +168,7 @@ def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: P
     (tmp_path / "1.json").write_text(coco("a.jpg"))
     (tmp_path / "2.json").write_text(coco("b.jpg", "a.jpg"))
     files = [str(tmp_path / name) for name in ("1.json", "2.json")]
-    source = Source(name="train", images="/x", format="coco", settings={"annotations": files})
+    source = Source(name="train", roots=("/x",), format="coco", settings={"annotations": files})
     expected = [
         (("train", "a.jpg"), 0, 0, None),
         (("train", "b.jpg"), 1, 0, None),
@@ -161,7 +177,7 @@ def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: P
         (("train", "image_id=9"), 1, 2, Reason.UNKNOWN_IMAGE_ID),
     ]
     with local_pipeline() as pipeline:
-        result = pipeline | ReadAnnotations(sources=[source])
+        result = pipeline | beam.Create([]) | ReadAnnotations(sources=[source])
         assert_that(
             result.entries,
             summaries(
@@ -184,8 +200,10 @@ def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: P
 
 def test_without_annotation_files_there_are_neither_entries_nor_categories() -> None:
     with local_pipeline() as pipeline:
-        result = pipeline | ReadAnnotations(
-            sources=[Source(name="train", images="/x", format="image-folder")]
+        result = (
+            pipeline
+            | beam.Create([])
+            | ReadAnnotations(sources=[Source(name="train", roots=("/x",), format="image-folder")])
         )
         assert_that(result.entries, equal_to([]), label="Entries")
         assert_that(result.categories, equal_to([]), label="Categories")

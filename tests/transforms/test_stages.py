@@ -20,6 +20,7 @@ from transforms.records import (
     Category,
     ImageAnnotations,
     ImageRef,
+    ListedImage,
     Record,
     decode_annotations,
     encode_annotations,
@@ -35,8 +36,8 @@ def image(name: str = "a.jpg") -> ImageRef:
     return ImageRef(uri=f"/images/{name}", size_bytes=5, version="1")
 
 
-def listed(source: str, key: str) -> tuple[tuple[str, str], ImageRef]:
-    return (source, key), image(key)
+def listed(source: str, key: str) -> tuple[tuple[str, str], ListedImage]:
+    return (source, key), ListedImage(key, image(key))
 
 
 def entry(
@@ -64,10 +65,10 @@ def entry(
 
 
 COCO_SOURCES = [
-    Source(name=name, images="/images", format="coco", settings={"annotations": ["a.json"]})
+    Source(name=name, roots=("/images",), format="coco", settings={"annotations": ["a.json"]})
     for name in ("train", "test")
 ]
-FOLDERS = Source(name="folders", images="/images", format="image-folder")
+FOLDERS = Source(name="folders", roots=("/images",), format="image-folder")
 
 # {case: (source and key, how often listed, what annotation files say, what becomes of it)}
 JOINS: dict[str, tuple[tuple[str, str], int, list[AnnotationEntry], list[object]]] = {
@@ -161,7 +162,7 @@ JOINS: dict[str, tuple[tuple[str, str], int, list[AnnotationEntry], list[object]
 def test_every_branch_of_the_join() -> None:
     settings = JoinSettings(splits=SPLITS, labels=LabelSettings(exclude=("dog",)))
     images = [
-        (identity, image(f"{number}.jpg"))
+        (identity, ListedImage(identity[1], image(f"{number}.jpg")))
         for identity, count, _, _ in JOINS.values()
         for number in range(count)
     ]
@@ -171,6 +172,7 @@ def test_every_branch_of_the_join() -> None:
     rejects = [(identity, became) for identity, became in results if became != "record"]
     train = SplitOutcome(
         listed=8,
+        images=4,
         examples=4,
         unannotated=1,
         unlisted=3,
@@ -185,9 +187,10 @@ def test_every_branch_of_the_join() -> None:
     tally = JoinTally(
         splits={
             "train": train,
-            "test": SplitOutcome(listed=1, examples=1, unannotated=1),
+            "test": SplitOutcome(listed=1, images=1, examples=1, unannotated=1),
             "folders": SplitOutcome(
                 listed=3,
+                images=1,
                 examples=1,
                 rejected={"no_class_folder": 1},
                 excluded={Exclusion.LABEL_EXCLUDED.value: 1},
@@ -299,22 +302,11 @@ def test_contradicting_categories_stop_the_run() -> None:
         pipeline.run()
 
 
-def test_records_get_the_split_of_their_source_or_of_their_hash() -> None:
-    splits = SplitAssignment(
-        by_source={"train": "train"}, fractions={"odd": 0.5, "even": 0.5}, group_by=r"(\d+)_"
-    )
+def test_records_are_keyed_by_the_split_that_the_join_has_found() -> None:
     records = [
-        Record(source=source, key=key, image=image(), annotations=b"")
-        for source in ("train", "all")
-        for key in ("1_a", "1_b", "2_a", "2_b", "3_a")
-    ]
-    expected = [
-        (splits.split_of(source=record.source, key=record.key), record) for record in records
+        Record(source="s", key=key, image=image(), annotations=b"", split=split)
+        for key, split in (("a", "train"), ("b", "test"), ("c", "train"))
     ]
     with local_pipeline() as pipeline:
-        assigned = pipeline | beam.Create(records) | AssignSplit(splits=splits)
-        assert_that(assigned, equal_to(expected))
-    assert {split for split, record in expected if record.source == "train"} == {"train"}
-    by_key = {record.key: split for split, record in expected if record.source == "all"}
-    assert by_key["1_a"] == by_key["1_b"]
-    assert by_key["2_a"] == by_key["2_b"]
+        assigned = pipeline | beam.Create(records) | AssignSplit()
+        assert_that(assigned, equal_to([(record.split, record) for record in records]))

@@ -13,7 +13,7 @@ from transforms.records import Reject
 from transforms.sources import Source
 from transforms.tally import JoinCounter, JoinTally, SourceTally, check_join, merge_tallies
 
-SOURCE = Source(name="train", images="/data/images", format="coco")
+SOURCE = Source(name="train", roots=("/data/images",), format="coco")
 
 
 def reject(*, listed: bool) -> Reject:

@@ -20,6 +20,7 @@ from tests.transforms.local_pipeline import local_pipeline, summaries
 from transforms.errors import InputError
 from transforms.examples.example_pb2 import Example
 from transforms.examples.record_encoder import EncoderSettings
+from transforms.examples.schema import FeatureSettings
 from transforms.formats.base import Kind
 from transforms.images.settings import ImageSettings
 from transforms.output.outcome import Totals
@@ -34,10 +35,7 @@ from transforms.write_to_tfrecord import WriteResult, WriteToTFRecord
 ENCODER = EncoderSettings(
     image=ImageSettings(),
     annotated_as="auto",
-    kinds=frozenset({Kind.CLASSIFICATION}),
-    rename={},
-    drop=(),
-    constants={},
+    features=FeatureSettings(kinds=frozenset({Kind.CLASSIFICATION})),
 )
 PICTURE = encode_picture(mode="RGB", format="JPEG", size=(8, 6))
 
@@ -242,7 +240,7 @@ def test_the_number_of_shards_is_given_or_follows_from_the_size(
     assert staging.read_totals() == Totals(
         shards=sum(expected.values()),
         examples=5,
-        num_bytes=sum(record.image.size_bytes + len(record.annotations) for record in records),
+        num_bytes=sum(record.size_bytes + len(record.annotations) for record in records),
     )
 
 

@@ -74,7 +74,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         role: What it is.
         key: Of an image: its key.
         join: Of an image, an annotation or a mask: what they have in common. Images with the
-            same `join` and different keys exclude each other: the first by key wins.
+            same `join` and different keys are all rejected.
         mask: Of a mask: what its pixels mean.
     """
 
