@@ -256,12 +256,13 @@ class Cifar100Source(Cifar10Source, frozen=True, kw_only=True):
     """CIFAR-100, binary version: `train.bin`, `test.bin` and the files of class names.
 
     Attributes:
-        label: Whether the fine or the coarse class is the label; the other becomes a feature.
+        coarse: Whether the 20 superclasses are the labels; otherwise the 100 classes are. The
+            others become a feature.
     """
 
     SUMMARY = "CIFAR-100 binary files"
 
-    label: Literal["fine", "coarse"] = "fine"
+    coarse: Annotated[bool, _named("label images with the 20 superclasses")] = False
 
 
 class WebDatasetSource(Source, frozen=True, kw_only=True):
