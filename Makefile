@@ -54,8 +54,8 @@ format: $(READY)  ## Format the code, mend what can be mended by itself.
 	$(BIN)/ruff format .
 
 .PHONY: fuzz
-fuzz: $(READY)  ## Fuzz the parsers for long.
-	SHARDBEAM_FUZZ=long $(BIN)/pytest -n auto -m fuzz
+fuzz: $(READY)  ## Fuzz the parsers: 100,000 inputs of each, with a new seed.
+	$(BIN)/python -m tests.fuzz.run --inputs 100000
 
 .PHONY: faults
 faults: $(READY)  ## Kill builds at many more moments.

@@ -17,6 +17,7 @@ from configs.schema import (
     LabelsConfig,
     OpenImagesSource,
     Source,
+    VocSource,
     YoloSource,
 )
 
@@ -66,6 +67,16 @@ def _check_sources(config: Config) -> None:
             _require_one(source, ("root", "data"), path=path)
         elif isinstance(source, OpenImagesSource):
             _require_one(source, ("boxes", "image_labels"), path=path)
+        if isinstance(source, VocSource | YoloSource) and source.splits is not None:
+            _check_told_splits(source.splits, config=config, path=(*path, "splits"))
+
+
+def _check_told_splits(splits: Sequence[str], *, config: Config, path: Path) -> None:
+    if config.splits or config.fractions:
+        names = "splits" if config.splits else "fractions"
+        raise Problem(path, f"the config names the splits already, with {names}; take this out")
+    if not splits or len(set(splits)) < len(splits):
+        raise Problem(path, "expected names, each once")
 
 
 def _require_one(source: Source, keys: Sequence[str], *, path: Path) -> None:

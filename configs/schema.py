@@ -37,6 +37,7 @@ FileName = Annotated[
         pattern=r"\A[^/\0.][^/\0]*\Z", description="a file's name such as '{split}.tfrecords'"
     ),
 ]
+CocoTask = Literal["detection", "keypoints", "captions", "classification", "panoptic", "semantic"]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -83,6 +84,7 @@ class CocoSource(Source, frozen=True, kw_only=True):
         tasks: Which keys to fill; by default those that the files have.
     """
 
+    ROOTS = ("images", "panoptic_masks", "semantic_masks")
     HAS_MASKS = True
     SUMMARY = "COCO JSON: boxes, masks, keypoints, captions, panoptic and stuff"
 
@@ -93,7 +95,9 @@ class CocoSource(Source, frozen=True, kw_only=True):
     semantic_masks: Annotated[Location, _named("folder of PNGs with a class id a pixel")] | None = (
         None
     )
-    tasks: list[Literal["detection", "keypoints", "captions", "panoptic", "semantic"]] | None = None
+    tasks: (
+        Annotated[list[CocoTask], msgspec.Meta(min_length=1), _named("which keys to fill")] | None
+    ) = None
 
 
 class LvisSource(Source, frozen=True, kw_only=True):
@@ -116,8 +120,10 @@ class VocSource(Source, frozen=True, kw_only=True):
 
     Attributes:
         root: The folder that holds them (such as `VOCdevkit/VOC2012`).
-        splits: Which lists of `ImageSets/Main` are splits; by default train, val and test, as
-            far as they are there.
+        splits: Which lists are splits; by default train, val and test, as far as they are there.
+        image_set: Which folder of `ImageSets` holds the lists.
+        coordinates: Whether boxes give their first and last pixels, counted from 1, as VOC does;
+            or are taken as they are, as edges counted from 0.
         semantic: Whether the maps of `SegmentationClass` are written.
     """
 
@@ -127,8 +133,12 @@ class VocSource(Source, frozen=True, kw_only=True):
     SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
 
     root: Annotated[Location, _named("folder of JPEGImages, Annotations and ImageSets")]
-    splits: list[Name] | None = None
-    semantic: bool = False
+    splits: Annotated[list[Name], _named("split that the source tells")] | None = None
+    image_set: Annotated[Name, _named("folder of ImageSets that holds the lists")] = "Main"
+    coordinates: Annotated[
+        Literal["one_based", "as_given"], _named("what the boxes' numbers mean")
+    ] = "one_based"
+    semantic: Annotated[bool, _named("write the maps of SegmentationClass")] = False
 
 
 class YoloSource(Source, frozen=True, kw_only=True):
@@ -137,6 +147,7 @@ class YoloSource(Source, frozen=True, kw_only=True):
     Attributes:
         root: The folder that holds them; by default that of `data`.
         data: The `data.yaml`; by default the one in `root`, if there is one.
+        splits: Which of the splits that it tells are written; by default all.
     """
 
     ROOTS = ("root",)
@@ -146,6 +157,7 @@ class YoloSource(Source, frozen=True, kw_only=True):
 
     root: Annotated[Location, _named("folder of images/ and labels/")] | None = None
     data: Annotated[Location, _named("data.yaml; by default the one in the root")] | None = None
+    splits: Annotated[list[Name], _named("split that the source tells")] | None = None
 
 
 class OpenImagesSource(Source, frozen=True, kw_only=True):
@@ -175,9 +187,12 @@ class TableSource(Source, frozen=True, kw_only=True):
         image_root: Folders that hold all images that rows name; none for a table without images.
         image_column: The column of the image's path or URI; by default found by its name.
         label_column: The column of its labels; by default found by its name.
+        label_separator: What separates several labels in one text, such as `|`; by default a
+            text is one label, or a JSON list of them.
         split_column: The column of its split; by default found by its name.
-        columns: `{column: type}` of further columns: `bool`, `int`, `float`, `string`, a list of
-            one of these (`list[int]`), or `ignore`; by default as the values suggest.
+        columns: `{column: type}` of further columns: `bool`, `int`, `float`, `string`, one of
+            these with `?` where it may be missing, a list of one of them (`list[int]`), or
+            `ignore`; by default as the values suggest.
         splits: The splits that rows may name, in order; by default those that they do.
     """
 
@@ -188,6 +203,7 @@ class TableSource(Source, frozen=True, kw_only=True):
     image_root: Annotated[list[Location], _named("folder of the images that rows name")] = []
     image_column: str | None = None
     label_column: str | None = None
+    label_separator: str | None = None
     split_column: str | None = None
     columns: dict[str, str] = {}
     splits: list[Name] | None = None
@@ -240,7 +256,8 @@ class Cifar10Source(Source, frozen=True, kw_only=True):
     """CIFAR-10, binary version.
 
     Attributes:
-        root: The folder of `data_batch_*.bin`, `test_batch.bin` and `batches.meta.txt`.
+        root: The folder (or archive) of `data_batch_*.bin`, `test_batch.bin` and
+            `batches.meta.txt`.
         pixels: Whether an image is stored as a PNG, or as its 3,072 values.
     """
 
@@ -269,7 +286,9 @@ class WebDatasetSource(Source, frozen=True, kw_only=True):
     """WebDataset: tar files in which a sample's files stand together.
 
     Attributes:
-        tars: The tar files, or patterns of them.
+        tars: The tar files, folders or patterns of them.
+        fields: `{field: type}` of what else is written of the samples' JSON: `int`, `float`,
+            `bool` or `string`.
     """
 
     ROOTS = ("tars",)
@@ -278,6 +297,7 @@ class WebDatasetSource(Source, frozen=True, kw_only=True):
     tars: Annotated[
         list[Location], msgspec.Meta(min_length=1), _named("tar file, or pattern of them")
     ]
+    fields: dict[str, str] = {}
 
 
 class CustomSource(Source, frozen=True, kw_only=True):
@@ -343,6 +363,20 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     annotated_as: Literal["auto", "upright", "stored"] = "auto"
     background: Colour = "#ffffff"
     max_pixels: PositiveInt = 178_956_970
+
+
+class PanopticConfig(_Strict, frozen=True, kw_only=True):
+    """How panoptic maps are written.
+
+    Attributes:
+        stuff: Whether `image/panoptic/instance_mask` is `zero` where stuff is, as the Model Garden
+            writes it, or holds the segment's `index`, so that no segment is lost.
+        bits: Bits of a pixel of `image/panoptic/*`: 8, which most readers expect, or 16, for more
+            than 255 segments in an image, or class ids beyond 255.
+    """
+
+    stuff: Literal["zero", "index"] = "zero"
+    bits: Literal[8, 16] = 8
 
 
 class LabelsConfig(_Strict, frozen=True, kw_only=True):
@@ -430,6 +464,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         masks: Whether objects' masks are written, as one PNG an object.
         example_per: Whether an image makes one Example, or one for each of its objects.
         image: Checks and conversion of images.
+        panoptic: Panoptic maps.
         labels: Classes.
         features: Example keys.
         output: The dataset's folder and shards.
@@ -448,6 +483,7 @@ class Config(_Strict, frozen=True, kw_only=True):
     masks: Literal["png", "none"] = "none"
     example_per: Literal["image", "annotation"] = "image"
     image: ImageConfig = ImageConfig()
+    panoptic: PanopticConfig = PanopticConfig()
     labels: LabelsConfig = LabelsConfig()
     features: FeaturesConfig = FeaturesConfig()
     output: OutputConfig

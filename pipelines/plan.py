@@ -95,6 +95,8 @@ def make_plan(config: schema.Config) -> Plan:
         merge={new: tuple(old) for new, old in config.labels.merge.items()},
         ids=config.labels.ids,
         first_id=config.labels.first_id,
+        map_ids=_map_ids(features),
+        map_ids_hint="; or set panoptic.bits: 16" if _has_small_segments(features) else "",
     )
     image = msgspec.structs.asdict(config.image)
     annotated_as = image.pop("annotated_as")
@@ -107,7 +109,8 @@ def make_plan(config: schema.Config) -> Plan:
         sources=sources,
         splits=splits,
         labels=labels,
-        objects=Kind.DETECTION in features.kinds,
+        # Pixels of panoptic maps are 0 where there is nothing.
+        objects=bool(features.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
         join=JoinSettings(
             splits=splits,
             labels=labels,
@@ -209,7 +212,23 @@ def _features(config: schema.Config, *, formats: Iterable[Format]) -> FeatureSet
         drop=tuple(config.features.drop),
         constants=config.features.constants,
         raw_images=any(known.raw_images for known in formats),
+        panoptic_stuff=config.panoptic.stuff,
+        panoptic_bits=config.panoptic.bits,
     )
+
+
+def _map_ids(features: FeatureSettings) -> tuple[int, int] | None:
+    """The smallest and the greatest class id that pixels of the maps can hold, if there are any."""
+    if Kind.SEMANTIC in features.kinds:
+        # 255 is what readers ignore.
+        return 0, 254
+    if Kind.PANOPTIC in features.kinds:
+        return 1, 2**features.panoptic_bits - 1
+    return None
+
+
+def _has_small_segments(features: FeatureSettings) -> bool:
+    return Kind.PANOPTIC in features.kinds and features.panoptic_bits == 8
 
 
 def _sources(config: schema.Config) -> tuple[Source, ...]:

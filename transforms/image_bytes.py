@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import zlib
 
+from transforms.archive_zip import local_header_bytes
 from transforms.errors import RejectedError
 from transforms.reasons import Reason
 from transforms.records import Coding, ImageRef
@@ -25,12 +26,11 @@ def read_bytes(file: ImageRef, *, unreadable: Reason = Reason.IMAGE_UNREADABLE) 
         RejectedError: It is not what was listed any more, or cannot be read.
         OSError: The worker is out of file descriptors or memory.
     """
+    if file.problem:
+        raise RejectedError(unreadable, file.problem)
     try:
-        data = storage_for(file.uri).read(
-            file.uri,
-            offset=file.offset,
-            size_bytes=None if file.whole else file.size_bytes,
-            version=file.version,
+        data = (
+            _read_member(file, unreadable=unreadable) if file.header_bytes else _read_range(file)
         )
     except ChangedError as error:
         raise RejectedError(Reason.CHANGED_SINCE_LISTING, str(error)) from error
@@ -48,6 +48,38 @@ def read_bytes(file: ImageRef, *, unreadable: Reason = Reason.IMAGE_UNREADABLE) 
     if file.crc32 >= 0 and zlib.crc32(data) != file.crc32:
         raise RejectedError(unreadable, "the checksum in its archive is that of other bytes")
     return data
+
+
+def _read_range(file: ImageRef) -> bytes:
+    return storage_for(file.uri).read(
+        file.uri,
+        offset=file.offset,
+        size_bytes=None if file.whole else file.size_bytes,
+        version=file.version,
+    )
+
+
+def _read_member(file: ImageRef, *, unreadable: Reason) -> bytes:
+    """Reads a member of a zip archive, in one read unless its header is unusually long."""
+    storage = storage_for(file.uri)
+    expected_bytes = file.header_bytes + file.size_bytes
+    data = storage.read(
+        file.uri, offset=file.offset, size_bytes=expected_bytes, version=file.version
+    )
+    begin = local_header_bytes(data)
+    if begin is None:
+        raise RejectedError(
+            unreadable, "its archive has no file where the archive's directory says that it lies"
+        )
+    end = begin + file.size_bytes
+    if end > expected_bytes == len(data):
+        data += storage.read(
+            file.uri,
+            offset=file.offset + expected_bytes,
+            size_bytes=end - expected_bytes,
+            version=file.version,
+        )
+    return data[begin:end]
 
 
 def _inflate(data: bytes, *, file: ImageRef, unreadable: Reason) -> bytes:

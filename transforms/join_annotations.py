@@ -141,7 +141,9 @@ class _JoinFn(beam.DoFn):
         )
         # The inputs of a table without images are its rows.
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
-        self._counter.add(joined, source=source, key=key, listed=listed, referenced=len(entries))
+        # What is joined by less than the name is shown by its name.
+        shown = min((image.key for image in images), default=key)
+        self._counter.add(joined, source=source, key=shown, listed=listed, referenced=len(entries))
         if joined.record is not None:
             yield joined.record
         for reject in joined.rejects:

@@ -26,6 +26,9 @@ from transforms.records import (
 )
 from transforms.sharding import NO_SPLIT, SplitAssignment
 
+# Reasons for which a part of what a source says about an image cannot be read.
+_INCOMPLETE = frozenset({Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING})
+
 
 class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the config says about the join.
@@ -75,6 +78,7 @@ class _Merged(NamedTuple):
     split: str
     exclusion: Exclusion | None
     defects: list[_Defect]
+    usable: bool
 
 
 def join_key(
@@ -98,9 +102,12 @@ def join_key(
         settings: The config's rules.
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
-    merged = _merge_entries(entries)
+    merged = _merge_entries(entries, source_format=source_format)
     image_key = listed[0].key if listed else key
-    split = settings.splits.split_of(source=source, key=image_key, told=merged.split)
+    told_split = merged.split
+    if listed and not told_split:
+        told_split = source_format.split_listed(image_key)
+    split = settings.splits.split_of(source=source, key=image_key, told=told_split)
 
     def reject(defect: _Defect, *, listed: bool, key: str = image_key) -> Reject:
         return Reject(
@@ -119,7 +126,8 @@ def join_key(
         if merged.exclusion is not None:
             return JoinedKey(split=split)
         defects = merged.defects
-        if merged.annotations is not None or merged.split:
+        # A list of a split that the config does not use says nothing.
+        if merged.annotations is not None or (merged.usable and settings.splits.told):
             missing = _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed")
             defects = [missing, *defects]
         return JoinedKey(
@@ -135,9 +143,11 @@ def join_key(
     unannotated = False
     labels: tuple[str, ...] = ()
     excluded = merged.exclusion
-    if excluded is None and annotations is None and defects:
+    lost = _lost_annotations(merged)
+    if excluded is None and lost is not None:
         # Written without the annotations that it has, it would teach that nothing is there.
-        rejects.append(reject(defects.pop(0), listed=True))
+        defects.remove(lost)
+        rejects.append(reject(lost, listed=True))
         rejects += [reject(defect, listed=False) for defect in defects]
         return JoinedKey(split=split, rejects=tuple(rejects))
     rejects += [reject(defect, listed=False) for defect in defects]
@@ -189,6 +199,14 @@ def join_key(
     )
 
 
+def _lost_annotations(merged: _Merged) -> _Defect | None:
+    """The defect for which an image is rejected: it leaves less than the source says about it."""
+    for defect in merged.defects:
+        if merged.annotations is None or defect.reason in _INCOMPLETE:
+            return defect
+    return None
+
+
 def _join_row(
     merged: _Merged, *, source: str, key: str, split: str, reject: Callable[..., Reject]
 ) -> JoinedKey:
@@ -224,13 +242,13 @@ def _reject_ambiguous(
     )
 
 
-def _merge_entries(entries: Iterable[AnnotationEntry]) -> _Merged:
+def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format) -> _Merged:
     """Merges what is said about one image.
 
     The same image may stand in several annotation files, under one id; an entry with another
     id is another image that claims the same file.
     """
-    ordered = sorted(entries, key=lambda entry: (entry.file_index, entry.position))
+    ordered = sorted(entries, key=_entry_order)
     good = [entry for entry in ordered if entry.defect is None]
     defects = [_Defect(entry.defect, entry.detail) for entry in ordered if entry.defect is not None]
     image_id = next((entry.image_id for entry in good if entry.image_id), "")
@@ -248,13 +266,21 @@ def _merge_entries(entries: Iterable[AnnotationEntry]) -> _Merged:
             merged.append(entry.annotations)
     exclusion = next((entry.exclusion for entry in good if entry.exclusion is not None), None)
     if len(merged) > 1:
-        merged = [encode_annotations(merge_annotations([*map(decode_annotations, merged)]))]
+        together = merge_annotations([*map(decode_annotations, merged)])
+        merged = [encode_annotations(source_format.reconcile(together))]
     return _Merged(
         annotations=merged[0] if merged else None,
-        split=split,
+        # What cannot be used is a reject of the split that it would have been in.
+        split=split or next((entry.split for entry in ordered if entry.split), ""),
         exclusion=exclusion,
         defects=defects,
+        usable=bool(merged or split),
     )
+
+
+def _entry_order(entry: AnnotationEntry) -> tuple[int, int, str, str]:
+    # Files that are about one image each have no order but that of their names.
+    return entry.file_index, entry.position, entry.image_id, entry.detail
 
 
 def _expected_examples(annotations: bytes, *, settings: JoinSettings) -> int:
@@ -290,10 +316,10 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
             objects.append(item)
         seen.update(identities)
     labels = tuple(dict.fromkeys(label for part in parts for label in part.labels))
-    values: dict[str, tuple[Value, ...]] = {}
+    values: dict[str, list[Value]] = {}
     for part in parts:
         for key, items in part.values.items():
-            values[key] = (*values.get(key, ()), *items)
+            values.setdefault(key, []).extend(items)
     return ImageAnnotations(
         image_id=next((part.image_id for part in parts if part.image_id), ""),
         width=next((part.width for part in parts if part.width), 0),
@@ -308,7 +334,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
         captions=tuple(caption for part in parts for caption in part.captions),
         segments=tuple(segment for part in parts for segment in part.segments),
         masks={role: mask for part in reversed(parts) for role, mask in part.masks.items()},
-        values=values,
+        values={key: tuple(items) for key, items in values.items()},
         stuff=tuple(item for part in parts for item in part.stuff),
     )
 

@@ -25,6 +25,9 @@ class LabelSettings:
         ids: `source` keeps the source's ids; `contiguous` numbers the names.
         first_id: The smallest id where names are numbered; by default 1 for objects (0 is the
             background) and 0 for images.
+        map_ids: The smallest and the greatest id that pixels of the dataset's maps can hold; None
+            where it has no maps.
+        map_ids_hint: What else helps against other ids, for the error.
 
     Raises:
         InputError: `merge` puts one name into two.
@@ -35,6 +38,8 @@ class LabelSettings:
     merge: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     ids: Literal["source", "contiguous"] = "source"
     first_id: int | None = None
+    map_ids: tuple[int, int] | None = None
+    map_ids_hint: str = ""
 
     def __post_init__(self) -> None:
         for written, source_names in self.merge.items():
@@ -79,6 +84,8 @@ class LabelMap(msgspec.Struct, frozen=True):
         keypoints: Names of the keypoints that objects have, each once.
         keypoint_columns: `{source name: position in `keypoints` of each of its own}`.
         stuff: Source names of the classes without countable objects.
+        source_ids: `{source name: ids}` of all classes that have one, written or not; several ids
+            only where sources contradict each other.
     """
 
     ids: dict[str, int]
@@ -86,6 +93,7 @@ class LabelMap(msgspec.Struct, frozen=True):
     keypoints: tuple[str, ...] = ()
     keypoint_columns: Mapping[str, tuple[int, ...]] = {}
     stuff: tuple[str, ...] = ()
+    source_ids: Mapping[str, tuple[int, ...]] = {}
 
     def lookup(self, source_name: str) -> tuple[str, int] | None:
         """Finds the written name and id of a source's class; None if it is left out."""
@@ -126,6 +134,7 @@ def build_label_map(
         first = settings.first_id if settings.first_id is not None else int(objects)
         distinct = dict.fromkeys(names[category.name] for category in kept)
         ids = {name: class_id for class_id, name in enumerate(distinct, first)}
+    _check_ids(ids, settings=settings)
     keypoints, keypoint_columns = _keypoints(kept)
     return LabelMap(
         ids=ids,
@@ -133,7 +142,32 @@ def build_label_map(
         keypoints=keypoints,
         keypoint_columns=keypoint_columns,
         stuff=tuple(sorted({category.name for category in kept if not category.is_thing})),
+        source_ids=_ids_by_name(ordered),
     )
+
+
+def _ids_by_name(categories: Iterable[Category]) -> dict[str, tuple[int, ...]]:
+    ids: defaultdict[str, set[int]] = defaultdict(set)
+    for category in categories:
+        if category.source_id is not None:
+            ids[category.name].add(category.source_id)
+    return {name: tuple(sorted(ids[name])) for name in sorted(ids)}
+
+
+def _check_ids(ids: Mapping[str, int], *, settings: LabelSettings) -> None:
+    if settings.map_ids is None:
+        return
+    smallest, greatest = settings.map_ids
+    for name, label_id in ids.items():
+        if not smallest <= label_id <= greatest:
+            fix = "set labels.ids: contiguous"
+            if settings.ids == "contiguous":
+                fix = "mend it with labels.first_id, labels.include or labels.merge"
+            raise _config_error(
+                "ids",
+                f"class {name!r} has id {label_id}, and pixels of the maps can hold {smallest} to "
+                f"{greatest}; {fix}{settings.map_ids_hint}",
+            )
 
 
 def _keypoints(

@@ -34,7 +34,7 @@ class ListResult(NamedTuple):
         masks: `((source, join), AnnotationEntry)` for each listed mask.
         files: A `ListedFile` for each listed annotation file and container: what
             `ReadAnnotations` is to read.
-        others: An `ImageRef` for each mask, annotation file and container.
+        others: An `ImageRef` for each mask, annotation file, attached file and container.
         rejects: A `Reject` for each file whose name cannot be a key.
     """
 
@@ -112,6 +112,8 @@ class _ListFn(beam.DoFn):
             if place.role is Role.OTHER:
                 continue
             yield pvalue.TaggedOutput(_OTHERS, listed.file)
+            if place.role is Role.ATTACHED:
+                continue
             if place.role is Role.MASK:
                 entry = mask_entry(place, file=listed.file)
                 yield pvalue.TaggedOutput(_MASKS, ((source.name, place.join), entry))

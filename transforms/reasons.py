@@ -41,6 +41,7 @@ class Reason(str, enum.Enum):
     # reading the masks that annotate an image
     MASK_UNREADABLE = "mask_unreadable"
     MASK_MISMATCH = "mask_mismatch"
+    TOO_MANY_SEGMENTS = "too_many_segments"
 
 
 class Exclusion(str, enum.Enum):
@@ -54,6 +55,7 @@ class Exclusion(str, enum.Enum):
     IN_NO_SPLIT = "in_no_split"
     DISCARDED = "discarded"
     NO_OBJECTS = "no_objects"
+    ANNOTATION_FOLDER = "annotation_folder"
 
 
 class Correction(str, enum.Enum):
@@ -64,12 +66,30 @@ class Correction(str, enum.Enum):
     BOX_FROM_POLYGONS = "box_from_polygons"
     OBJECT_WITHOUT_BOX_DROPPED = "object_without_box_dropped"
     OBJECT_OF_UNKNOWN_CATEGORY_DROPPED = "object_of_unknown_category_dropped"
+    LABEL_OF_UNKNOWN_CATEGORY_DROPPED = "label_of_unknown_category_dropped"
+    KEYPOINTS_MALFORMED_DROPPED = "keypoints_malformed_dropped"
     OBJECT_OF_EXCLUDED_LABEL_DROPPED = "object_of_excluded_label_dropped"
     EXCLUDED_LABEL_DROPPED = "excluded_label_dropped"
     DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
+    CONFIDENCE_DROPPED = "confidence_dropped"
     SIZE_CORRECTED = "size_corrected"
     ORIENTATION_APPLIED = "orientation_applied"
     IMAGE_CONVERTED = "image_converted"
     IMAGE_RESIZED = "image_resized"
     JPEG_DAMAGE_KEPT = "jpeg_damage_kept"
     WRONG_EXTENSION_KEPT = "wrong_extension_kept"
+    # masks of objects
+    POLYGON_UNUSABLE_DROPPED = "polygon_unusable_dropped"
+    RLE_SIZE_CORRECTED = "rle_size_corrected"
+    RLE_COUNTS_CORRECTED = "rle_counts_corrected"
+    MASK_EMPTY_NO_SEGMENTATION = "mask_empty_no_segmentation"
+    MASK_EMPTY_BAD_SEGMENTATION = "mask_empty_bad_segmentation"
+    MASK_MATCHED_BY_BOX = "mask_matched_by_box"
+    # maps of classes and segments
+    MAP_MISSING_LEFT_VOID = "map_missing_left_void"
+    REGION_OF_EXCLUDED_LABEL_VOID = "region_of_excluded_label_void"
+    REGION_OF_UNKNOWN_CLASS_VOID = "region_of_unknown_class_void"
+    REGION_OF_UNKNOWN_SEGMENT_VOID = "region_of_unknown_segment_void"
+    REGION_UNUSABLE_DROPPED = "region_unusable_dropped"
+    SEGMENT_WITHOUT_PIXELS = "segment_without_pixels"
+    DUPLICATE_SEGMENT_DROPPED = "duplicate_segment_dropped"

@@ -63,6 +63,9 @@ class ImageRef(msgspec.Struct, frozen=True, array_like=True):
         coding: How the image lies in these bytes.
         decoded_bytes: Length of the file once it is decompressed, where `coding` compresses.
         crc32: CRC-32 of the (decompressed) file as its container gives it; -1 where it does not.
+        header_bytes: Of a member of a zip archive: `offset` is that of the header in front of it,
+            whose length is only known by reading it; this is how long it is at most, as a rule.
+        problem: Why it cannot be read, where its container says so already.
     """
 
     uri: str
@@ -73,6 +76,8 @@ class ImageRef(msgspec.Struct, frozen=True, array_like=True):
     coding: Coding = Coding.FILE
     decoded_bytes: int = 0
     crc32: int = -1
+    header_bytes: int = 0
+    problem: str = ""
 
 
 class ListedImage(msgspec.Struct, frozen=True, array_like=True):

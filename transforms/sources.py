@@ -91,7 +91,7 @@ def list_files(
     """
     source_format = source.load_format()
     empty = True
-    for path, file in list_root(uri):
+    for path, file in list_root(uri, open_archives=source_format.opens_archives):
         empty = False
         try:
             path.encode()

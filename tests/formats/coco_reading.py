@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from transforms.formats.base import Format
 from transforms.formats.coco import CocoFormat
 from transforms.local_storage import LocalStorage
 from transforms.records import (
@@ -37,7 +38,7 @@ class StoredBytes(LocalStorage):
 
 
 class ParsedCoco(NamedTuple):
-    """What `CocoFormat` yields."""
+    """What `CocoFormat` yields, or `LvisFormat`."""
 
     categories: list[Category]
     entries: list[AnnotationEntry]
@@ -55,11 +56,24 @@ class ParsedCoco(NamedTuple):
         return [entry for entry in self.entries if entry.defect is not None]
 
 
-def read_coco(content: bytes | Mapping[str, Any], *, keep_segmentation: bool = False) -> ParsedCoco:
+def read_coco(
+    content: bytes | Mapping[str, Any],
+    *,
+    masks: bool = False,
+    tasks: Sequence[str] | None = None,
+    uri: str = URI,
+) -> ParsedCoco:
     """Reads a COCO file's bytes, or a document that is written as JSON first."""
+    source = CocoFormat(annotations=[uri], masks=masks, tasks=tasks)
+    return read_content(source, content)
+
+
+def read_content(
+    source: Format, content: bytes | Mapping[str, Any], *, file_index: int = 0
+) -> ParsedCoco:
+    """Reads one file of a format, whatever its name, from memory."""
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    source = CocoFormat(annotations=[URI], keep_segmentation=keep_segmentation)
-    items = list(source.read_annotations(storage=StoredBytes(data), file_index=0))
+    items = list(source.read_annotations(storage=StoredBytes(data), file_index=file_index))
     return ParsedCoco(
         categories=[item for item in items if isinstance(item, Category)],
         entries=[item for item in items if isinstance(item, AnnotationEntry)],

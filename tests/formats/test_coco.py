@@ -78,7 +78,7 @@ def test_optional_values_have_defaults(absent: object) -> None:
             images=[{"id": 7, "file_name": "a.jpg"}],
             annotations=[annotation(id=absent, area=absent, iscrowd=absent, segmentation=absent)],
         ),
-        keep_segmentation=True,
+        masks=True,
     )
 
     found = parsed.images()["a.jpg"]
@@ -173,7 +173,7 @@ def test_images_keep_their_own_objects_in_order() -> None:
 def test_segmentation_is_kept_as_it_is_written(segmentation: object) -> None:
     content = document(annotations=[annotation(segmentation=segmentation)])
 
-    (kept,) = read_coco(content, keep_segmentation=True).images()["a.jpg"].objects
+    (kept,) = read_coco(content, masks=True).images()["a.jpg"].objects
     (left,) = read_coco(content).images()["a.jpg"].objects
 
     assert kept.segmentation == json.dumps(segmentation).encode()
@@ -184,18 +184,18 @@ def test_segmentation_is_kept_as_it_is_written(segmentation: object) -> None:
 def test_no_segmentation_is_empty(segmentation: object) -> None:
     content = document(annotations=[annotation(segmentation=segmentation)])
 
-    (item,) = read_coco(content, keep_segmentation=True).images()["a.jpg"].objects
+    (item,) = read_coco(content, masks=True).images()["a.jpg"].objects
 
     assert item.segmentation == b""
 
 
 @pytest.mark.parametrize("bbox", [..., None, []])
-@pytest.mark.parametrize("keep_segmentation", [False, True])
-def test_box_from_polygons(bbox: object, keep_segmentation: bool) -> None:
+@pytest.mark.parametrize("masks", [False, True])
+def test_box_from_polygons(bbox: object, masks: bool) -> None:
     polygons = [[10, 20, 30, 25, 12, 50], [5, 21, 6, 22]]
     parsed = read_coco(
         document(annotations=[annotation(bbox=bbox, segmentation=polygons)]),
-        keep_segmentation=keep_segmentation,
+        masks=masks,
     )
 
     found = parsed.images()["a.jpg"]
@@ -481,7 +481,7 @@ def test_memory_stays_below_three_times_the_file(tmp_path: Path, with_segmentati
     )
     file.write_text(json.dumps(content), encoding="utf-8")
     del content
-    source = CocoFormat(annotations=[str(file)], keep_segmentation=with_segmentation)
+    source = CocoFormat(annotations=[str(file)], masks=with_segmentation)
 
     tracemalloc.start()
     try:

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from tests.formats.coco_reading import URI, annotation, document, image, read_coco
+from tests.fuzz.coco import fuzz_coco
 from transforms.errors import InputError
 from transforms.formats.coco import CocoFormat
 from transforms.local_storage import LocalStorage
+from transforms.reasons import Reason
 
 _GOOD = json.dumps(document()).encode()
 
@@ -24,7 +26,7 @@ _GOOD = json.dumps(document()).encode()
     [
         (b"", "", "the file is empty"),
         (b" \n", "", "the file is empty"),
-        (gzip.compress(_GOOD), "", "gzip"),
+        (gzip.compress(_GOOD, mtime=0), "", "gzip"),
         (b"PK\x03\x04....", "", "zip archive"),
         (b"\n<!DOCTYPE html><html></html>", "", "HTML"),
         (b"version https://git-lfs.github.com/spec/v1\noid x", "", "Git LFS pointer"),
@@ -57,10 +59,10 @@ def test_not_json(data: bytes, place: str, problem: str) -> None:
 
 @pytest.mark.parametrize("section", ["images", "annotations", "categories"])
 def test_missing_section(section: str) -> None:
-    content = document()
+    content = document() | {"extra": 1}
     del content[section]
 
-    with pytest.raises(InputError, match=f"missing: {section}; found: .*info") as raised:
+    with pytest.raises(InputError, match=f"missing: {section}; found: .*extra, .*info") as raised:
         read_coco(content)
 
     assert raised.value.place == "$"
@@ -112,18 +114,70 @@ def test_wrong_content(content: dict[str, Any], place: str, problem: str) -> Non
     assert problem in raised.value.problem
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"image_id": 7, "caption": "A dog."},
-        {"image_id": 7, "file_name": "a.png", "segments_info": []},
-        {"image_id": 7, "category_id": 18},
-    ],
-    ids=["captions", "panoptic", "labels"],
-)
-def test_other_kinds_of_coco_file_are_refused(entry: dict[str, Any]) -> None:
+def test_a_file_without_annotations_may_only_be_one_of_images() -> None:
+    content = {"images": [image()], "categories": [], "licenses": []}
+
+    assert read_coco(content).images().keys() == {"a.jpg"}
+    with pytest.raises(InputError, match="missing: annotations; found: annotation, categories"):
+        read_coco(content | {"annotation": []})
+
+
+def test_annotations_without_anything_to_use_are_refused() -> None:
+    entry = {"image_id": 7, "category_id": 18}
+
     with pytest.raises(InputError, match="none of the 2 annotations has a bbox"):
         read_coco(document(annotations=[entry, entry]))
+
+
+def test_a_panoptic_file_is_refused_with_its_place() -> None:
+    entry = {"image_id": 7, "file_name": "a.png", "segments_info": []}
+
+    with pytest.raises(InputError, match=r"--panoptic FILE.*--panoptic-masks DIR"):
+        read_coco(document(annotations=[entry]))
+
+
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ({"bbox": [1, 2, 3]}, r"$.annotations[1].bbox: expected [x, y, width, height], got 3"),
+        ({"area": "12"}, "$.annotations[1].area: expected `float | null`, got `str`"),
+        ({"category_id": "18"}, "$.annotations[1].category_id: expected"),
+        ({"bbox": None, "segmentation": [["a"]]}, "$.annotations[1].segmentation[0][0]"),
+    ],
+)
+def test_one_bad_annotation_is_a_defect_of_its_image(bad: dict[str, Any], problem: str) -> None:
+    images = [image(), image(id=8, file_name="b.jpg")]
+    bad_annotation = annotation(image_id=8) | bad
+
+    parsed = read_coco(document(images=images, annotations=[annotation(), bad_annotation]))
+
+    (entry,) = parsed.defects()
+    assert (entry.key, entry.image_id, entry.defect) == ("b.jpg", "8", Reason.ANNOTATION_MALFORMED)
+    assert entry.detail.startswith(f"instances.json: {problem}".replace("`", "'"))
+    assert len(parsed.images()["a.jpg"].objects) == 1
+
+
+def test_a_bad_annotation_of_an_unknown_image_counts_with_the_others() -> None:
+    annotations = [annotation(), annotation(image_id=9), annotation(image_id=9, area="12")]
+
+    (entry,) = read_coco(document(annotations=annotations)).defects()
+
+    assert entry.defect is Reason.UNKNOWN_IMAGE_ID
+    assert "2 annotations" in entry.detail
+
+
+@pytest.mark.parametrize("key", ["caption", "image_id"])
+def test_half_a_surrogate_pair_in_an_annotation_is_a_nul(key: str) -> None:
+    content = document(annotations=[annotation(), annotation(**{key: "@"})])
+    data = json.dumps(content).replace("@", r"\ud83d").encode()
+
+    parsed = read_coco(data, tasks=["detection", "captions"])
+
+    found = parsed.images()["a.jpg"]
+    assert found.captions == (("\0",) if key == "caption" else ())
+    assert [entry.key for entry in parsed.defects()] == (
+        [r"image_id=\x00"] if key == "image_id" else []
+    )
 
 
 def test_file_that_is_not_there(tmp_path: Path) -> None:
@@ -165,7 +219,7 @@ def test_damaged_files_are_read_or_refused_with_their_name() -> None:
                 [b"", b'"', b"{", b"]", b"null", b"1e999", b"-", b"\\u0000", b"\xff", bytes([0])]
             )
         try:
-            parsed = read_coco(bytes(data), keep_segmentation=True)
+            parsed = read_coco(bytes(data), masks=True)
         except InputError as error:
             refused.append(error)
             continue
@@ -178,3 +232,8 @@ def test_damaged_files_are_read_or_refused_with_their_name() -> None:
     assert len(refused) > 100
     assert {error.uri for error in refused} == {URI}
     assert all(error.place or error.problem.startswith("the file is") for error in refused)
+
+
+def test_random_broken_files_are_read_or_refused() -> None:
+    for seed in range(3_000):
+        fuzz_coco(random.Random(seed))

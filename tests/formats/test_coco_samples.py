@@ -16,6 +16,7 @@ from transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
+    MaskRole,
     ObjectAnnotation,
     decode_annotations,
 )
@@ -24,62 +25,146 @@ from transforms.records import (
 class _Counts(NamedTuple):
     categories: int
     images: int
-    objects: int
-    empty_images: int = 0
+    objects: int = 0
     crowds: int = 0
     segmentations: int = 0
+    keypoints: int = 0
+    captions: int = 0
+    labels: int = 0
+    stuff: int = 0
 
 
+_TOYS = "datumaro/coco_dataset"
+# {file: (tasks, counts)}
 _SAMPLES = {
-    "dali/coco_dummy/instances.json": _Counts(80, 64, 194, empty_images=2, segmentations=7),
-    "dali/coco_pixelwise/instances.json": _Counts(3, 6, 12, segmentations=12),
-    "lvis/lvis_val_100.json": _Counts(1230, 100, 977, empty_images=7, segmentations=977),
-    "datumaro/coco_dataset/coco/annotations/instances_train.json": _Counts(3, 1, 1),
-    "datumaro/coco_dataset/coco/annotations/instances_val.json": _Counts(
-        3, 1, 2, crowds=1, segmentations=2
+    "dali/coco_dummy/instances.json": ("detection", _Counts(80, 64, 194, segmentations=7)),
+    "dali/coco_pixelwise/instances.json": ("detection", _Counts(3, 6, 12, segmentations=12)),
+    "lvis/lvis_val_100.json": ("detection", _Counts(1230, 100, 977, segmentations=977)),
+    "datumaro/kaggle_dataset/relaxed_coco/annotations.json": ("detection", _Counts(2, 2, 2)),
+    "datumaro/roboflow_dataset/coco/train/_annotations.coco.json": (
+        "detection",
+        _Counts(2, 2, 2),
     ),
-    "datumaro/coco_dataset/coco/annotations/person_keypoints_val.json": _Counts(
-        2, 1, 2, crowds=1, segmentations=2
+    "datumaro/roboflow_dataset/coco/val/_annotations.coco.json": (
+        "detection",
+        _Counts(2, 1, 2, crowds=1),
     ),
-    "datumaro/coco_dataset/coco/annotations/stuff_train.json": _Counts(
-        2, 1, 1, crowds=1, segmentations=1
-    ),
-    "datumaro/coco_dataset/coco/annotations/image_info_train.json": _Counts(0, 1, 0, 1),
-    "datumaro/kaggle_dataset/relaxed_coco/annotations.json": _Counts(2, 2, 2),
-    "datumaro/roboflow_dataset/coco/train/_annotations.coco.json": _Counts(2, 2, 2),
-    "datumaro/roboflow_dataset/coco/val/_annotations.coco.json": _Counts(2, 1, 2, crowds=1),
+    **{
+        f"{_TOYS}/{folder}/{file}": ("detection", counts)
+        for folder, train, val in (
+            ("coco", "annotations/instances_train.json", "annotations/instances_val.json"),
+            (
+                "coco_instances",
+                "annotations/instances_train.json",
+                "annotations/instances_val.json",
+            ),
+            ("mmdet_coco", "annotations/instances_train.json", "annotations/instances_val.json"),
+            ("coco_roboflow", "train/_annotations.coco.json", "val/_annotations.coco.json"),
+        )
+        for file, counts in (
+            (train, _Counts(3, 1, 1)),
+            (val, _Counts(3, 1, 2, crowds=1, segmentations=2)),
+        )
+    },
+    **{
+        f"{_TOYS}/{folder}/annotations/{file}.json": (tasks, counts)
+        for kind, tasks, train, val in (
+            (
+                "person_keypoints",
+                "detection keypoints",
+                _Counts(2, 1, 1, keypoints=3),
+                _Counts(2, 1, 2, crowds=1, segmentations=2, keypoints=6),
+            ),
+            ("captions", "captions", _Counts(0, 1, captions=1), _Counts(0, 1, captions=2)),
+            ("labels", "classification", _Counts(2, 1, labels=1), _Counts(2, 1, labels=2)),
+            ("stuff", "semantic", _Counts(2, 1, stuff=1), _Counts(2, 1, stuff=1)),
+            ("image_info", "detection", _Counts(0, 1), _Counts(0, 1)),
+        )
+        for folder in ("coco", f"coco_{kind}")
+        for file, counts in ((f"{kind}_train", train), (f"{kind}_val", val))
+    },
 }
 
 
-def _read(file: Path) -> tuple[list[Category], dict[str, ImageAnnotations]]:
-    source = CocoFormat(annotations=[str(file)], keep_segmentation=True)
+class _Sample(NamedTuple):
+    tasks: str
+    categories: list[Category]
+    images: dict[str, ImageAnnotations]
+
+
+def _read(file: Path) -> _Sample:
+    uri = str(file)
+    settings = CocoFormat(annotations=[uri]).resolved_settings()
+    source = CocoFormat(annotations=[uri], masks=True, **settings)
     items = list(source.read_annotations(storage=LocalStorage(), file_index=0))
     entries = [item for item in items if isinstance(item, AnnotationEntry)]
     assert [entry.detail for entry in entries if entry.defect is not None] == []
-    return (
-        [item for item in items if isinstance(item, Category)],
-        {entry.key: decode_annotations(entry.annotations) for entry in entries},
+    return _Sample(
+        tasks=" ".join(settings["tasks"]),
+        categories=[item for item in items if isinstance(item, Category)],
+        images={entry.key: decode_annotations(entry.annotations) for entry in entries},
     )
 
 
 @pytest.mark.parametrize(("name", "expected"), _SAMPLES.items())
-def test_counts(shared_data: Path, name: str, expected: _Counts) -> None:
-    categories, images = _read(shared_data / name)
+def test_counts(shared_data: Path, name: str, expected: tuple[str, _Counts]) -> None:
+    tasks, categories, images = _read(shared_data / name)
 
     objects = [item for found in images.values() for item in found.objects]
-    assert expected == _Counts(
+    counts = _Counts(
         categories=len(categories),
         images=len(images),
         objects=len(objects),
-        empty_images=sum(not found.objects for found in images.values()),
         crowds=sum(item.is_crowd for item in objects),
         segmentations=sum(bool(item.segmentation) for item in objects),
+        keypoints=sum(len(item.keypoints) for item in objects) // 3,
+        captions=sum(len(found.captions) for found in images.values()),
+        labels=sum(len(found.labels) for found in images.values()),
+        stuff=sum(len(found.stuff) for found in images.values()),
     )
+    assert (tasks, counts) == expected
     assert not any(found.corrections for found in images.values())
 
 
+def test_every_coco_file_of_the_samples_is_among_them(shared_data: Path) -> None:
+    toys = {
+        path.relative_to(shared_data).as_posix() for path in (shared_data / _TOYS).rglob("*.json")
+    }
+
+    assert {path for path in toys if "/panoptic_" not in path} <= set(_SAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("folder", "split", "segments"),
+    [
+        ("coco", "train", [(7, "a", False)]),
+        ("coco", "val", [(7, "a", False), (20, "b", True)]),
+        ("coco_panoptic", "train", [(460551, "a", False)]),
+        ("coco_panoptic", "val", [(7, "a", False), (20, "b", True)]),
+    ],
+)
+def test_panoptic_segments(
+    shared_data: Path, folder: str, split: str, segments: list[tuple[int, str, bool]]
+) -> None:
+    root = shared_data / _TOYS / folder / "annotations"
+    masks = root / f"panoptic_{split}"
+    source = CocoFormat(panoptic=f"{masks}.json", panoptic_masks=str(masks))
+
+    *categories, entry = source.read_annotations(storage=LocalStorage(), file_index=0)
+
+    assert isinstance(entry, AnnotationEntry)
+    found = decode_annotations(entry.annotations)
+    assert [(item.segment_id, item.label, item.is_crowd) for item in found.segments] == segments
+    (png,) = masks.iterdir()
+    assert found.masks[MaskRole.PANOPTIC].uri == str(png)
+    assert [(item.name, item.is_thing) for item in categories if isinstance(item, Category)] == [
+        ("a", False),
+        ("b", False),
+    ]
+
+
 def test_dali_dummy_values(shared_data: Path) -> None:
-    categories, images = _read(shared_data / "dali/coco_dummy/instances.json")
+    _, categories, images = _read(shared_data / "dali/coco_dummy/instances.json")
 
     assert categories[0].name == "person"
     assert categories[0].source_id == 1
@@ -96,7 +181,7 @@ def test_dali_dummy_values(shared_data: Path) -> None:
 def test_dali_pixelwise_segmentations_are_polygons_and_both_kinds_of_rle(
     shared_data: Path,
 ) -> None:
-    _, images = _read(shared_data / "dali/coco_pixelwise/instances.json")
+    _, _, images = _read(shared_data / "dali/coco_pixelwise/instances.json")
 
     def kind(item: ObjectAnnotation) -> str:
         decoded = msgspec.json.decode(item.segmentation)
@@ -109,11 +194,10 @@ def test_dali_pixelwise_segmentations_are_polygons_and_both_kinds_of_rle(
     assert kinds["compressed"] + kinds["uncompressed"] == 9
 
 
-@pytest.mark.parametrize("kind", ["captions", "labels", "panoptic"])
-def test_other_kinds_of_coco_file_are_refused(shared_data: Path, kind: str) -> None:
-    file = shared_data / f"datumaro/coco_dataset/coco/annotations/{kind}_val.json"
+def test_a_panoptic_file_among_annotations_is_refused(shared_data: Path) -> None:
+    file = shared_data / _TOYS / "coco/annotations/panoptic_val.json"
 
-    with pytest.raises(InputError, match=r"none of the \d annotations has a bbox or polygons"):
+    with pytest.raises(InputError, match="--panoptic FILE"):
         _read(file)
 
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from transforms.errors import RejectedError
 from transforms.reasons import Reason
@@ -19,6 +22,8 @@ Point: TypeAlias = tuple[float, float]
 Size: TypeAlias = tuple[int, int]
 
 AnnotatedAs: TypeAlias = Literal["auto", "upright", "stored"]
+
+_Pixel = TypeVar("_Pixel", bound=np.generic)
 
 
 class _Turn(NamedTuple):
@@ -114,6 +119,44 @@ def orient_points(
         for x, y in points
     )
     return [(x, y) for x, y, _, _ in corners]
+
+
+def orient_pixels(pixels: npt.NDArray[_Pixel], *, orientation: int) -> npt.NDArray[_Pixel]:
+    """Takes pixels of the stored image, (height, width), to the upright image: a view of them."""
+    turn = _TURNS[orientation]
+    if turn.transpose:
+        pixels = pixels.T
+    if turn.mirror_x:
+        pixels = pixels[:, ::-1]
+    if turn.mirror_y:
+        pixels = pixels[::-1]
+    return pixels
+
+
+def turn_between_frames(
+    size: Size, *, frame: AnnotatedFrame, stored: Size, orientation: int, upright: bool
+) -> int | None:
+    """Decides how the pixels of an annotating image get into the written frame.
+
+    Args:
+        size: Width and height of the annotating image.
+        frame: The frame that the image's other annotations refer to; where `size` is its size,
+            the pixels do, too.
+        stored: As for `annotated_frame`, as for all that follow.
+        orientation: The file's EXIF orientation, 1 to 8.
+        upright: Whether the written image is upright, or as stored.
+
+    Returns:
+        The EXIF orientation that takes them there; None where `size` is that of neither the stored
+        pixels nor the upright image.
+    """
+    if size == (frame.width, frame.height):
+        return frame.orientation
+    if size == stored:
+        return orientation if upright else 1
+    if size == orient_size(stored, orientation=orientation):
+        return 1 if upright else _INVERSE[orientation]
+    return None
 
 
 def clip_box(box: Box, *, width: int, height: int) -> tuple[Box, bool] | None:

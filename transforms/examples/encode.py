@@ -14,9 +14,10 @@ from transforms.examples import example_pb2
 from transforms.examples.boxes import AnnotatedAs, AnnotatedFrame, annotated_frame
 from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
 from transforms.examples.keypoints import keypoint_features
-from transforms.examples.maps import panoptic_features, semantic_features
+from transforms.examples.maps import semantic_features
 from transforms.examples.masks import instance_masks
 from transforms.examples.objects import WrittenObject, objects_in_pixels, write_objects
+from transforms.examples.panoptic import PanopticMaps
 from transforms.examples.schema import Constant, FeaturePlan, FeatureSettings, plan_features
 from transforms.examples.wire import splice_image, wrap_features
 from transforms.formats.base import Kind
@@ -96,6 +97,9 @@ class ExampleEncoder:
         self._kinds = features.kinds
         self._per_annotation = features.example_per == "annotation"
         self._label_map = label_map
+        self._panoptic_maps = PanopticMaps(
+            label_map=label_map, stuff=features.panoptic_stuff, bits=features.panoptic_bits
+        )
         self._annotated_as = annotated_as
 
     def encode(
@@ -254,19 +258,19 @@ class ExampleEncoder:
         masks: Mapping[MaskRole, bytes],
         corrections: Counter[str],
     ) -> dict[str, list[Any]]:
-        for kind, render in (
-            (Kind.SEMANTIC, semantic_features),
-            (Kind.PANOPTIC, panoptic_features),
-        ):
-            if kind in self._kinds:
-                return render(
-                    annotations,
-                    frame=frame,
-                    image=image,
-                    masks=masks,
-                    label_map=self._label_map,
-                    corrections=corrections,
-                )
+        if Kind.PANOPTIC in self._kinds:
+            return self._panoptic_maps.features(
+                annotations, frame=frame, image=image, masks=masks, corrections=corrections
+            )
+        if Kind.SEMANTIC in self._kinds:
+            return semantic_features(
+                annotations,
+                frame=frame,
+                image=image,
+                masks=masks,
+                label_map=self._label_map,
+                corrections=corrections,
+            )
         return {}
 
     def _object_values(

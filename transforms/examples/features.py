@@ -23,6 +23,7 @@ class FeatureRole(str, enum.Enum):
         TEXT: Text, or other bytes that are no image.
         IMAGE: An encoded image in colour.
         MASK: An encoded image of one channel.
+        MASK_16: An encoded image of one channel with 16 bits.
         LABEL: Ids of classes.
         LABEL_TEXT: Names of classes.
     """
@@ -31,6 +32,7 @@ class FeatureRole(str, enum.Enum):
     TEXT = "text"
     IMAGE = "image"
     MASK = "mask"
+    MASK_16 = "mask_16"
     LABEL = "label"
     LABEL_TEXT = "label_text"
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from transforms.examples.boxes import AnnotatedFrame, orient_points
 from transforms.examples.objects import WrittenObject
+from transforms.examples.schema import MAX_FLOAT32
 from transforms.labels import LabelMap
 
 _VALUES = 3
+_HIDDEN, _VISIBLE = 1, 2
 
 
 def keypoint_features(
@@ -23,7 +25,8 @@ def keypoint_features(
     """Renders the keypoints of an image's objects: `{default key: values}`.
 
     Coordinates are in fractions of the image, objects x keypoints flattened; keypoints beyond
-    the image's border stay where they are.
+    the image's border stay where they are. An image that is mirrored to be upright keeps the
+    names of left and right: they are those of the upright picture, as the annotators saw it.
 
     Args:
         objects: The objects.
@@ -48,8 +51,10 @@ def keypoint_features(
         )
         number = 0
         for column, (px, py), visible in zip(columns, points, values[2::_VALUES], strict=False):
-            if visible > 0:
-                x[column], y[column], visibility[column] = px / width, py / height, int(visible)
+            # What does not fit into an Example's float is nowhere.
+            if visible > 0 and abs(px) <= MAX_FLOAT32 and abs(py) <= MAX_FLOAT32:
+                x[column], y[column] = px / width, py / height
+                visibility[column] = _HIDDEN if visible < _VISIBLE else _VISIBLE
                 number += 1
         xs += x
         ys += y

@@ -25,6 +25,7 @@ class WrittenObject(NamedTuple):
         label_id: The id of its class.
         box: `(xmin, ymin, xmax, ymax)`, clipped, in fractions of the image.
         area: In pixels² of the stored image.
+        position: Its place among all annotated objects of the image, from 0.
     """
 
     annotation: ObjectAnnotation
@@ -32,6 +33,7 @@ class WrittenObject(NamedTuple):
     label_id: int
     box: Box
     area: float
+    position: int = 0
 
 
 def objects_in_pixels(
@@ -70,7 +72,7 @@ def write_objects(
     """
     width, height = frame.written_size
     area_scale = (image.width * image.height) / (width * height)
-    for item in objects:
+    for position, item in enumerate(objects):
         found = label_map.lookup(item.label)
         if found is None:
             corrections[Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED.value] += 1
@@ -90,6 +92,7 @@ def write_objects(
             label_id=label_id,
             box=(xmin / width, ymin / height, xmax / width, ymax / height),
             area=area * area_scale,
+            position=position,
         )
 
 

@@ -82,6 +82,12 @@ _KIND_FEATURES = {
     ),
     Kind.PANOPTIC: (
         FeatureSpec(
+            "image/segmentation/class/encoded",
+            FeatureKind.BYTES,
+            repeated=False,
+            role=FeatureRole.MASK,
+        ),
+        FeatureSpec(
             "image/panoptic/category_mask",
             FeatureKind.BYTES,
             repeated=False,
@@ -96,6 +102,7 @@ _KIND_FEATURES = {
         FeatureSpec("image/panoptic/segment_id", FeatureKind.INT64, repeated=True),
     ),
 }
+_PANOPTIC_MASKS = frozenset({"image/panoptic/category_mask", "image/panoptic/instance_mask"})
 # What an Example of a single object holds instead of the lists of objects.
 _ANNOTATION_FEATURES = (
     FeatureSpec("annotation/id", FeatureKind.INT64, repeated=False),
@@ -164,6 +171,9 @@ class FeatureSettings(msgspec.Struct, frozen=True, kw_only=True):
         drop: Default keys that are not written.
         constants: `{key: value}`: a string, an integer, a float, or a list of one of these.
         raw_images: Whether `image/encoded` holds bare pixels, which no reader can decode.
+        panoptic_stuff: Whether `image/panoptic/instance_mask` is 0 where stuff is, or tells one
+            segment of stuff from another.
+        panoptic_bits: Bits of a pixel of the two masks `image/panoptic/*`, 8 or 16.
     """
 
     kinds: frozenset[Kind]
@@ -174,6 +184,8 @@ class FeatureSettings(msgspec.Struct, frozen=True, kw_only=True):
     drop: tuple[str, ...] = ()
     constants: Mapping[str, Any] = {}
     raw_images: bool = False
+    panoptic_stuff: Literal["zero", "index"] = "zero"
+    panoptic_bits: Literal[8, 16] = 8
 
 
 def plan_features(settings: FeatureSettings) -> FeaturePlan:
@@ -237,6 +249,8 @@ def _default_features(settings: FeatureSettings) -> dict[str, FeatureSpec]:
             groups.append([_ANNOTATION_MASK])
         kinds -= _OBJECT_KINDS
     groups += [_KIND_FEATURES[kind] for kind in Kind if kind in kinds and kind is not Kind.ROWS]
+    if settings.panoptic_bits == 16:
+        groups = [[*map(_with_16_bits, group)] for group in groups]
     defaults = {spec.key: spec for group in groups for spec in group}
     if Kind.SEMANTIC in kinds and Kind.PANOPTIC in kinds:
         raise ValueError("features: a dataset holds either semantic or panoptic maps, not both")
@@ -247,6 +261,12 @@ def _default_features(settings: FeatureSettings) -> dict[str, FeatureSpec]:
         if defaults.setdefault(spec.key, spec) != spec:
             raise ValueError(f"features: two formats fill the key {spec.key!r} differently")
     return defaults
+
+
+def _with_16_bits(spec: FeatureSpec) -> FeatureSpec:
+    if spec.key not in _PANOPTIC_MASKS:
+        return spec
+    return msgspec.structs.replace(spec, role=FeatureRole.MASK_16)
 
 
 def _image_features(*, raw: bool) -> Iterable[FeatureSpec]:

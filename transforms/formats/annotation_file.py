@@ -80,6 +80,21 @@ def decode_json(data: bytes, *, decoder: msgspec.json.Decoder[T], uri: str) -> T
         raise InputError(uri=uri, problem="the JSON is nested too deeply") from error
 
 
+def foreign_content(data: bytes) -> str | None:
+    """Says in words what a file is that is not UTF-8 text; None where its beginning may be.
+
+    Args:
+        data: The file's content, or its beginning.
+    """
+    start = data[:64].lstrip()
+    for signature, problem in _SIGNATURES:
+        if start.startswith(signature):
+            return problem
+    if _UTF16_WITHOUT_BOM.match(data):
+        return "the file is UTF-16 text: save it as UTF-8"
+    return None
+
+
 def decode_json_part(
     part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], uri: str, place: str
 ) -> T:
@@ -95,11 +110,17 @@ def decode_json_part(
         InputError: It is not of the type that `decoder` expects.
     """
     try:
+        # Called for each of a million annotations: what is rare comes after.
         return decoder.decode(part)
     except msgspec.ValidationError as error:
         raise _validation_error(error, uri=uri, root=place) from error
     except UnicodeDecodeError as error:
         raise InputError(uri=uri, place=place, problem="expected UTF-8 text") from error
+    except msgspec.DecodeError as error:
+        mended = _ESCAPE.sub(_without_lone_surrogate, bytes(part))
+        if mended != bytes(part):
+            return decode_json_part(msgspec.Raw(mended), decoder=decoder, uri=uri, place=place)
+        raise InputError(uri=uri, place=place, problem=_BYTE.sub("", str(error))) from error
 
 
 def _decode_leniently(data: bytes, *, decoder: msgspec.json.Decoder[T]) -> T:
@@ -134,12 +155,9 @@ def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) ->
 def _malformed(error: msgspec.DecodeError, *, data: bytes, uri: str) -> InputError:
     if not data or data.isspace():
         return InputError(uri=uri, problem="the file is empty")
-    start = data[:64].lstrip()
-    for signature, problem in _SIGNATURES:
-        if start.startswith(signature):
-            return InputError(uri=uri, problem=problem)
-    if _UTF16_WITHOUT_BOM.match(data):
-        return InputError(uri=uri, problem="the file is UTF-16 text: save it as UTF-8")
+    foreign = foreign_content(data)
+    if foreign is not None:
+        return InputError(uri=uri, problem=foreign)
     message = str(error)
     byte = _BYTE.search(message)
     if byte is None:

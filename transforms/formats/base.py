@@ -56,6 +56,8 @@ class Role(enum.Enum):
         IMAGE: An input: it ends as written, rejected or excluded.
         ANNOTATION: Annotations of one image, read with `Format.read_listed`.
         MASK: An image whose pixels annotate another image.
+        ATTACHED: A file that an annotation file names, attached by `Format.read_annotations`: it
+            counts as input, and is nothing by itself.
         CONTAINER: A file that holds several images, read with `Format.read_container`.
         OTHER: A file that the format knows to be none of these, such as a list of classes.
     """
@@ -63,6 +65,7 @@ class Role(enum.Enum):
     IMAGE = enum.auto()
     ANNOTATION = enum.auto()
     MASK = enum.auto()
+    ATTACHED = enum.auto()
     CONTAINER = enum.auto()
     OTHER = enum.auto()
 
@@ -92,9 +95,11 @@ class Format(abc.ABC):
 
     Attributes:
         kinds: The groups of Example keys that it fills.
-        lists_annotations: Whether `place` may find annotations, masks or containers: files that
-            are listed with the images.
+        lists_annotations: Whether `place` may find annotations or containers: listed files that
+            are read beside `annotation_files`.
         raw_images: Whether its images are stored as bare pixels, which no reader can decode.
+        opens_archives: Whether an archive among its roots is a folder of images; otherwise it is
+            a file, for `place` to say what it is.
         chunk_bytes: Where annotation files are tables of lines that can be read from the middle
             on: how much of one is read at a time, by several workers; None where it is read
             whole, by one.
@@ -102,6 +107,7 @@ class Format(abc.ABC):
 
     kinds: frozenset[Kind]
     raw_images: bool = False
+    opens_archives: ClassVar[bool] = True
     lists_annotations: ClassVar[bool] = False
     chunk_bytes: ClassVar[int | None] = None
 
@@ -223,6 +229,32 @@ class Format(abc.ABC):
         """
         raise TypeError(f"{type(self).__name__} reads no containers")
         yield
+
+    def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
+        """Has the last word on what several entries of one image say together.
+
+        Args:
+            annotations: All of it, in the order of the entries; those of a single entry do not
+                come here.
+
+        Returns:
+            It without contradictions; as it is by default.
+        """
+        return annotations
+
+    def split_listed(self, key: str) -> str:
+        """Names the split that a listed image's own name puts it into, such as by its folder.
+
+        It is asked where no entry tells the split.
+
+        Args:
+            key: The image's path relative to its root, `/`-separated.
+
+        Returns:
+            One of `splits()`; empty where the name tells none (the default).
+        """
+        del key
+        return ""
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
         """Says what a listed image's own name tells about it.

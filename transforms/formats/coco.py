@@ -1,56 +1,134 @@
-"""COCO instances: boxes, crowds and masks, in one JSON file for many images.
+"""COCO: one JSON file, or several, for many images.
 
-The format: https://cocodataset.org/#format-data (object detection).
+The format: https://cocodataset.org/#format-data.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from transforms.formats.base import Format, Kind
-from transforms.formats.coco_file import CocoFile, CocoImage, read_coco_file
-from transforms.formats.names import escape_key, key_problem, normalize_key
-from transforms.reasons import Correction, Reason
-from transforms.records import (
-    AnnotationEntry,
-    Category,
-    ImageAnnotations,
-    ObjectAnnotation,
-    encode_annotations,
+from transforms.formats.base import Format, Place, Role
+from transforms.formats.coco_annotations import Wanted
+from transforms.formats.coco_file import read_coco_file
+from transforms.formats.coco_images import CocoImage
+from transforms.formats.coco_panoptic import list_masks, read_panoptic_file
+from transforms.formats.coco_tasks import (
+    Task,
+    in_order,
+    is_stuff_name,
+    kinds_of_tasks,
+    sniff_tasks,
 )
-from transforms.storage import Storage
+from transforms.formats.names import listing_exclusion, normalize_key, without_extension
+from transforms.records import AnnotationEntry, Category, MaskRole
+from transforms.storage import Storage, storage_for
+
+_NEEDED = {
+    Task.DETECTION: "annotations",
+    Task.KEYPOINTS: "annotations",
+    Task.CAPTIONS: "annotations",
+    Task.CLASSIFICATION: "annotations",
+    Task.PANOPTIC: "panoptic and panoptic_masks",
+    Task.SEMANTIC: "semantic_masks, or annotations of stuff",
+}
 
 
 class CocoFormat(Format):
-    """COCO instances.
+    """COCO: instances, keypoints, captions, stuff and panoptic segments, merged on the image.
 
     `file_name` is the image's key. Of images with one id the first keeps the id and its
     annotations, and the later ones are duplicates by id, whatever their `file_name`; of images
     with one `file_name` and several ids the first keeps the file. An annotation that repeats the
     id (or the lack of one), category and box of an earlier one is left out.
 
+    Images and annotations are joined by the key, or, where there are semantic masks, which have
+    another extension, by the key without its extension.
+
     Args:
-        annotations: The JSON files.
+        annotations: The JSON files of instances, keypoints, captions and stuff.
+        panoptic: The JSON file of panoptic segments.
+        panoptic_masks: The folder of its PNGs.
+        semantic_masks: A folder of PNGs with a class id a pixel, named as the images.
+        tasks: Which keys to fill (`Task`). Where None, `resolved_settings` finds out what the
+            files have; until then, it is objects, and the masks that are given.
         masks: Whether objects carry their segmentation.
+
+    Raises:
+        TypeError: `annotations` is no list of names.
+        ValueError: A task is not known, or has no file.
     """
 
-    kinds = frozenset({Kind.DETECTION})
-
-    def __init__(self, *, annotations: Sequence[str], masks: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        annotations: Sequence[str] = (),
+        panoptic: str | None = None,
+        panoptic_masks: str | None = None,
+        semantic_masks: str | None = None,
+        tasks: Sequence[str] | None = None,
+        masks: bool = False,
+    ) -> None:
         # A lone string is a sequence of strings as well.
         if isinstance(annotations, str) or not all(isinstance(uri, str) for uri in annotations):
             raise TypeError("annotations: expected a list of files")
-        if not annotations:
-            raise ValueError("annotations: expected at least one file")
+        if (panoptic is None) != (panoptic_masks is None):
+            raise ValueError("panoptic and panoptic_masks: expected both or none")
+        if not annotations and panoptic is None and semantic_masks is None:
+            raise ValueError(
+                "annotations: expected at least one file, or panoptic, or semantic_masks"
+            )
         self._annotations = tuple(annotations)
-        if masks:
-            self.kinds = self.kinds | {Kind.INSTANCE_MASKS}
+        self._panoptic = panoptic
+        self._panoptic_masks = panoptic_masks
+        self._semantic_masks = semantic_masks
         self._masks = masks
+        self._are_tasks_given = tasks is not None
+        self._tasks = (
+            self._with_masks({Task.DETECTION} if annotations else set())
+            if tasks is None
+            else frozenset(map(Task, tasks))
+        )
+        for task in self._tasks:
+            self._check_task(task)
+        self.kinds = kinds_of_tasks(self._tasks, masks=masks)
+
+    def resolved_settings(self) -> Mapping[str, Any]:
+        """Tells the tasks from the beginnings of the files, unless they are given.
+
+        A source without any annotation is one of objects: of images that show none.
+        """
+        if self._are_tasks_given:
+            return {}
+        found: set[Task] = set()
+        for uri in self._annotations:
+            found |= sniff_tasks(uri, storage=storage_for(uri))
+        tasks = self._with_masks(found)
+        return {"tasks": in_order(tasks or {Task.DETECTION})}
+
+    def place(self, path: str, *, root: int) -> Place:
+        """Tells images, and the PNGs of segments and of classes, by their root.
+
+        The roots are those of the images, of `panoptic_masks` and of `semantic_masks`, as far as
+        they are given. PNGs of segments are named by their JSON file; here they only count as
+        input.
+        """
+        key = normalize_key(path)
+        if root == 0:
+            return Place(role=Role.IMAGE, key=key, join=self._join_of(key))
+        if listing_exclusion(path) is not None:
+            return Place(role=Role.OTHER)
+        if root == 1 and self._panoptic_masks is not None:
+            return Place(role=Role.ATTACHED)
+        if Task.SEMANTIC not in self._tasks:
+            return Place(role=Role.OTHER)
+        return Place(role=Role.MASK, join=self._join_of(key), mask=MaskRole.SEMANTIC)
 
     def annotation_files(self) -> Sequence[str]:
-        """URIs of the JSON files."""
-        return self._annotations
+        """URIs of the JSON files, that of panoptic segments last."""
+        if self._panoptic is None or Task.PANOPTIC not in self._tasks:
+            return self._annotations
+        return (*self._annotations, self._panoptic)
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
@@ -61,96 +139,59 @@ class CocoFormat(Format):
             The categories, an entry for each of `images`, and one with the defect
             `UNKNOWN_IMAGE_ID` for each image id that only annotations name.
         """
-        uri = self._annotations[file_index]
-        # Details end up in the dataset, which must not depend on where its input lies.
-        name = uri.rpartition("/")[2]
-        file = read_coco_file(uri, storage=storage, keep_segmentation=self._masks)
-        yield from file.categories
-        yield from _listed_entries(file, name=name, file_index=file_index)
-        yield from _unlisted_entries(file, name=name, file_index=file_index)
-
-
-def _listed_entries(file: CocoFile, *, name: str, file_index: int) -> Iterator[AnnotationEntry]:
-    # {key: position of the image that keeps it}
-    keys: dict[str, int] = {}
-    objects_by_image = file.objects.by_image(len(file.images))
-    for position, (image, objects) in enumerate(zip(file.images, objects_by_image, strict=True)):
-        image_id = str(image.id)
-        key = normalize_key(image.file_name)
-        defect, detail = _defect(file, position=position, key=key, keys=keys)
-        if defect is None:
-            keys[key] = position
-            corrections = file.corrections.get(position, Counter())
-            annotations = encode_annotations(
-                _image_annotations(image, objects=objects, corrections=corrections)
+        uri = self.annotation_files()[file_index]
+        if file_index < len(self._annotations):
+            file = read_coco_file(
+                uri, storage=storage, wanted=self._wanted(uri), image_type=CocoImage
             )
+            yield from file.categories
+            table, found = file.table, file.annotations()
         else:
-            key = escape_key(key) or f"image_id={escape_key(image_id)}"
-            annotations = b""
-            detail = f"{name}: $.images[{position}]: {detail}"
-        yield AnnotationEntry(
-            key=key,
-            annotations=annotations,
+            masks = list_masks(self._panoptic_masks or "")
+            panoptic = read_panoptic_file(uri, masks=masks, storage=storage)
+            yield from panoptic.categories
+            table, found = panoptic.table, panoptic.annotations()
+        yield from table.entries(
+            found,
+            key_of=_key_of,
+            join_of=self._join_of,
+            # Details end up in the dataset, which must not depend on where its input lies.
+            name=uri.rpartition("/")[2],
             file_index=file_index,
-            position=position,
-            image_id=image_id,
-            defect=defect,
-            detail=detail,
+        )
+
+    def _with_masks(self, tasks: set[Task]) -> frozenset[Task]:
+        if self._panoptic is not None:
+            tasks = tasks | {Task.PANOPTIC}
+        if self._semantic_masks is not None:
+            tasks = tasks | {Task.SEMANTIC}
+        return frozenset(tasks)
+
+    def _check_task(self, task: Task) -> None:
+        given = bool(self._annotations)
+        if task is Task.PANOPTIC:
+            given = self._panoptic is not None
+        elif task is Task.SEMANTIC:
+            given = given or self._semantic_masks is not None
+        if not given:
+            raise ValueError(f"tasks: {task.value} needs {_NEEDED[task]}")
+
+    def _join_of(self, key: str) -> str:
+        return key if self._semantic_masks is None else without_extension(key)
+
+    def _wanted(self, uri: str) -> Wanted:
+        objects = not self._tasks.isdisjoint((Task.DETECTION, Task.KEYPOINTS))
+        # Where there are no other objects than stuff, its file may have any name.
+        stuff = Task.SEMANTIC in self._tasks and (is_stuff_name(uri) or not objects)
+        return Wanted(
+            objects=objects and not stuff,
+            segmentations=self._masks,
+            keypoints=Task.KEYPOINTS in self._tasks,
+            captions=Task.CAPTIONS in self._tasks,
+            labels=Task.CLASSIFICATION in self._tasks,
+            stuff=stuff,
         )
 
 
-def _defect(
-    file: CocoFile, *, position: int, key: str, keys: dict[str, int]
-) -> tuple[Reason | None, str]:
-    image_id = str(file.images[position].id)
-    unreadable = key_problem(key)
-    if unreadable is not None:
-        return Reason.UNREADABLE_NAME, f"file_name: {unreadable}"
-    first = file.positions[image_id]
-    if first != position:
-        return (
-            Reason.DUPLICATE_IMAGE_ID,
-            f"image id {image_id} is $.images[{first}]'s, and its annotations with it",
-        )
-    if key in keys:
-        return (
-            Reason.DUPLICATE_KEY,
-            f"image id {image_id} has the file_name of image id {file.images[keys[key]].id} "
-            f"($.images[{keys[key]}]); its {file.annotation_counts[position]} annotations "
-            f"are left out",
-        )
-    return None, ""
-
-
-def _image_annotations(
-    image: CocoImage, *, objects: Sequence[ObjectAnnotation], corrections: Counter[str]
-) -> ImageAnnotations:
-    unique: dict[tuple[object, ...], ObjectAnnotation] = {}
-    for item in objects:
-        unique.setdefault((item.annotation_id, item.label, item.bbox), item)
-    repeats = len(objects) - len(unique)
-    if repeats:
-        corrections = corrections + Counter(
-            {Correction.DUPLICATE_ANNOTATION_DROPPED.value: repeats}
-        )
-    return ImageAnnotations(
-        image_id=str(image.id),
-        width=int(image.width or 0),
-        height=int(image.height or 0),
-        objects=tuple(unique.values()),
-        corrections=dict(sorted(corrections.items())),
-    )
-
-
-def _unlisted_entries(file: CocoFile, *, name: str, file_index: int) -> Iterator[AnnotationEntry]:
-    for position, (image_id, unlisted) in enumerate(file.unlisted.items(), len(file.images)):
-        yield AnnotationEntry(
-            key=f"image_id={escape_key(image_id)}",
-            annotations=b"",
-            file_index=file_index,
-            position=position,
-            image_id=image_id,
-            defect=Reason.UNKNOWN_IMAGE_ID,
-            detail=f"{name}: $.annotations[{unlisted.first}]: `images` lists no image id "
-            f"{image_id}, which {unlisted.annotations} annotations name",
-        )
+def _key_of(image: CocoImage) -> str:
+    return normalize_key(image.file_name)

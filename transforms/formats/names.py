@@ -33,6 +33,12 @@ def normalize_key(name: str) -> str:
     return root + "/".join(part for part in name.split("/") if part not in ("", "."))
 
 
+def without_extension(key: str) -> str:
+    """Gives a key without its extension, for joining files whose extensions differ."""
+    stem, dot, extension = key.rpartition(".")
+    return stem if dot and stem and not stem.endswith("/") and "/" not in extension else key
+
+
 def key_problem(key: str) -> str | None:
     """Says in words why a text cannot be a key; None if it can.
 

@@ -113,6 +113,10 @@ def _feature(spec: FeatureSpec, *, num_classes: int | None) -> dict[str, Any]:
         node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 3)})
     elif spec.role is FeatureRole.MASK:
         node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 1)})
+    elif spec.role is FeatureRole.MASK_16:
+        # TFDS takes 16 bits of PNGs only.
+        image = {"dtype": "uint16", "shape": _shape(-1, -1, 1), "encodingFormat": "png"}
+        node = _node("image_feature.Image", image=image)
     elif spec.role in (FeatureRole.TEXT, FeatureRole.LABEL_TEXT):
         node = _node("text_feature.Text", text={})
     elif spec.role is FeatureRole.LABEL and num_classes is not None:

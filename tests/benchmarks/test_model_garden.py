@@ -1,0 +1,54 @@
+"""The part on masks, with Shardbeam itself in the Model Garden's place: that is not installed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import model_garden
+from benchmarks.contenders import DECODE, HEADER
+from tests.benchmarks.test_bench import _tables
+
+# What the script's flags are to Shardbeam.
+_STAND_IN = """
+import sys
+from pathlib import Path
+from pipelines.cli import main
+
+given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+code = main([
+    "build", "coco", "--json", "--images", given["--image_dir"],
+    "--annotations", given["--object_annotations_file"],
+    "--output", str(Path(given["--output_file_prefix"]).parent), "--set", "masks={masks}",
+])
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(model_garden, "_SCRIPT", "stand_in")
+    monkeypatch.setattr(model_garden, "_install", lambda folder: Path(sys.executable))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path / "stand_in.py"
+
+
+def test_masks_part_measures_and_compares(stand_in: Path, tmp_path: Path) -> None:
+    stand_in.write_text(_STAND_IN.replace("{masks}", "png"))
+
+    report = model_garden.run_masks(data=tmp_path, images=24, rounds=2)
+
+    results, targets = _tables(report)
+    assert [row[0] for row in results[1:]] == [HEADER, DECODE, model_garden.MODEL_GARDEN]
+    assert {row[-1] for row in targets[1:]} <= {"yes", "**no**"}
+    assert "6 images of" in report
+    assert "of 6 images were compared" in report
+
+
+def test_other_masks_are_an_error(stand_in: Path, tmp_path: Path) -> None:
+    stand_in.write_text(_STAND_IN.replace("{masks}", "none"))
+
+    with pytest.raises(RuntimeError, match="different masks"):
+        model_garden.run_masks(data=tmp_path, images=24, rounds=1)

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import ExifTags, Image, ImageOps
+from pycocotools import mask as coco_mask
+
+from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
+from transforms.examples.example_pb2 import Example
+from transforms.formats.base import Kind
+from transforms.images.check import StoredImage
+from transforms.reasons import Correction
+from transforms.records import ImageAnnotations, MaskRole, ObjectAnnotation
+
+# Without symmetries.
+SIZE = (12, 8)
+POLYGON = [1.0, 1.0, 7.0, 1.0, 7.0, 3.0, 3.0, 3.0, 3.0, 6.0, 1.0, 6.0]
+BOX = (1.0, 1.0, 7.0, 6.0)
+KINDS = (Kind.DETECTION, Kind.INSTANCE_MASKS)
+
+
+def annotate(
+    *segmentations: object,
+    box: tuple[float, float, float, float] = BOX,
+    size: tuple[int, int] = SIZE,
+    normalized: bool = False,
+    labels: Sequence[str] = (),
+) -> ImageAnnotations:
+    return ImageAnnotations(
+        image_id="1",
+        width=size[0],
+        height=size[1],
+        normalized=normalized,
+        objects=tuple(
+            ObjectAnnotation(
+                label=labels[index] if labels else "cat",
+                bbox=box,
+                segmentation=b"" if segmentation is None else json.dumps(segmentation).encode(),
+            )
+            for index, segmentation in enumerate(segmentations)
+        ),
+    )
+
+
+def render(
+    annotations: ImageAnnotations,
+    *,
+    image: StoredImage | None = None,
+    masks: dict[MaskRole, bytes] | None = None,
+) -> tuple[list[npt.NDArray[np.uint8]], dict[str, int]]:
+    """Returns the decoded masks, and what was corrected."""
+    encoder = make_encoder(label_map=make_label_map({"cat": 1}), kinds=KINDS)
+    encoded = encoder.encode(
+        record=make_record(annotations),
+        annotations=annotations,
+        image=image or make_image(size=SIZE),
+        masks=masks,
+    )
+    features = Example.FromString(encoded.examples[0].data).features.feature
+    decoded = [
+        np.asarray(Image.open(io.BytesIO(data)))
+        for data in features["image/object/mask"].bytes_list.value
+    ]
+    assert len(decoded) == len(features["image/object/class/label"].int64_list.value)
+    return decoded, dict(encoded.corrections)
+
+
+def drawn(polygon: Sequence[float] = POLYGON) -> npt.NDArray[np.uint8]:
+    rle = coco_mask.frPyObjects([list(polygon)], SIZE[1], SIZE[0])
+    return coco_mask.decode(rle)[..., 0]
+
+
+def upright(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:
+    """What Pillow makes of a picture with an EXIF orientation."""
+    image = Image.fromarray(pixels)
+    image.getexif()[ExifTags.Base.Orientation] = orientation
+    return np.asarray(ImageOps.exif_transpose(image))
+
+
+def size_of(pixels: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    return pixels.shape[1], pixels.shape[0]
+
+
+def test_each_object_has_a_mask_of_the_whole_image() -> None:
+    square = [8.0, 2.0, 10.0, 2.0, 10.0, 5.0, 8.0, 5.0]
+
+    (first, second), corrections = render(annotate([POLYGON], [square]))
+
+    np.testing.assert_array_equal(first, drawn())
+    np.testing.assert_array_equal(second, drawn(square))
+    assert corrections == {}
+
+
+def test_a_crowd_given_as_polygons_and_an_object_given_as_runs() -> None:
+    runs = {"counts": [9, 5, 82], "size": [8, 12]}
+    annotations = annotate([POLYGON], runs)
+    crowd, single = annotations.objects
+    annotations = ImageAnnotations(
+        image_id="1",
+        width=SIZE[0],
+        height=SIZE[1],
+        objects=(
+            ObjectAnnotation(label="cat", bbox=BOX, is_crowd=True, segmentation=crowd.segmentation),
+            single,
+        ),
+    )
+
+    (first, second), corrections = render(annotations)
+
+    np.testing.assert_array_equal(first, drawn())
+    assert second.sum() == 5
+    assert corrections == {}
+
+
+def test_no_segmentation_is_an_empty_mask() -> None:
+    (first, second), corrections = render(annotate([], None))
+
+    assert not first.any()
+    assert not second.any()
+    assert first.shape == (8, 12)
+    assert corrections == {Correction.MASK_EMPTY_NO_SEGMENTATION.value: 2}
+
+
+def test_a_broken_segmentation_is_an_empty_mask() -> None:
+    (first, second), corrections = render(annotate([[1, 1, 5, 5]], {"counts": "?", "size": [1]}))
+
+    assert not first.any()
+    assert not second.any()
+    assert corrections == {
+        Correction.MASK_EMPTY_BAD_SEGMENTATION.value: 2,
+        Correction.POLYGON_UNUSABLE_DROPPED.value: 1,
+    }
+
+
+def test_objects_that_are_left_out_have_no_mask() -> None:
+    (only,), _ = render(annotate([POLYGON], [POLYGON], labels=("dog", "cat")))
+
+    np.testing.assert_array_equal(only, drawn())
+
+
+def test_polygons_in_fractions() -> None:
+    fractions = [value / SIZE[index % 2] for index, value in enumerate(POLYGON)]
+    box = (BOX[0] / 12, BOX[1] / 8, BOX[2] / 12, BOX[3] / 8)
+
+    (mask,), _ = render(annotate([fractions], box=box, normalized=True))
+
+    np.testing.assert_array_equal(mask, drawn())
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_masks_of_the_stored_pixels_are_turned_with_them(orientation: int) -> None:
+    expected = upright(drawn(), orientation)
+    image = make_image(size=size_of(expected), file_size=SIZE, orientation=orientation)
+    # Where the turned picture is of the same size, `auto` takes annotations for upright ones.
+    encoder = make_encoder(label_map=make_label_map({"cat": 1}), kinds=KINDS, annotated_as="stored")
+    annotations = annotate([POLYGON])
+
+    encoded = encoder.encode(record=make_record(annotations), annotations=annotations, image=image)
+
+    features = Example.FromString(encoded.examples[0].data).features.feature
+    (png,) = features["image/object/mask"].bytes_list.value
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(png))), expected)
+    ymin, xmin = (
+        features[f"image/object/bbox/{side}"].float_list.value[0] for side in ("ymin", "xmin")
+    )
+    rows, columns = np.nonzero(expected)
+    assert rows[0] / expected.shape[0] == pytest.approx(ymin)
+    assert columns.min() / expected.shape[1] == pytest.approx(xmin)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_masks_of_the_upright_picture_are_turned_back_where_pixels_are_kept(
+    orientation: int,
+) -> None:
+    stored = upright(drawn(), {6: 8, 8: 6}.get(orientation, orientation))
+    image = make_image(
+        size=size_of(stored),
+        file_size=size_of(stored),
+        orientation=orientation,
+        upright=orientation == 1,
+    )
+
+    (mask,), _ = render(annotate([POLYGON]), image=image)
+
+    np.testing.assert_array_equal(mask, stored)
+
+
+@pytest.mark.parametrize("size", [(6, 4), (5, 3), (24, 16), (12, 8), (1, 1)])
+def test_masks_are_resized_to_the_nearest_pixel(size: tuple[int, int]) -> None:
+    image = make_image(size=size, file_size=SIZE)
+
+    (mask,), _ = render(annotate([POLYGON]), image=image)
+
+    width, height = size
+    whole = drawn()
+    expected = [
+        [
+            whole[int((row + 0.5) * 8 / height), int((column + 0.5) * 12 / width)]
+            for column in range(width)
+        ]
+        for row in range(height)
+    ]
+    np.testing.assert_array_equal(mask, expected)
+
+
+def test_masks_of_single_objects() -> None:
+    encoder = make_encoder(
+        label_map=make_label_map({"cat": 1}), kinds=KINDS, example_per="annotation"
+    )
+    annotations = annotate([POLYGON], [[8.0, 2.0, 10.0, 2.0, 10.0, 5.0, 8.0, 5.0]])
+
+    encoded = encoder.encode(
+        record=make_record(annotations), annotations=annotations, image=make_image(size=SIZE)
+    )
+
+    masks = [
+        Example.FromString(example.data).features.feature["annotation/mask"].bytes_list.value
+        for example in encoded.examples
+    ]
+    assert [len(mask) for mask in masks] == [1, 1]
+    first = np.asarray(Image.open(io.BytesIO(masks[0][0])))
+    np.testing.assert_array_equal(first, drawn())
+
+
+def test_masks_that_are_dropped_are_not_rendered() -> None:
+    encoder = make_encoder(
+        label_map=make_label_map({"cat": 1}), kinds=KINDS, drop=("image/object/mask",)
+    )
+    annotations = annotate([[1, 1]])
+
+    encoded = encoder.encode(
+        record=make_record(annotations), annotations=annotations, image=make_image(size=SIZE)
+    )
+
+    assert encoded.corrections == Counter()

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pycocotools import mask as coco_mask
+
+from tests.fuzz.segmentation import fuzz_segmentation
+from transforms.examples.boxes import Box, Size
+from transforms.examples.segmentation import draw_segmentation, has_segmentation
+from transforms.reasons import Correction
+
+FRAME = (20, 10)
+TRIANGLE = [2.0, 2.0, 9.0, 2.0, 2.0, 8.0]
+SQUARE = [12.0, 3.0, 16.0, 3.0, 16.0, 7.0, 12.0, 7.0]
+COORDINATES = st.one_of(
+    st.integers(-30, 60), st.integers(-300, 600).map(lambda number: number / 10), st.floats(-9, 40)
+)
+POLYGONS = st.lists(
+    st.lists(st.tuples(COORDINATES, COORDINATES), min_size=3, max_size=8).map(
+        lambda points: [float(value) for point in points for value in point]
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def draw(
+    segmentation: object,
+    *,
+    frame: Size = FRAME,
+    box: Box = (0, 0, 20, 10),
+    normalized: bool = False,
+    expected: dict[Correction, int] | None = None,
+) -> npt.NDArray[np.uint8]:
+    corrections = Counter[str]()
+    text = segmentation if isinstance(segmentation, bytes) else json.dumps(segmentation).encode()
+    patch = draw_segmentation(
+        text, frame=frame, box=box, normalized=normalized, corrections=corrections
+    )
+    assert corrections == {key.value: count for key, count in (expected or {}).items()}
+    if patch is None:
+        return np.zeros(frame[::-1], np.uint8)
+    return patch.whole(width=frame[0], height=frame[1])
+
+
+def drawn_by_pycocotools(segmentation: Any, *, frame: Size = FRAME) -> npt.NDArray[np.uint8]:  # noqa: ANN401  # JSON.
+    rle = coco_mask.frPyObjects(segmentation, frame[1], frame[0])
+    return coco_mask.decode(coco_mask.merge(rle) if isinstance(rle, list) else rle)
+
+
+def rectangle(box: tuple[int, int, int, int], *, frame: Size = FRAME) -> npt.NDArray[np.uint8]:
+    mask = np.zeros(frame[::-1], np.uint8)
+    mask[box[1] : box[3], box[0] : box[2]] = 1
+    return mask
+
+
+def runs(mask: npt.NDArray[np.uint8], *, compressed: bool) -> dict[str, Any]:
+    rle = coco_mask.encode(np.asfortranarray(mask))
+    text = rle["counts"].decode()
+    if compressed:
+        return {"counts": text, "size": list(mask.shape)}
+    pixels = mask.ravel(order="F")
+    starts = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
+    counts = np.diff(starts, prepend=0, append=pixels.size).tolist()
+    return {"counts": [0, *counts] if pixels[0] else counts, "size": list(mask.shape)}
+
+
+@given(POLYGONS)
+def test_polygons_are_drawn_as_pycocotools_draws_them(polygons: list[list[float]]) -> None:
+    np.testing.assert_array_equal(draw(polygons), drawn_by_pycocotools(polygons))
+
+
+def test_polygons_in_fractions() -> None:
+    fractions = [value / (20, 10)[index % 2] for index, value in enumerate(SQUARE)]
+
+    np.testing.assert_array_equal(
+        draw([fractions], normalized=True), drawn_by_pycocotools([SQUARE])
+    )
+
+
+def test_a_polygon_without_a_list_around_it() -> None:
+    np.testing.assert_array_equal(draw(TRIANGLE), drawn_by_pycocotools([TRIANGLE]))
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        [],
+        [1.0],
+        [1.0, 1.0, 5.0, 5.0],  # Two points: pycocotools takes it for a box.
+        [1.0, 1.0, 5.0, 5.0, 9.0],
+        [1.0, 1.0, 5.0, 5.0, 9.0, 1.0, 7.0],
+        [0.0, 0.0, 1e9, 0.0, 0.0, 5.0],
+        [0.0, 0.0, 1e300, 0.0, 0.0, -1e300],
+        [0.0, 0.0, 9e5, 0.0, 0.0, 9e5],
+    ],
+)
+def test_what_cannot_be_drawn_is_left_out(unusable: list[float]) -> None:
+    dropped = {Correction.POLYGON_UNUSABLE_DROPPED: 1}
+    for polygons in ([unusable, TRIANGLE], [TRIANGLE, unusable]):
+        np.testing.assert_array_equal(
+            draw(polygons, expected=dropped), drawn_by_pycocotools([TRIANGLE])
+        )
+
+    corrections = Counter[str]()
+    with pytest.raises(ValueError, match="no polygon"):
+        draw_segmentation(
+            json.dumps([unusable]).encode(),
+            frame=FRAME,
+            box=(0, 0, 20, 10),
+            normalized=False,
+            corrections=corrections,
+        )
+    assert corrections == {Correction.POLYGON_UNUSABLE_DROPPED.value: 1}
+
+
+def test_fractions_beyond_all_bounds() -> None:
+    with pytest.raises(ValueError, match="no polygon"):
+        draw_segmentation(
+            b"[[1e308, 1e308, 0, 0, 1, 1]]",
+            frame=FRAME,
+            box=(0, 0, 20, 10),
+            normalized=True,
+            corrections=Counter(),
+        )
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("box", [(3, 2, 8, 9), (0, 0, 20, 10), (19, 9, 20, 10), (0, 0, 0, 0)])
+def test_runs(box: tuple[int, int, int, int], *, compressed: bool) -> None:
+    mask = rectangle(box)
+
+    np.testing.assert_array_equal(draw(runs(mask, compressed=compressed)), mask)
+
+
+def test_runs_as_whole_floats_and_without_a_size() -> None:
+    assert draw({"counts": [190.0, 3.0, 7.0], "size": [10.0, 20.0]}).sum() == 3
+    assert draw({"counts": [190, 3, 7]}).sum() == 3
+
+
+def test_runs_without_the_last_zeros_are_complete() -> None:
+    corrected = {Correction.RLE_COUNTS_CORRECTED: 1}
+
+    mask = draw({"counts": [5, 3], "size": [10, 20]}, expected=corrected)
+
+    np.testing.assert_array_equal(mask, draw({"counts": [5, 3, 192], "size": [10, 20]}))
+
+
+def test_runs_of_a_scaled_image_are_scaled() -> None:
+    half = rectangle((2, 1, 5, 4), frame=(10, 5))
+
+    mask = draw(
+        runs(half, compressed=True),
+        box=(4, 2, 10, 8),
+        expected={Correction.RLE_SIZE_CORRECTED: 1},
+    )
+
+    np.testing.assert_array_equal(mask, rectangle((4, 2, 10, 8)))
+
+
+@pytest.mark.parametrize("size", [(24, 12), (18, 9), (20, 9)])
+def test_runs_of_a_cut_image_stay_where_the_box_is(size: Size) -> None:
+    other = rectangle((4, 2, 10, 8), frame=size)
+
+    mask = draw(
+        runs(other, compressed=False),
+        box=(4, 2, 10, 8),
+        expected={Correction.RLE_SIZE_CORRECTED: 1},
+    )
+
+    np.testing.assert_array_equal(mask, rectangle((4, 2, 10, 8)))
+
+
+def test_runs_beyond_the_image_are_cut() -> None:
+    other = rectangle((15, 5, 30, 15), frame=(40, 20))
+
+    mask = draw(
+        runs(other, compressed=True),
+        box=(15, 5, 20, 10),
+        expected={Correction.RLE_SIZE_CORRECTED: 1},
+    )
+
+    np.testing.assert_array_equal(mask, rectangle((15, 5, 20, 10)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"nonsense",
+        b"\xff\xfe",
+        b"7",
+        b'"text"',
+        b"[[NaN, 1, 2, 3, 4, 5]]",
+        b"[[1e999, 1, 2, 3, 4, 5]]",
+        b"[[[1, 2], [3, 4], [5, 6]]]",
+        b"[" * 5000,
+        b'{"size": [10, 20]}',
+        b'{"counts": null, "size": [10, 20]}',
+        b'{"counts": [201], "size": [10, 20]}',
+        b'{"counts": [-1, 201], "size": [10, 20]}',
+        b'{"counts": [4294967296, 200], "size": [10, 20]}',
+        b'{"counts": [1.5], "size": [10, 20]}',
+        b'{"counts": [200], "size": [10]}',
+        b'{"counts": [200], "size": [10, 20.5]}',
+        b'{"counts": [200], "size": [-10, -20]}',
+        b'{"counts": [0], "size": [0, 20]}',
+        b'{"counts": [1, 1], "size": [1000000, 1000000]}',
+        b'{"counts": "PPPP", "size": [10, 20]}',
+        b'{"counts": "\xc3\xbc", "size": [10, 20]}',
+        b'{"counts": "oooooo0", "size": [10, 20]}',
+    ],
+)
+def test_what_is_no_segmentation(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        draw(text)
+
+
+@pytest.mark.parametrize("text", [b"", b"null", b"[]", b" [ ] ", b"{}", b"{ }"])
+def test_no_segmentation(text: bytes) -> None:
+    assert not has_segmentation(text)
+
+
+@pytest.mark.parametrize("text", [b"[[]]", b"[[1,2]]", b'{"counts": []}'])
+def test_some_segmentation(text: bytes) -> None:
+    assert has_segmentation(text)
+
+
+def test_anything_is_drawn_or_an_error() -> None:
+    rng = random.Random(0)
+    outcomes = Counter(fuzz_segmentation(rng) for _ in range(4_000))
+    assert outcomes["drawn"] > 500
+    assert outcomes["error"] > 500

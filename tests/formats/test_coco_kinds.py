@@ -1,0 +1,286 @@
+"""What a COCO file may hold beside boxes: keypoints, captions, classes of images, stuff."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.coco_reading import URI, annotation, document, image, read_coco, read_content
+from transforms.formats.base import Place, Role
+from transforms.formats.coco import CocoFormat
+from transforms.joining import merge_annotations
+from transforms.reasons import Correction
+from transforms.records import Category, ImageAnnotations, MaskRole
+
+_PERSON = {"id": 18, "name": "person", "keypoints": ["nose", "left_eye"], "skeleton": [[1, 2]]}
+_KEYPOINTS = [1, 2.5, 2, 0, 0, 0]
+
+# Keypoints
+
+
+def test_keypoints_and_their_names() -> None:
+    content = document(annotations=[annotation(keypoints=_KEYPOINTS)], categories=[_PERSON])
+
+    parsed = read_coco(content, tasks=["keypoints"])
+
+    assert parsed.categories == [
+        Category(name="person", source_id=18, origin=URI, keypoints=("nose", "left_eye"))
+    ]
+    (item,) = parsed.images()["a.jpg"].objects
+    assert item.keypoints == (1.0, 2.5, 2.0, 0.0, 0.0, 0.0)
+    assert item.bbox == (10, 20.5, 40, 60.5)
+
+
+def test_without_the_task_keypoints_are_not_read() -> None:
+    content = document(
+        annotations=[annotation(keypoints="these")], categories=[_PERSON | {"keypoints": 3}]
+    )
+
+    parsed = read_coco(content, tasks=["detection"])
+
+    assert parsed.categories == [Category(name="person", source_id=18, origin=URI)]
+    assert parsed.images()["a.jpg"].objects[0].keypoints == ()
+
+
+@pytest.mark.parametrize("absent", [..., None, []])
+def test_an_object_may_have_no_keypoints(absent: object) -> None:
+    content = document(annotations=[annotation(keypoints=absent)], categories=[_PERSON])
+
+    found = read_coco(content, tasks=["keypoints"]).images()["a.jpg"]
+
+    assert found.objects[0].keypoints == ()
+    assert found.corrections == {}
+
+
+@pytest.mark.parametrize(
+    "keypoints",
+    [[1, 2], [1, 2, 3], [1, 2, -1], [1, 2, 0.5], [1e39, 2, 2], [1, -1e39, 2], [1, 2, 1e300]],
+)
+def test_malformed_keypoints_are_left_out_and_counted(keypoints: list[float]) -> None:
+    content = document(annotations=[annotation(keypoints=keypoints)], categories=[_PERSON])
+
+    found = read_coco(content, tasks=["keypoints"]).images()["a.jpg"]
+
+    assert found.objects[0].keypoints == ()
+    assert found.corrections == {"keypoints_malformed_dropped": 1}
+
+
+@pytest.mark.parametrize(
+    ("declared", "names"),
+    [
+        (..., ("keypoint_1", "keypoint_2")),
+        (None, ("keypoint_1", "keypoint_2")),
+        ([], ("keypoint_1", "keypoint_2")),
+        (["nose"], ("nose", "keypoint_2")),
+        (["nose", "nose", ""], ("nose", "keypoint_2", "keypoint_3")),
+    ],
+)
+def test_keypoints_without_a_name_are_numbered(declared: object, names: tuple[str, ...]) -> None:
+    category = {"id": 18, "name": "person", "keypoints": declared}
+    content = document(
+        annotations=[annotation(keypoints=_KEYPOINTS), annotation(id=2, keypoints=[1, 2, 2])],
+        categories=[{key: value for key, value in category.items() if value is not ...}],
+    )
+
+    assert read_coco(content, tasks=["keypoints"]).categories[0].keypoints == names
+
+
+def test_an_object_of_both_files_is_joined_and_one_of_a_single_file_stays() -> None:
+    instances = document(annotations=[annotation(), annotation(id=2, bbox=[1, 1, 1, 1])])
+    keypoints = document(
+        annotations=[
+            annotation(keypoints=_KEYPOINTS, segmentation=...),
+            annotation(id=3, bbox=[5, 5, 5, 5], keypoints=_KEYPOINTS),
+        ]
+    )
+    parts = [
+        read_coco(content, tasks=["keypoints"], masks=True).images()["a.jpg"]
+        for content in (instances, keypoints)
+    ]
+
+    for ordered in (parts, parts[::-1]):
+        merged = {item.annotation_id: item for item in merge_annotations(ordered).objects}
+        assert merged.keys() == {1, 2, 3}
+        assert merged[1].segmentation
+        assert len(merged[1].keypoints) == 6
+        assert merged[2].keypoints == ()
+        assert merge_annotations(ordered).corrections == {}
+
+
+# Captions
+
+
+def _caption(text: object, **changes: object) -> dict[str, Any]:
+    return {"id": 5, "image_id": 7, "caption": text} | changes
+
+
+def test_captions_of_a_file_without_boxes_and_categories() -> None:
+    content = document(
+        images=[image(), image(id=8, file_name="b.jpg")],
+        annotations=[_caption("A dog.\n"), _caption(""), _caption("Two\ndogs.", image_id=8)] * 2,
+    )
+    del content["categories"]
+
+    parsed = read_coco(content, tasks=["captions"])
+
+    assert parsed.categories == []
+    assert parsed.images() == {
+        "a.jpg": ImageAnnotations(
+            image_id="7", width=640, height=480, captions=("A dog.\n", "", "A dog.\n", "")
+        ),
+        "b.jpg": ImageAnnotations(
+            image_id="8", width=640, height=480, captions=("Two\ndogs.", "Two\ndogs.")
+        ),
+    }
+
+
+def test_a_caption_with_a_box_is_both() -> None:
+    content = document(annotations=[annotation(caption="A dog.")])
+
+    found = read_coco(content, tasks=["detection", "captions"]).images()["a.jpg"]
+
+    assert found.captions == ("A dog.",)
+    assert len(found.objects) == 1
+
+
+def test_captions_that_no_task_asks_for_are_left_out() -> None:
+    parsed = read_coco(document(annotations=[_caption("A dog.")]), tasks=["detection"])
+
+    assert parsed.images()["a.jpg"] == ImageAnnotations(image_id="7", width=640, height=480)
+
+
+def test_objects_that_no_task_asks_for_are_left_out() -> None:
+    parsed = read_coco(document(), tasks=["captions"])
+
+    assert parsed.images()["a.jpg"] == ImageAnnotations(image_id="7", width=640, height=480)
+    assert parsed.categories == []
+
+
+# Classes of images
+
+
+def test_annotations_of_a_category_alone_are_classes_of_the_image() -> None:
+    labels = [{"id": k, "image_id": 7, "category_id": c} for k, c in enumerate([18, 2, 18, 99])]
+    content = document(
+        annotations=[*labels, annotation()],
+        categories=[{"id": 18, "name": "dog"}, {"id": 2, "name": "cat"}],
+    )
+
+    found = read_coco(content, tasks=["classification"]).images()["a.jpg"]
+    assert (found.labels, found.objects) == (("dog", "cat"), ())
+    assert found.corrections == {"label_of_unknown_category_dropped": 1}
+
+    both = read_coco(content, tasks=["classification", "detection"]).images()["a.jpg"]
+    assert (both.labels, len(both.objects)) == (("dog", "cat"), 1)
+
+
+# Stuff
+
+
+def test_stuff_is_kept_apart_from_objects() -> None:
+    regions = [
+        annotation(),
+        annotation(id=2, bbox=..., segmentation={"counts": [0, 3, 9], "size": [3, 4]}),
+        annotation(id=3, segmentation=[]),
+        annotation(id=4, category_id=99),
+    ]
+
+    parsed = read_coco(
+        document(annotations=regions), tasks=["detection", "semantic"], uri="data/stuff_val.json"
+    )
+
+    assert [(item.name, item.is_thing) for item in parsed.categories] == [("dog", False)]
+    found = parsed.images()["a.jpg"]
+    assert found.objects == ()
+    assert [item.annotation_id for item in found.stuff] == [1, 2]
+    assert [json.loads(item.segmentation) for item in found.stuff] == [
+        region["segmentation"] for region in regions[:2]
+    ]
+    assert found.corrections == {
+        "object_of_unknown_category_dropped": 1,
+        "region_unusable_dropped": 1,
+    }
+
+
+def test_a_file_of_any_name_is_stuff_where_only_a_map_is_asked_for() -> None:
+    found = read_coco(document(), tasks=["semantic"]).images()["a.jpg"]
+
+    assert (len(found.stuff), found.objects) == (1, ())
+
+
+def test_stuff_is_objects_where_only_these_are_asked_for() -> None:
+    parsed = read_coco(document(), tasks=["detection"], uri="stuff.json")
+
+    assert len(parsed.images()["a.jpg"].objects) == 1
+    assert parsed.categories[0].is_thing
+
+
+# Semantic masks
+
+
+def test_images_and_semantic_masks_are_joined_by_their_path_without_extension() -> None:
+    source = CocoFormat(annotations=["a.json"], semantic_masks="maps", tasks=["semantic"])
+
+    assert source.place("val/a.b.jpg", root=0) == Place(
+        role=Role.IMAGE, key="val/a.b.jpg", join="val/a.b"
+    )
+    assert source.place("val/a.b.png", root=1) == Place(
+        role=Role.MASK, join="val/a.b", mask=MaskRole.SEMANTIC
+    )
+    assert source.place("val/.DS_Store", root=1).role is Role.OTHER
+    assert source.place("readme.txt", root=1).role is Role.OTHER
+    assert source.place("readme.txt", root=0).role is Role.IMAGE
+
+
+def test_entries_are_joined_as_their_images_are() -> None:
+    content = document(images=[image(file_name="val/a.b.jpg")])
+    source = CocoFormat(annotations=[URI], semantic_masks="maps")
+
+    (entry,) = read_content(source, content).entries
+
+    assert entry.key == "val/a.b"
+
+
+def test_with_other_tasks_semantic_masks_are_nothing() -> None:
+    source = CocoFormat(annotations=["a.json"], semantic_masks="maps", tasks=["detection"])
+
+    assert source.place("a.png", root=1).role is Role.OTHER
+
+
+# Anything valid
+
+_NUMBERS = st.floats(-1e6, 1e6, width=32)
+_POINT = st.tuples(_NUMBERS, _NUMBERS, st.sampled_from([0, 1, 2]))
+
+
+@given(
+    points=st.lists(st.lists(_POINT, max_size=4), max_size=4),
+    captions=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4),
+    seed=st.integers(0, 1 << 30),
+)
+def test_every_valid_annotation_is_read_back(
+    points: list[list[tuple[float, float, int]]], captions: list[str], seed: int
+) -> None:
+    objects = [
+        annotation(id=k + 1, keypoints=[value for point in item for value in point])
+        for k, item in enumerate(points)
+    ]
+    annotations = [*objects, *map(_caption, captions)]
+    # Kinds may be mixed; each keeps its own order.
+    order = [0] * len(objects) + [1] * len(captions)
+    random.Random(seed).shuffle(order)
+    queues = [iter(annotations[: len(objects)]), iter(annotations[len(objects) :])]
+    content = document(annotations=[next(queues[kind]) for kind in order], categories=[_PERSON])
+
+    found = read_coco(content, tasks=["keypoints", "captions"]).images()["a.jpg"]
+
+    assert found.captions == tuple(captions)
+    assert [item.keypoints for item in found.objects] == [
+        tuple(float(value) for point in item for value in point) for item in points
+    ]
+    assert Correction.KEYPOINTS_MALFORMED_DROPPED.value not in found.corrections

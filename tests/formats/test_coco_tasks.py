@@ -1,0 +1,210 @@
+"""Which tasks a COCO source has: told, or found out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.formats.coco_reading import document, image
+from tests.formats.stored import StoredFiles
+from transforms.errors import InputError
+from transforms.formats import coco_tasks
+from transforms.formats.base import Kind
+from transforms.formats.coco import CocoFormat
+from transforms.formats.coco_tasks import Task, sniff_tasks
+
+_BOX = {"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]}
+_POLYGONS = {"image_id": 7, "category_id": 18, "segmentation": [[1, 2, 3, 4, 5, 6]]}
+_KEYPOINTS = _BOX | {"keypoints": [1, 2, 2]}
+_CAPTION = {"image_id": 7, "caption": "A dog."}
+_LABEL = {"image_id": 7, "category_id": 18}
+
+
+def _sniff(content: bytes | Mapping[str, Any], *, uri: str = "a/some.json") -> frozenset[Task]:
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return sniff_tasks(uri, storage=StoredFiles({uri: data}))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "tasks"),
+    [
+        ([], set()),
+        ([_BOX], {Task.DETECTION}),
+        ([_POLYGONS], {Task.DETECTION}),
+        ([_KEYPOINTS], {Task.DETECTION, Task.KEYPOINTS}),
+        ([_BOX | {"keypoints": []}], {Task.DETECTION}),
+        ([_CAPTION], {Task.CAPTIONS}),
+        # As Datumaro writes them.
+        ([_CAPTION | {"category_id": 0}], {Task.CAPTIONS}),
+        ([_LABEL], {Task.CLASSIFICATION}),
+        ([_LABEL, _BOX], {Task.DETECTION}),
+        ([_BOX, _CAPTION], {Task.DETECTION, Task.CAPTIONS}),
+        ([_BOX] * 500 + [_KEYPOINTS], {Task.DETECTION, Task.KEYPOINTS}),
+    ],
+)
+def test_tasks_follow_from_the_first_annotations(
+    annotations: list[dict[str, Any]], tasks: set[Task]
+) -> None:
+    content = document(annotations=annotations)
+
+    assert _sniff(content) == tasks
+    assert _sniff(json.dumps(content, indent=2).encode()) == tasks
+    assert _sniff(json.dumps({"annotations": annotations} | content).encode()) == tasks
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("stuff_train2017.json", Task.SEMANTIC),
+        ("my-stuff.json", Task.SEMANTIC),
+        ("STUFF.json", Task.SEMANTIC),
+        ("instances_stuffed_toys.json", Task.DETECTION),
+        ("instances.json", Task.DETECTION),
+    ],
+)
+def test_stuff_is_told_by_the_files_name(name: str, task: Task) -> None:
+    assert _sniff(document(annotations=[_BOX]), uri=f"stuff/{name}") == {task}
+
+
+def test_annotations_are_found_behind_many_images_wherever_reads_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = document(
+        images=[image(id=k, file_name=r'"annotations": [' + f"{k}.jpg") for k in range(40)],
+        annotations=[_CAPTION, _BOX],
+    )
+    for read_bytes in (1, 7, 300, 4096):
+        monkeypatch.setattr(coco_tasks, "_READ_BYTES", read_bytes)
+        # The first that a short read holds is enough.
+        assert Task.CAPTIONS in _sniff(content)
+
+
+def test_no_more_is_read_than_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coco_tasks, "_READ_BYTES", 1_000)
+    data = json.dumps({"annotations": [_BOX] * 1_000, "images": []}).encode()
+    storage = StoredFiles({"a.json": data})
+
+    assert sniff_tasks("a.json", storage=storage) == {Task.DETECTION}
+    assert storage.read_bytes == 1_000
+
+
+def test_an_annotation_may_be_longer_than_a_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coco_tasks, "_READ_BYTES", 100)
+    long = {"segmentation": {"counts": list(range(1_000)), "size": [1, 2]}, **_BOX}
+
+    assert _sniff(document(annotations=[long])) == {Task.DETECTION}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xfe\0",
+        b'{"annotations": ',
+        b'{"annotations": {}}',
+        b'{"annotations": null}',
+        b'{"annotations": [3, {"bbox": [1]}]}',
+        b'{"annotations": [{"bbox": ' + b"[" * 100_000,
+        b'{"annotation": [{"bbox": [1, 2, 3, 4]}]}',
+    ],
+)
+def test_what_cannot_be_told_is_left_to_the_parser(data: bytes) -> None:
+    assert _sniff(data) == frozenset()
+
+
+def test_panoptic_segments_among_annotations_are_refused_at_launch() -> None:
+    content = document(annotations=[{"image_id": 7, "file_name": "a.png", "segments_info": []}])
+
+    with pytest.raises(InputError, match="--panoptic FILE"):
+        _sniff(content)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    source = CocoFormat(annotations=[str(tmp_path / "nothing.json")])
+
+    with pytest.raises(InputError, match="no such file"):
+        source.resolved_settings()
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        CocoFormat(annotations=[str(tmp_path)]).resolved_settings()
+
+
+def _write(folder: Path, **files: Sequence[dict[str, Any]]) -> list[str]:
+    paths = []
+    for name, entries in files.items():
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(document(annotations=list(entries))), encoding="utf-8")
+        paths.append(str(path))
+    return paths
+
+
+def test_tasks_of_all_files_are_found_and_passed_on(tmp_path: Path) -> None:
+    files = _write(tmp_path, captions=[_CAPTION], stuff_val=[_POLYGONS], person=[_KEYPOINTS])
+    source = CocoFormat(annotations=files, masks=True)
+
+    settings = source.resolved_settings()
+
+    assert settings == {"tasks": ["detection", "keypoints", "captions", "semantic"]}
+    resolved = CocoFormat(annotations=files, masks=True, tasks=settings["tasks"])
+    assert resolved.kinds == {
+        Kind.DETECTION,
+        Kind.INSTANCE_MASKS,
+        Kind.KEYPOINTS,
+        Kind.CAPTIONS,
+        Kind.SEMANTIC,
+    }
+    assert resolved.resolved_settings() == {}
+
+
+def test_files_without_annotations_are_of_objects(tmp_path: Path) -> None:
+    assert CocoFormat(annotations=_write(tmp_path, a=[])).resolved_settings() == {
+        "tasks": ["detection"]
+    }
+
+
+def test_masks_are_tasks() -> None:
+    assert CocoFormat(panoptic="p.json", panoptic_masks="p").resolved_settings() == {
+        "tasks": ["panoptic"]
+    }
+    assert CocoFormat(semantic_masks="s").resolved_settings() == {"tasks": ["semantic"]}
+
+
+def test_given_tasks_stay() -> None:
+    source = CocoFormat(annotations=["nothing.json"], tasks=["captions"])
+
+    assert source.resolved_settings() == {}
+    assert source.kinds == {Kind.CAPTIONS}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({}, "at least one file"),
+        ({"panoptic": "p.json"}, "expected both or none"),
+        ({"panoptic_masks": "p"}, "expected both or none"),
+        ({"annotations": ["a"], "tasks": ["detections"]}, "detections"),
+        ({"annotations": ["a"], "tasks": ["panoptic"]}, "tasks: panoptic needs panoptic and"),
+        ({"semantic_masks": "a", "tasks": ["detection"]}, "tasks: detection needs annotations"),
+        (
+            {"panoptic": "p", "panoptic_masks": "p", "tasks": ["semantic"]},
+            "tasks: semantic needs semantic_masks, or annotations of stuff",
+        ),
+    ],
+)
+def test_settings_that_contradict_each_other(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        CocoFormat(**settings)
+
+
+def test_masks_without_objects_are_no_kind() -> None:
+    assert CocoFormat(annotations=["a"], tasks=["captions"], masks=True).kinds == {Kind.CAPTIONS}
+    assert CocoFormat(annotations=["a"], masks=True).kinds == {
+        Kind.DETECTION,
+        Kind.INSTANCE_MASKS,
+    }

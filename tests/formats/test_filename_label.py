@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.errors import RejectedError
+from transforms.examples.features import FeatureKind
+from transforms.formats.base import Kind
+from transforms.formats.filename_label import FilenameLabelFormat
+from transforms.formats.load import FormatError, load_format
+from transforms.formats.testing import check_format
+from transforms.reasons import Exclusion, Reason
+from transforms.records import ImageAnnotations
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ("img_001_cat.jpg", "cat"),
+        ("_cat.JPG", "cat"),
+        ("deep/er_/x_night heron.png", "night heron"),
+        ("a_b.c.jpg", "b.c"),
+        ("a__7.webp", "7"),
+        ("臉_書.jpg", "書"),
+    ],
+)
+def test_the_label_is_what_stands_after_the_last_underscore(key: str, label: str) -> None:
+    assert FilenameLabelFormat().annotate_listed(key) == ImageAnnotations(
+        image_id=key, labels=(label,)
+    )
+
+
+@given(
+    stem=st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"])),
+    label=st.text(
+        st.characters(exclude_characters="/_", exclude_categories=["Cs"]), min_size=1
+    ).filter(lambda label: "\n" not in label),
+    extension=st.sampled_from(["jpg", "PNG", "tiff"]),
+)
+def test_any_label_is_found(stem: str, label: str, extension: str) -> None:
+    found = FilenameLabelFormat().annotate_listed(f"folder/x{stem}_{label}.{extension}")
+
+    assert isinstance(found, ImageAnnotations)
+    assert found.labels == (label,)
+
+
+@pytest.mark.parametrize("key", ["cat.jpg", "a_.jpg", "a_b_.jpg", "a_cat/1.jpg"])
+def test_names_without_a_label_are_rejected(key: str) -> None:
+    with pytest.raises(RejectedError) as raised:
+        FilenameLabelFormat().annotate_listed(key)
+
+    assert raised.value.reason is Reason.NAME_NOT_MATCHED
+
+
+@pytest.mark.parametrize(
+    ("key", "exclusion"),
+    [
+        (".a_cat.jpg", Exclusion.HIDDEN_FILE),
+        ("labels_cat.txt", Exclusion.NOT_AN_IMAGE_NAME),
+        ("readme", Exclusion.NOT_AN_IMAGE_NAME),
+    ],
+)
+def test_what_is_no_image_is_excluded_first(key: str, exclusion: Exclusion) -> None:
+    assert FilenameLabelFormat().annotate_listed(key) is exclusion
+
+
+def test_further_groups_are_features() -> None:
+    source = FilenameLabelFormat(pattern=r"^(?P<camera>\w+)/(?P<label>\w+?)(-(?P<time>\d+))?\.")
+
+    assert [extra.spec.key for extra in source.extra_features()] == ["camera", "time"]
+    assert {extra.spec.kind for extra in source.extra_features()} == {FeatureKind.BYTES}
+    first = source.annotate_listed("left/cat-12.jpg")
+    second = source.annotate_listed("left/cat.jpg")
+    assert isinstance(first, ImageAnnotations)
+    assert isinstance(second, ImageAnnotations)
+    assert (first.labels, first.values) == (("cat",), {"camera": ("left",), "time": ("12",)})
+    assert (second.labels, second.values) == (("cat",), {"camera": ("left",), "time": ("",)})
+
+
+def test_without_a_label_there_are_features_alone() -> None:
+    source = FilenameLabelFormat(pattern=r"(?P<number>\d+)")
+
+    assert source.kinds == frozenset()
+    found = source.annotate_listed("a/12.jpg")
+    assert isinstance(found, ImageAnnotations)
+    assert (found.labels, found.values) == ((), {"number": ("12",)})
+    with pytest.raises(RejectedError):
+        source.annotate_listed("a/b.jpg")
+
+
+def test_labels_are_a_classification() -> None:
+    assert FilenameLabelFormat().kinds == {Kind.CLASSIFICATION}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [("(", "no regular expression"), ("[a-z]+", "expected a named group")],
+)
+def test_patterns_that_cannot_work(pattern: str, problem: str) -> None:
+    with pytest.raises(FormatError, match=problem):
+        load_format(name="filename-label", settings={"pattern": pattern})
+
+
+def test_it_keeps_to_the_contract(tmp_path: Path) -> None:
+    for name in ("1_cat.jpg", "2_dog.jpg", "3.jpg", "note_cat.txt"):
+        (tmp_path / name).touch()
+
+    report = check_format(FilenameLabelFormat, roots=[str(tmp_path)])
+
+    assert {key: found.labels for key, found in report.annotations.items()} == {
+        "1_cat.jpg": ("cat",),
+        "2_dog.jpg": ("dog",),
+    }
+    assert [reject.key for reject in report.rejects] == ["3.jpg"]
+    assert report.excluded == {"not_an_image_name": 1}

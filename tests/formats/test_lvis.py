@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.formats.coco_reading import URI, ParsedCoco, annotation, document, image, read_content
+from tests.fuzz.lvis import fuzz_lvis
+from transforms.examples.features import FeatureKind, FeatureRole
+from transforms.formats.base import Kind
+from transforms.formats.lvis import LvisFormat
+from transforms.local_storage import LocalStorage
+from transforms.reasons import Reason
+from transforms.records import AnnotationEntry, decode_annotations
+
+_CATEGORIES = [{"id": k, "name": name} for k, name in enumerate(["acorn", "dog", "cat"], 17)]
+_NEGATIVE = "image/neg_category_ids"
+_NOT_EXHAUSTIVE = "image/not_exhaustive_category_ids"
+
+
+def _image(**changes: object) -> dict[str, Any]:
+    entry = image() | {"neg_category_ids": [17], "not_exhaustive_category_ids": []} | changes
+    return {key: value for key, value in entry.items() if value is not ...}
+
+
+def _read(*images: dict[str, Any], masks: bool = False, **changes: object) -> ParsedCoco:
+    content = document(images=list(images), categories=_CATEGORIES) | changes
+    return read_content(LvisFormat(annotations=[URI], masks=masks), content)
+
+
+def test_objects_and_what_was_looked_for() -> None:
+    found = _read(_image(neg_category_ids=[19, 17], not_exhaustive_category_ids=[18])).images()
+
+    (item,) = found["a.jpg"].objects
+    assert (item.label, item.bbox, item.is_crowd) == ("dog", (10, 20.5, 40, 60.5), False)
+    assert found["a.jpg"].values == {_NEGATIVE: ("cat", "acorn"), _NOT_EXHAUSTIVE: ("dog",)}
+    assert found["a.jpg"].corrections == {}
+
+
+def test_describes_itself() -> None:
+    source = LvisFormat(annotations=["a.json", "b.json"], masks=True)
+
+    assert source.kinds == {Kind.DETECTION, Kind.INSTANCE_MASKS}
+    assert list(source.annotation_files()) == ["a.json", "b.json"]
+    specs = {extra.spec.key: extra.spec for extra in source.extra_features()}
+    assert specs.keys() == {_NEGATIVE, _NOT_EXHAUSTIVE}
+    assert {(spec.kind, spec.repeated, spec.role) for spec in specs.values()} == {
+        (FeatureKind.INT64, True, FeatureRole.LABEL)
+    }
+
+
+def test_masks_are_kept_if_they_are_asked_for() -> None:
+    for masks in (False, True):
+        (item,) = _read(_image(), masks=masks).images()["a.jpg"].objects
+        assert bool(item.segmentation) == masks
+
+
+@pytest.mark.parametrize("absent", [..., None, []])
+def test_lists_may_be_absent(absent: object) -> None:
+    found = _read(_image(neg_category_ids=absent, not_exhaustive_category_ids=absent)).images()
+
+    assert found["a.jpg"].values == {_NEGATIVE: (), _NOT_EXHAUSTIVE: ()}
+
+
+def test_unknown_ids_in_the_lists_are_left_out_and_counted() -> None:
+    found = _read(_image(neg_category_ids=[99, 18, 18], not_exhaustive_category_ids=[98])).images()
+
+    assert found["a.jpg"].values == {_NEGATIVE: ("dog",), _NOT_EXHAUSTIVE: ()}
+    assert found["a.jpg"].corrections == {"label_of_unknown_category_dropped": 2}
+
+
+@pytest.mark.parametrize(
+    ("file_name", "coco_url", "join"),
+    [
+        # v0.5: the files' names of 2014
+        ("COCO_val2014_000000266409.jpg", "http://x/val2017/000000266409.jpg", "000000266409.jpg"),
+        # v1: the files' names of 2017, with their folder
+        (..., "http://images.cocodataset.org/val2017/000000397133.jpg", "000000397133.jpg"),
+        ("", "http://images.cocodataset.org/train2017/000000397133.jpg", "000000397133.jpg"),
+        # whatever else
+        ("pictures/a.jpg", "http://x/val2017/000000397133.jpg", "pictures/a.jpg"),
+        ("0001.jpg", ..., "0001.jpg"),
+        (..., "https://example.org/some/a.jpg", "some/a.jpg"),
+        (..., "some/a.jpg", "some/a.jpg"),
+        ("COCO_val2014_000000266409.png", ..., "COCO_val2014_000000266409.png"),
+    ],
+)
+def test_what_an_image_is_joined_by(file_name: object, coco_url: object, join: str) -> None:
+    (entry,) = _read(_image(file_name=file_name, coco_url=coco_url)).entries
+
+    assert (entry.key, entry.defect) == (join, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "join"),
+    [
+        ("val2017/000000397133.jpg", "000000397133.jpg"),
+        ("000000397133.jpg", "000000397133.jpg"),
+        ("val2014/COCO_val2014_000000397133.jpg", "000000397133.jpg"),
+        ("val2017/0000397133.jpg", "val2017/0000397133.jpg"),
+        ("a.jpg", "a.jpg"),
+    ],
+)
+def test_what_a_listed_image_is_joined_by(path: str, join: str) -> None:
+    place = LvisFormat(annotations=["a.json"]).place(path, root=0)
+
+    assert (place.key, place.join) == (path, join)
+
+
+def test_an_image_without_any_name_is_a_defect() -> None:
+    parsed = _read(_image(file_name=..., coco_url=...), _image(id=8))
+
+    (entry,) = parsed.defects()
+    assert (entry.key, entry.defect) == ("image_id=7", Reason.UNREADABLE_NAME)
+
+
+def test_two_names_of_one_image_are_duplicates_by_join() -> None:
+    """Which of them is listed the join finds out; both ids cannot have it."""
+    parsed = _read(
+        _image(file_name="COCO_val2014_000000397133.jpg"),
+        _image(id=8, file_name="val2017/000000397133.jpg"),
+    )
+
+    assert [entry.key for entry in parsed.entries] == ["000000397133.jpg"] * 2
+
+
+def test_one_bad_annotation_is_a_defect_of_its_image() -> None:
+    parsed = _read(
+        _image(),
+        _image(id=8, file_name="b.jpg"),
+        annotations=[annotation(), annotation(image_id=8, area="1")],
+    )
+
+    (entry,) = parsed.defects()
+    assert (entry.key, entry.defect) == ("b.jpg", Reason.ANNOTATION_MALFORMED)
+
+
+@pytest.mark.parametrize("files", ["a.json", [b"a.json"]])
+def test_annotation_files_must_be_a_list_of_names(files: object) -> None:
+    with pytest.raises(TypeError, match="expected a list of files"):
+        LvisFormat(annotations=cast(list[str], files))
+
+
+def test_at_least_one_annotation_file() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        LvisFormat(annotations=[])
+
+
+_IDS = st.lists(st.sampled_from([17, 18, 19]), unique=True)
+
+
+@given(negative=_IDS, not_exhaustive=_IDS)
+def test_every_valid_list_is_read_back(negative: list[int], not_exhaustive: list[int]) -> None:
+    names = {category["id"]: category["name"] for category in _CATEGORIES}
+
+    found = _read(
+        _image(neg_category_ids=negative, not_exhaustive_category_ids=not_exhaustive)
+    ).images()
+
+    assert found["a.jpg"].values == {
+        _NEGATIVE: tuple(names[k] for k in negative),
+        _NOT_EXHAUSTIVE: tuple(names[k] for k in not_exhaustive),
+    }
+
+
+def test_the_real_sample(shared_data: Path) -> None:
+    file = shared_data / "lvis" / "lvis_val_100.json"
+    raw = json.loads(file.read_bytes())
+    source = LvisFormat(annotations=[str(file)], masks=True)
+
+    items = list(source.read_annotations(storage=LocalStorage(), file_index=0))
+
+    entries = [item for item in items if isinstance(item, AnnotationEntry)]
+    found = [decode_annotations(entry.annotations) for entry in entries]
+    assert len(items) - len(entries) == 1_230
+    assert len(entries) == 100
+    assert [entry.key for entry in entries] == [
+        each["coco_url"].rpartition("/")[2] for each in raw["images"]
+    ]
+    objects = [item for each in found for item in each.objects]
+    assert len(objects) == 977
+    assert all(item.segmentation and not item.is_crowd for item in objects)
+    assert sum(len(each.values[_NEGATIVE]) for each in found) == 942
+    assert sum(len(each.values[_NOT_EXHAUSTIVE]) for each in found) == 16
+    assert not any(each.corrections for each in found)
+
+
+def test_random_broken_files_are_read_or_refused() -> None:
+    for seed in range(3_000):
+        fuzz_lvis(random.Random(seed))

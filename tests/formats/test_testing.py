@@ -1,0 +1,283 @@
+"""The test kit finds what it is for: each format here breaks one rule."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transforms.errors import InputError
+from transforms.examples.features import ExtraFeature, FeatureKind, FeatureSpec
+from transforms.formats.base import Format, Kind, Place, Role
+from transforms.formats.testing import check_format
+from transforms.reasons import Reason
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ObjectAnnotation,
+    Value,
+    encode_annotations,
+)
+from transforms.storage import Storage
+
+
+def entry(
+    key: str = "a.jpg",
+    *,
+    labels: tuple[str, ...] = (),
+    objects: tuple[ObjectAnnotation, ...] = (),
+    values: Mapping[str, tuple[Value, ...]] | None = None,
+    position: int = 0,
+    split: str = "",
+) -> AnnotationEntry:
+    annotations = ImageAnnotations(
+        image_id=key, labels=labels, objects=objects, values=values or {}
+    )
+    return AnnotationEntry(
+        key=key,
+        annotations=encode_annotations(annotations),
+        file_index=0,
+        position=position,
+        split=split,
+    )
+
+
+def defect(detail: str) -> AnnotationEntry:
+    return AnnotationEntry("a.jpg", b"", 0, 0, defect=Reason.ANNOTATION_MALFORMED, detail=detail)
+
+
+class Good(Format):
+    """Labels, a line an image; each test breaks something."""
+
+    kinds = frozenset({Kind.CLASSIFICATION})
+
+    def __init__(self, *, file: str) -> None:
+        self.file = file
+
+    def annotation_files(self) -> Sequence[str]:
+        return (self.file,)
+
+    def read_annotations(
+        self, *, storage: Storage, file_index: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        text = storage.read(self.file).decode("utf-8", "replace")
+        yield from self.read(text)
+
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        for number, line in enumerate(text.split("\n")):
+            key, _, label = line.partition(",")
+            if key.isalnum() and label.isalnum():
+                yield Category(name=label)
+                yield entry(f"{key}.jpg", labels=(label,), position=number)
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Callable[..., Any]:
+    images = tmp_path / "images"
+    images.mkdir()
+    (images / "a.jpg").touch()
+    (images / "b.jpg").touch()
+    (tmp_path / "labels.txt").write_text("a,cat\nb,dog\n")
+    settings = {"file": str(tmp_path / "labels.txt")}
+
+    def run(format_class: type[Format], **more: object) -> object:
+        return check_format(format_class, settings={**settings, **more}, roots=[str(images)])
+
+    return run
+
+
+def test_a_good_format_passes(check: Callable[..., Any]) -> None:
+    report = check(Good)
+
+    assert {key: found.labels for key, found in report.annotations.items()} == {
+        "a.jpg": ("cat",),
+        "b.jpg": ("dog",),
+    }
+    assert report.splits == {"a.jpg": "train", "b.jpg": "train"}
+    assert (report.rejects, report.excluded) == ((), {})
+
+
+class Unstable(Good):
+    counter = itertools.count()
+
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield entry(position=next(self.counter))
+
+
+class SamePosition(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield entry()
+        yield entry()
+
+
+class NegativePosition(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield entry(position=-1)
+
+
+class BadKey(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield entry("a\0.jpg")
+
+
+class SaysNothing(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield AnnotationEntry("a.jpg", b"", 0, 0)
+
+
+class NoDetail(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield defect("")
+
+
+class MachinePath(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield defect(f"{self.file}: line 1")
+
+
+class UndeclaredSplit(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield entry(split="train")
+
+
+class BadSplit(Good):
+    def splits(self) -> Sequence[str]:
+        return ("2017",)
+
+
+class UndeclaredLabel(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield entry(labels=("cat",))
+
+
+class UndeclaredKind(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield Category(name="cat")
+        yield entry(objects=(ObjectAnnotation("cat", (0, 0, 1, 1)),))
+
+
+class UndeclaredValue(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield entry(values={"camera": ("left",)})
+
+
+class WrongValue(UndeclaredValue):
+    def extra_features(self) -> Sequence[ExtraFeature]:
+        return (ExtraFeature(FeatureSpec("camera", FeatureKind.INT64, repeated=False)),)
+
+
+class TakenKey(Good):
+    def extra_features(self) -> Sequence[ExtraFeature]:
+        return (ExtraFeature(FeatureSpec("image/height", FeatureKind.BYTES, repeated=False)),)
+
+
+class KeypointsWithoutNames(Good):
+    kinds = frozenset({Kind.DETECTION, Kind.KEYPOINTS})
+
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        yield Category(name="cat")
+        yield entry(objects=(ObjectAnnotation("cat", (0, 0, 1, 1), keypoints=(1, 2, 2)),))
+
+
+class RaisesOnDamage(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        for number, line in enumerate(text.split("\n")[:-1]):
+            key, label = line.split(",")
+            yield Category(name=label)
+            yield entry(f"{key}.jpg", labels=(label,), position=number)
+
+
+class NamesAnotherFile(Good):
+    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
+        if text != "a,cat\nb,dog\n":
+            raise InputError(uri="elsewhere", problem="damaged")
+        yield from super().read(text)
+
+
+class ListsUnasked(Good):
+    def place(self, path: str, *, root: int) -> Place:
+        return Place(role=Role.ANNOTATION, join=path)
+
+
+class BadImageKey(Good):
+    def place(self, path: str, *, root: int) -> Place:
+        return Place(role=Role.IMAGE, key=f"./{path}", join=path)
+
+
+class NeverResolved(Good):
+    counter = itertools.count()
+
+    def __init__(self, *, file: str, number: int = 0) -> None:
+        super().__init__(file=file)
+
+    def resolved_settings(self) -> Mapping[str, Any]:
+        return {"number": next(self.counter)}
+
+
+class Parts(Good):
+    chunk_bytes = 100
+
+    def read_chunk(
+        self, *, storage: Storage, file_index: int, begin: int, end: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        # A line that crosses a border is read by nobody.
+        yield from self.read(storage.read(self.file)[begin:end].decode("utf-8", "replace"))
+
+
+@pytest.mark.parametrize(
+    ("format_class", "problem"),
+    [
+        (Unstable, "a second time differs"),
+        (SamePosition, "two entries of one key have this position"),
+        (NegativePosition, "negative"),
+        (BadKey, "NUL"),
+        (SaysNothing, "says nothing"),
+        (NoDetail, "without detail"),
+        (MachinePath, "names a folder of this machine"),
+        (UndeclaredSplit, "not among splits"),
+        (BadSplit, "'2017' cannot be a split"),
+        (UndeclaredLabel, "'cat' is of no declared Category"),
+        (UndeclaredKind, "has objects, but"),
+        (UndeclaredValue, "'camera' is not declared"),
+        (WrongValue, "'camera' holds 'left'"),
+        (TakenKey, "image/height"),
+        (KeypointsWithoutNames, "has 0 keypoints"),
+        (RaisesOnDamage, "raises ValueError"),
+        (NamesAnotherFile, "is an error of elsewhere"),
+        (ListsUnasked, "set lists_annotations"),
+        (BadImageKey, "cannot be a key"),
+        (NeverResolved, "gives something else"),
+        (Parts, "when it is read in 7 parts"),
+    ],
+)
+def test_each_rule_is_checked(
+    check: Callable[..., Any], format_class: type[Format], problem: str
+) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        check(format_class)
+
+
+def test_settings_must_reach_workers(check: Callable[..., Any]) -> None:
+    class Numbered(Good):
+        def __init__(self, *, file: str, by_number: Mapping[Any, str]) -> None:
+            super().__init__(file=file)
+
+    check(Numbered, by_number={"1": "cat"})
+    with pytest.raises(AssertionError, match="does not reach workers"):
+        check(Numbered, by_number={1: "cat"})
+
+
+def test_a_format_by_the_name_that_a_config_gives_it(shapes: Path) -> None:
+    report = check_format(
+        "coco",
+        settings={"annotations": [str(shapes / "annotations" / "instances.json")]},
+        roots=[str(shapes / "images")],
+        damages=20,
+    )
+
+    assert len(report.annotations) == 40
+    assert all(found.objects for found in report.annotations.values())

@@ -1,0 +1,66 @@
+"""Any name under any of some patterns: a label, a rule that excludes, or a reject."""
+
+from __future__ import annotations
+
+import random
+
+from transforms.errors import RejectedError
+from transforms.formats.filename_label import FilenameLabelFormat
+from transforms.formats.names import normalize_key
+from transforms.reasons import Exclusion, Reason
+from transforms.records import ImageAnnotations, encode_annotations
+
+_PATTERNS = (
+    None,
+    r"(?P<label>\w+)\.jpg$",
+    r"^(?P<folder>[^/]*)/(?P<label>.)?",
+    r"(?P<number>\d+)",
+    r"(?P<label>)",
+    r"(?s)(?P<label>.*)",
+)
+_FORMATS = [FilenameLabelFormat(pattern=pattern) for pattern in _PATTERNS]
+_PIECES = (
+    *(
+        "a",
+        "_",
+        "__",
+        "/",
+        ".",
+        "..",
+        "1",
+        "22",
+        " ",
+        "\n",
+        "\u2028",
+        "ü",
+        "e\u0301",
+        "臉",
+        "\U0001f600",
+    ),
+    *(".jpg", ".JPG", ".png", ".txt", ".tar.jpg", "__MACOSX/", "\x7f", "\t"),
+)
+
+
+def fuzz_filename_label(random: random.Random) -> str:
+    """Asks for one random name."""
+    pieces = random.choices(_PIECES, k=random.randrange(1, 9))
+    key = normalize_key("".join(pieces) + random.choice((".jpg", ".PNG", "_a.jpg", "")))
+    source = random.choice(_FORMATS)
+    rejected: RejectedError | None = None
+    found: ImageAnnotations | Exclusion | None = None
+    try:
+        found = source.annotate_listed(key)
+    except RejectedError as error:
+        rejected = error
+    if rejected is not None:
+        assert rejected.reason is Reason.NAME_NOT_MATCHED
+        assert rejected.detail
+        return "rejected"
+    if isinstance(found, Exclusion):
+        return "excluded"
+    assert isinstance(found, ImageAnnotations)
+    assert all(found.labels)
+    assert all(label in key for label in found.labels)
+    assert set(found.values) == {extra.spec.key for extra in source.extra_features()}
+    assert encode_annotations(found)
+    return "labelled"

@@ -1,0 +1,114 @@
+"""What the outcome of any table must be: entries with a place, or an error that names the file."""
+
+from __future__ import annotations
+
+import random
+import unittest.mock
+from typing import Any
+
+from tests.formats.stored import StoredFiles
+from transforms.errors import InputError
+from transforms.formats.table import TableFormat
+from transforms.reasons import Reason
+from transforms.records import AnnotationEntry, Category, decode_annotations
+
+URI = "folder/table"
+_REASONS = {Reason.ANNOTATION_MALFORMED, Reason.OUTSIDE_ROOTS, Reason.UNREADABLE_NAME}
+
+
+def random_columns(random: random.Random) -> list[str]:
+    """Columns of rows, of images or of objects; now and then strange ones."""
+    columns = random.choice(
+        [
+            ["a", "b", "split"],
+            ["image", "label", "split"],
+            ["image_uri", "label", "a"],
+            ["image", "a", "b"],
+            ["image", "label", "xmin", "ymin", "xmax", "ymax", "a"],
+            ["filename", "width", "height", "class", "xmin", "ymin", "xmax", "ymax"],
+        ]
+    )
+    columns = [*columns]
+    if random.random() < 0.1:
+        columns.append(random.choice(["", " c ", "\0", "a\x07", "image/encoded", "a", "path"]))
+    if random.random() < 0.1:
+        columns.remove(random.choice(columns))
+    random.shuffle(columns)
+    return columns
+
+
+def good_cell(column: str, random: random.Random) -> str | float:
+    """A value that makes sense in a column."""
+    if column in ("image", "image_uri", "filename", "imageGcsUri"):
+        return random.choice(["/data/a.jpg", "/data/b/c.png", "gs://b/x.png", "d.jpg", "b/e"])
+    if column in ("label", "class"):
+        return random.choice(["cat", "dog", "1", "2"])
+    if column == "split":
+        return random.choice(["TRAIN", "test", "DISCARD", "fold1"])
+    return random.choice([0, 0.25, 1, 7])
+
+
+def random_settings(columns: list[str], random: random.Random) -> dict[str, Any]:
+    """Settings that fit the table, mostly."""
+    settings: dict[str, Any] = {"manifest": [URI]}
+    if {"image", "image_uri", "filename", "imageGcsUri"}.intersection(columns):
+        settings["image_root"] = random.choice([["/data"], ["/data/a", "/data/b"], ["gs://b"]])
+    if random.random() < 0.05:
+        settings["image_root"] = ["/data"]
+    for what in ("image_column", "label_column", "split_column"):
+        if random.random() < 0.03:
+            settings[what] = random.choice([*columns, "none"])
+    if random.random() < 0.2:
+        types = ["int", "float?", "bool", "string", "list[int]", "list[string]", "ignore"]
+        settings["columns"] = {random.choice(["a", *columns]): random.choice(types)}
+    if random.random() < 0.2:
+        settings["label_separator"] = random.choice(["|", ","])
+    if random.random() < 0.1:
+        settings["splits"] = random.choice([["train"], ["test", "fold1"]])
+    return settings
+
+
+def check_table(
+    format_class: type[TableFormat],
+    data: bytes,
+    *,
+    settings: dict[str, Any],
+    chunk_bytes: int,
+) -> None:
+    """Surveys and reads a table; raises if the outcome is none that may be."""
+    storage = StoredFiles({URI: data})
+    items: list[AnnotationEntry | Category] = []
+    try:
+        with unittest.mock.patch("transforms.formats.table.storage_for", return_value=storage):
+            layout = format_class(**settings).resolved_settings()
+        source = format_class(**settings, **layout)
+        if source.chunk_bytes is None:
+            items += source.read_annotations(storage=storage, file_index=0)
+        else:
+            for begin in range(0, max(1, len(data)), chunk_bytes):
+                end = min(begin + chunk_bytes, len(data))
+                items += source.read_chunk(storage=storage, file_index=0, begin=begin, end=end)
+    except InputError as error:
+        if error.uri != URI or not error.problem:
+            raise AssertionError(error) from error
+        return
+    features = {extra.spec.key: extra.spec for extra in source.extra_features()}
+    per_object = any(extra.per_object for extra in source.extra_features())
+    positions = set()
+    for item in items:
+        if not isinstance(item, AnnotationEntry):
+            assert item.name.splitlines() == [item.name]
+            continue
+        item.key.encode()
+        assert item.position not in positions
+        positions.add(item.position)
+        if item.defect is not None:
+            assert item.defect in _REASONS
+            assert item.detail.startswith("table: "), item
+        elif item.exclusion is None:
+            annotations = decode_annotations(item.annotations)
+            if per_object:
+                continue
+            assert set(annotations.values) == set(features)
+            for name, values in annotations.values.items():
+                assert features[name].repeated or len(values) == 1

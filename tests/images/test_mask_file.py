@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+
+from tests.images.makers import photograph, save
+from transforms.errors import RejectedError
+from transforms.images.mask_file import read_indices, read_segment_ids, voc_colour_map
+from transforms.reasons import Reason
+
+SIZE = (7, 5)
+INDICES = np.arange(35, dtype=np.uint8).reshape(5, 7)
+# Of the devkit's documentation: background, aeroplane, bicycle, bird, tvmonitor, border.
+VOC_COLOURS = {
+    0: (0, 0, 0),
+    1: (128, 0, 0),
+    2: (0, 128, 0),
+    3: (128, 128, 0),
+    20: (0, 64, 128),
+    255: (224, 224, 192),
+}
+
+
+def png(image: Image.Image, **options: object) -> bytes:
+    return save(image, "PNG", **options)
+
+
+def palette(indices: npt.NDArray[np.uint8]) -> Image.Image:
+    image = Image.new("P", indices.shape[::-1])
+    image.putdata(indices.ravel().tolist())
+    image.putpalette(voc_colour_map().ravel().tolist())
+    return image
+
+
+def reject(data: bytes, *, voc_colours: bool = False) -> RejectedError:
+    with pytest.raises(RejectedError) as caught:
+        read_indices(data, size=SIZE, voc_colours=voc_colours)
+    return caught.value
+
+
+def test_the_colour_map_of_pascal_voc() -> None:
+    colours = voc_colour_map()
+
+    assert {number: tuple(colours[number].tolist()) for number in VOC_COLOURS} == VOC_COLOURS
+    assert len({tuple(colour) for colour in colours.tolist()}) == 256
+
+
+@pytest.mark.parametrize("voc_colours", [False, True])
+def test_a_palette_gives_its_indices(*, voc_colours: bool) -> None:
+    data = png(palette(INDICES))
+
+    np.testing.assert_array_equal(read_indices(data, size=SIZE, voc_colours=voc_colours), INDICES)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_palettes_and_grays_of_few_bits(bits: int) -> None:
+    few = INDICES % 2**bits
+
+    data = png(palette(few), bits=bits)
+
+    assert data[24] == bits
+    np.testing.assert_array_equal(read_indices(data, size=SIZE), few)
+    # The same as gray: another colour type, no palette.
+    gray = _without_palette(data)
+    np.testing.assert_array_equal(read_indices(gray, size=SIZE), few)
+
+
+def _without_palette(data: bytes) -> bytes:
+    parts, position = [data[:8]], 8
+    while position < len(data):
+        (length,) = struct.unpack_from(">I", data, position)
+        kind = data[position + 4 : position + 8]
+        content = bytearray(data[position + 8 : position + 8 + length])
+        if kind == b"IHDR":
+            content[9] = 0
+        if kind != b"PLTE":
+            checksum = zlib.crc32(content, zlib.crc32(kind))
+            parts.append(
+                struct.pack(">I", length) + kind + bytes(content) + struct.pack(">I", checksum)
+            )
+        position += 12 + length
+    return b"".join(parts)
+
+
+def test_gray_of_8_and_of_16_bits() -> None:
+    wide = INDICES.astype(np.uint16) * 1000
+
+    np.testing.assert_array_equal(read_indices(png(Image.fromarray(INDICES)), size=SIZE), INDICES)
+    np.testing.assert_array_equal(read_indices(png(Image.fromarray(wide)), size=SIZE), wide)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_gray_in_all_channels(mode: str) -> None:
+    data = png(Image.fromarray(INDICES).convert(mode))
+
+    np.testing.assert_array_equal(read_indices(data, size=SIZE), INDICES)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_pascal_voc_colours(mode: str) -> None:
+    everything = np.arange(256, dtype=np.uint8).reshape(16, 16)
+
+    data = png(palette(everything).convert("RGB").convert(mode))
+
+    indices = read_indices(data, size=(16, 16), voc_colours=True)
+    np.testing.assert_array_equal(indices, everything)
+
+
+def test_colours_are_no_class_ids() -> None:
+    error = reject(png(photograph(width=7, height=5)))
+
+    assert error.reason is Reason.MASK_UNREADABLE
+    assert "expected one channel, or a palette" in error.detail
+
+
+def test_a_colour_that_is_not_pascal_voc_s() -> None:
+    image = Image.new("RGB", SIZE)
+    image.putpixel((1, 1), (1, 2, 3))
+
+    error = reject(png(image), voc_colours=True)
+
+    assert error.reason is Reason.MASK_UNREADABLE
+    assert "#010203 of 1 pixels" in error.detail
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "no PNG"),
+        (b"\x89PNG\r\n\x1a\n", "truncated"),
+        (save(Image.fromarray(INDICES), "JPEG"), "no PNG"),
+        (png(Image.fromarray(INDICES))[:-20], "truncated"),
+        (png(Image.fromarray(INDICES)).replace(b"IDAT", b"IDAU"), "corrupt"),
+        (png(Image.new("LA", SIZE)), "mode LA"),
+    ],
+)
+def test_what_cannot_be_read(data: bytes, words: str) -> None:
+    error = reject(data)
+
+    assert error.reason is Reason.MASK_UNREADABLE
+    assert words in error.detail
+
+
+def test_another_size_is_refused_before_it_is_decoded() -> None:
+    bomb = png(Image.new("1", (30_000, 30_000)))
+
+    for data, size in ((png(Image.new("L", (8, 5))), "8x5"), (bomb, "30000x30000")):
+        error = reject(data)
+        assert error.reason is Reason.MASK_MISMATCH
+        assert error.detail == f"the mask is {size}, the image 7x5"
+
+
+def test_sides_may_be_exchanged() -> None:
+    turned = read_indices(png(Image.fromarray(INDICES.T.copy())), size=SIZE)
+
+    np.testing.assert_array_equal(turned, INDICES.T)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+def test_segment_ids(mode: str) -> None:
+    ids = np.array([[0, 1, 255, 256], [65_535, 65_536, 0xABCDEF, 0xFFFFFF]], np.uint32)
+    channels = np.stack([ids & 255, ids >> 8 & 255, ids >> 16], axis=-1).astype(np.uint8)
+
+    data = png(Image.fromarray(channels).convert(mode))
+
+    found = read_segment_ids(data, size=(4, 2))
+    assert found.dtype == np.uint32
+    np.testing.assert_array_equal(found, ids)
+
+
+def test_segment_ids_need_colours() -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(INDICES).save(buffer, "PNG")
+
+    with pytest.raises(RejectedError, match="mode L hold no segment ids"):
+        read_segment_ids(buffer.getvalue(), size=SIZE)

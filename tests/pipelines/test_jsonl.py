@@ -1,0 +1,120 @@
+"""JSON Lines end to end: Vertex AI's image import, and tables of one's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.builds import build
+from tests.pipelines.dataset import read_dataset
+from tests.pipelines.test_csv import write_images
+from transforms.formats.json_lines import JsonLinesFormat
+
+# TFDS's use of protobuf.
+pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
+
+ML_USE = "aiplatform.googleapis.com/ml_use"
+
+
+def write_lines(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def vertex(uri: object, *, use: str, **annotations: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {"imageGcsUri": str(uri), **annotations, "dataItemResourceLabels": {ML_USE: use}}
+
+
+def test_vertex_labels(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "images", "a.jpg", "b.jpg", "c.jpg", "d.jpg")
+    rows = [
+        vertex(root / "a.jpg", use="training", classificationAnnotation={"displayName": "rose"}),
+        vertex(root / "b.jpg", use="validation", classificationAnnotation={"displayName": "oak"}),
+        vertex(root / "c.jpg", use="test", classificationAnnotation={"displayName": "rose"}),
+        vertex("gs://b/d.jpg", use="test", classificationAnnotation={"displayName": "rose"}),
+    ]
+    built = build(
+        "jsonl",
+        *("--manifest", write_lines(tmp_path / "import.jsonl", rows), "--image-root", root),
+        *("--set", "rejects.max_ratio=0.5"),
+        output=tmp_path / "out",
+    )
+    assert built.exit_code == 0, built.stderr
+    assert {
+        split: {key: each.image_labels for key, each in built.by_key(split).items()}
+        for split in ("train", "validation", "test")
+    } == {
+        "train": {"a.jpg": [("rose", 1)]},
+        "validation": {"b.jpg": [("oak", 0)]},
+        "test": {"c.jpg": [("rose", 1)]},
+    }
+    assert built.reasons() == {("gs://b/d.jpg", "outside_roots"): 1}
+    (reject,) = built.rejects()
+    assert reject["split"] == "test"
+
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder_from_directory(str(built.output))
+    (example,) = tfds.as_numpy(builder.as_dataset("test"))
+    assert example["image/class/text"].tolist() == [b"rose"]
+
+
+def test_vertex_boxes(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    root = write_images(tmp_path / "images", "a.jpg", "b.jpg", "c.jpg")
+    box = {"displayName": "cat", "xMin": 0.25, "yMin": 0.5, "xMax": 1.0, "yMax": 1.0}
+    rows = [
+        vertex(root / "a.jpg", use="training", boundingBoxAnnotations=[box, {**box, "xMin": 0.1}]),
+        vertex(root / "b.jpg", use="training", boundingBoxAnnotations=[]),
+        vertex(root / "c.jpg", use="training", boundingBoxAnnotations=[{**box, "xMax": "wide"}]),
+    ]
+    built = build(
+        "jsonl",
+        *("--manifest", write_lines(tmp_path / "import.jsonl", rows), "--image-root", root),
+        *("--set", "rejects.max_ratio=0.5"),
+        output=tmp_path / "out",
+    )
+    assert built.exit_code == 0, built.stderr
+    spec = {
+        "image/filename": tf.io.FixedLenFeature([], tf.string),
+        "image/object/bbox/xmin": tf.io.VarLenFeature(tf.float32),
+        "image/object/class/label": tf.io.VarLenFeature(tf.int64),
+    }
+    dataset = tf.data.TFRecordDataset([str(built.output / name) for name in built.shards()])
+    found = {}
+    for data in dataset:
+        example = tf.io.parse_single_example(data, spec)
+        found[example["image/filename"].numpy()] = (
+            example["image/object/bbox/xmin"].values.numpy().tolist(),
+            example["image/object/class/label"].values.numpy().tolist(),
+        )
+    assert found == {b"a.jpg": ([0.25, pytest.approx(0.1)], [1, 1]), b"b.jpg": ([], [])}
+    (reject,) = built.rejects()
+    assert (reject["key"], reject["reason"]) == ("c.jpg", "annotation_malformed")
+    assert "import.jsonl: byte " in reject["detail"]
+    assert "boundingBoxAnnotations[0]: expected xMin, yMin, xMax, yMax" in reject["detail"]
+
+
+def test_a_table_gives_the_same_bytes_whatever_the_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{number % 3}/{number}.jpg" for number in range(30)]
+    root = write_images(tmp_path / "images", *names)
+    rows = [
+        {"file_name": name, "labels": [name[0], "all"], "score": index / 8, "tags": ["x"] * index}
+        for index, name in enumerate(names)
+    ]
+    manifest = write_lines(tmp_path / "metadata.jsonl", rows)
+    for name, chunk_bytes in (("whole", 32 << 20), ("parts", 100)):
+        monkeypatch.setattr(JsonLinesFormat, "chunk_bytes", chunk_bytes)
+        built = build("jsonl", "--manifest", manifest, "--image-root", root, output=tmp_path / name)
+        assert built.exit_code == 0, built.stderr
+        assert built.counts()["examples"] == 30
+    assert read_dataset(tmp_path / "whole") == read_dataset(tmp_path / "parts")
+    example = built.by_key()["1/7.jpg"]
+    assert [text for text, _ in example.image_labels] == ["1", "all"]
+    assert example.features["score"] == [7 / 8]
+    assert example.features["tags"] == [b"x"] * 7

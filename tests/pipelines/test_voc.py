@@ -1,0 +1,376 @@
+"""Pascal VOC end to end: the real sample, datasets that the tests write, and broken ones."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.formats.test_voc import voc_object, voc_xml
+from tests.pipelines.builds import Build, build, build_config
+
+# TFDS's use of protobuf.
+pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
+
+SIDES = ("xmin", "ymin", "xmax", "ymax")
+# Nearly all images that its lists name are not in the sample.
+TOLERANT = ("--set", "rejects.max_ratio=1")
+# The colours of values 0 to 3, and 255, in VOC's maps.
+PALETTE = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0), 255: (224, 224, 192)}
+
+
+@pytest.fixture(scope="module")
+def bccd(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    built = build(
+        "voc",
+        *("--root", shared_data / "bccd-voc" / "BCCD", "--name", "bccd", *TOLERANT),
+        output=tmp_path_factory.mktemp("bccd") / "out",
+    )
+    assert built.exit_code == 0, built.stderr
+    return built
+
+
+def test_bccd(bccd: Build, shared_data: Path) -> None:
+    import tensorflow as tf
+
+    splits = ("train", "val", "test")
+    assert [bccd.counts(split)["examples"] for split in splits] == [12, 5, 7]
+    assert [bccd.counts(split)["rejected"] for split in splits] == [
+        {"missing_image": 193},
+        {"missing_image": 82},
+        {"missing_image": 65},
+    ]
+    lists = shared_data / "bccd-voc" / "BCCD" / "ImageSets" / "Main"
+    spec = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string),
+        "image/filename": tf.io.FixedLenFeature([], tf.string),
+        **{
+            f"image/object/{key}": tf.io.FixedLenSequenceFeature([], kind, allow_missing=True)
+            for key, kind in {
+                **{f"bbox/{side}": tf.float32 for side in SIDES},
+                "class/label": tf.int64,
+                "class/text": tf.string,
+                "difficult": tf.int64,
+                "truncated": tf.int64,
+                "view": tf.string,
+            }.items()
+        },
+    }
+    for split in splits:
+        names = set((lists / f"{split}.txt").read_text().split())
+        files = [str(bccd.output / name) for name in bccd.shards(split)]
+        dataset = tf.data.TFRecordDataset(files).map(
+            lambda data: tf.io.parse_single_example(data, spec)
+        )
+        for example in dataset.as_numpy_iterator():
+            name = example["image/filename"].decode().removeprefix("JPEGImages/")
+            assert name.removesuffix(".jpg") in names
+            assert tf.io.decode_jpeg(example["image/encoded"]).shape == (480, 640, 3)
+            xml = shared_data / "bccd-voc" / "BCCD" / "Annotations" / name.replace("jpg", "xml")
+            _check_objects(example, objects=ElementTree.parse(xml).findall("object"))
+
+
+def _check_objects(example: dict[str, Any], *, objects: list[ElementTree.Element]) -> None:
+    boxes = np.array(
+        [[float(item.findtext(f"bndbox/{s}") or "") for s in SIDES] for item in objects]
+    )
+    # The first pixel is number 1, and the last one belongs to the box.
+    expected = (boxes - [1, 1, 0, 0]) / [640, 480, 640, 480]
+    found = np.stack([example[f"image/object/bbox/{side}"] for side in SIDES], axis=1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    ids = {"Platelets": 1, "RBC": 2, "WBC": 3}
+    names = [item.findtext("name") or "" for item in objects]
+    assert [text.decode() for text in example["image/object/class/text"]] == names
+    assert example["image/object/class/label"].tolist() == [ids[name] for name in names]
+    for key, tag in (("truncated", "truncated"), ("difficult", "difficult")):
+        flags = [int(item.findtext(tag) or "") for item in objects]
+        assert example[f"image/object/{key}"].tolist() == flags
+    assert {*example["image/object/view"]} <= {b"Unspecified"}
+
+
+def test_tfds_loads_it(bccd: Build) -> None:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder_from_directory(str(bccd.output))
+
+    found = list(tfds.as_numpy(builder.as_dataset(split="test")))
+    assert len(found) == 7
+    assert all(example["image/encoded"].shape == (480, 640, 3) for example in found)
+    assert {*np.concatenate([example["image/object/class/label"] for example in found])} == {
+        *(1, 2, 3),
+    }
+
+
+def test_boxes_as_given(bccd: Build, shared_data: Path, tmp_path: Path) -> None:
+    root = shared_data / "bccd-voc" / "BCCD"
+    given = build(
+        "voc",
+        *("--root", root, "--coordinates", "as_given", "--split", "all_of_it"),
+        output=tmp_path / "out",
+    )
+
+    assert given.exit_code == 0, given.stderr
+    # Taken as edges, two boxes from a pixel to itself have no area.
+    assert given.counts("all_of_it")["corrections"] == {"box_without_area_dropped": 2}
+    assert all(not bccd.counts(split)["corrections"] for split in ("train", "val", "test"))
+    (smallest,) = [
+        min((xmax - xmin) * 640 for xmin, _, xmax, _ in example.boxes)
+        for example in bccd.examples("test") + bccd.examples("val") + bccd.examples("train")
+        if example.key.endswith("00338.jpg")
+    ]
+    assert smallest == pytest.approx(1, abs=1e-3)
+    first = given.by_key("all_of_it")["JPEGImages/BloodImage_00007.jpg"]
+    assert first.boxes[0] == pytest.approx((193 / 640, 92 / 480, 387 / 640, 285 / 480))
+
+
+def _jpeg(size: tuple[int, int] = (32, 24)) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", size, (10, 200, 30)).save(buffer, "jpeg")
+    return buffer.getvalue()
+
+
+def _map(values: np.ndarray[Any, Any], *, rgb: bool = False) -> bytes:
+    """Writes a map as VOC does: with a palette, or in the palette's colours."""
+    picture = Image.fromarray(values.astype(np.uint8), "P")
+    palette = [PALETTE.get(value, (value, 1, 2)) for value in range(256)]
+    picture.putpalette([channel for colour in palette for channel in colour])
+    buffer = io.BytesIO()
+    (picture.convert("RGB") if rgb else picture).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def _write(root: Path, files: dict[str, bytes | str]) -> Path:
+    for path, content in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return root
+
+
+def _small(**more: bytes | str) -> dict[str, bytes | str]:
+    """A dataset of two splits, with one image each."""
+    return {
+        "JPEGImages/a.jpg": _jpeg(),
+        "JPEGImages/b.jpg": _jpeg(),
+        "Annotations/a.xml": voc_xml(voc_object(pose="Left", difficult=1), size=(32, 24)),
+        "Annotations/b.xml": voc_xml(size=(32, 24)),
+        "ImageSets/Main/train.txt": "a\n",
+        "ImageSets/Main/val.txt": "b\n",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("rgb", [False, True], ids=["palette", "rgb"])
+def test_masks_and_maps(tmp_path: Path, rgb: bool) -> None:
+    numbers = np.zeros((24, 32), np.uint8)
+    numbers[2:10, 1:9] = 1
+    numbers[12:20, 10:30] = 3
+    numbers[10, 1:9] = 255
+    classes = numbers.copy()
+    classes[numbers == 1] = 2
+    box = {"xmin": 2, "ymin": 3, "xmax": 9, "ymax": 10}
+    # The second object has no box: it is left out, and takes its number along.
+    objects = (
+        {"name": "bicycle", **box},
+        {"name": "cat"},
+        {"name": "bird", "xmin": 11, "ymin": 13, "xmax": 30, "ymax": 20},
+    )
+    root = _write(
+        tmp_path / "voc",
+        _small(
+            **{
+                "Annotations/a.xml": voc_xml(*objects, size=(32, 24)),
+                "SegmentationObject/a.png": _map(numbers, rgb=rgb),
+                "SegmentationClass/a.png": _map(classes, rgb=rgb),
+            }
+        ),
+    )
+    built = build(
+        "voc",
+        *("--root", root, "--semantic", "--set", "masks=png"),
+        output=tmp_path / "out",
+    )
+
+    assert built.exit_code == 0, built.stderr
+    (example,) = built.examples("train")
+    assert example.labels == [("bicycle", 2), ("bird", 3)]
+    masks = [
+        np.asarray(Image.open(io.BytesIO(data))) for data in example.features["image/object/mask"]
+    ]
+    np.testing.assert_array_equal(masks, [numbers == 1, numbers == 3])
+    (encoded,) = example.features["image/segmentation/class/encoded"]
+    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(encoded))), classes)
+    assert built.counts("train")["corrections"] == {"object_without_box_dropped": 1}
+
+
+def test_what_objects_say(tmp_path: Path) -> None:
+    built = build("voc", "--root", _write(tmp_path / "voc", _small()), output=tmp_path / "out")
+
+    assert built.exit_code == 0, built.stderr
+    (train,), (val,) = built.examples("train"), built.examples("val")
+    assert train.features["image/object/difficult"] == [1]
+    assert train.features["image/object/truncated"] == [0]
+    assert train.features["image/object/view"] == [b"Left"]
+    assert val.boxes == []
+    assert val.features["image/object/view"] == []
+
+
+def test_an_archive_is_read_as_its_folder(tmp_path: Path) -> None:
+    root = _write(tmp_path / "voc", _small())
+    archive = tmp_path / "voc.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path, content in _small().items():
+            file.writestr(f"VOCdevkit/VOC2012/{path}", content)
+
+    folder = build("voc", "--root", root, output=tmp_path / "folder")
+    packed = build("voc", "--root", archive, output=tmp_path / "packed")
+
+    assert (folder.exit_code, packed.exit_code) == (0, 0), packed.stderr
+    for split in ("train", "val"):
+        (plain,), (zipped,) = folder.examples(split), packed.examples(split)
+        assert zipped.key == f"VOCdevkit/VOC2012/{plain.key}"
+        assert zipped.boxes == plain.boxes
+        assert zipped.encoded == plain.encoded
+
+
+def test_images_and_annotations_side_by_side(tmp_path: Path) -> None:
+    files: dict[str, bytes | str] = {
+        "train/a.jpg": _jpeg(),
+        "train/a.xml": voc_xml(voc_object(), size=(32, 24)),
+        "train/b.jpg": _jpeg(),
+        "valid/c.jpg": _jpeg(),
+        "valid/c.xml": voc_xml(size=(32, 24)),
+    }
+    root = _write(tmp_path / "export", files)
+
+    # As docs/formats/voc.md says: a source for each folder.
+    built = build_config(
+        {
+            "splits": {
+                "train": {"format": "voc", "root": f"{root}/train"},
+                "validation": {"format": "voc", "root": f"{root}/valid"},
+            }
+        },
+        folder=tmp_path,
+    )
+
+    assert built.exit_code == 0, built.stderr
+    assert {key: len(found.boxes) for key, found in built.by_key("train").items()} == {
+        "a.jpg": 1,
+        "b.jpg": 0,
+    }
+    assert built.counts("train")["unannotated"] == 1
+    assert list(built.by_key("validation")) == ["c.jpg"]
+
+
+def _bomb() -> str:
+    levels = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 12))
+    return f'<!DOCTYPE a [<!ENTITY l0 "ha">{levels}]><annotation>&l11;</annotation>'
+
+
+def test_bad_files_are_rejects(tmp_path: Path) -> None:
+    good = voc_xml(voc_object(), size=(32, 24))
+    files: dict[str, bytes | str] = {
+        "JPEGImages/good.jpg": _jpeg(),
+        "Annotations/good.xml": good,
+        # Its map alone is not enough.
+        "JPEGImages/broken.jpg": _jpeg(),
+        "Annotations/broken.xml": "<annotation>\n<object>",
+        "SegmentationObject/broken.png": _map(np.zeros((24, 32))),
+        "JPEGImages/bomb.jpg": _jpeg(),
+        "Annotations/bomb.xml": _bomb(),
+        "JPEGImages/twice.jpg": _jpeg(),
+        "JPEGImages/twice.png": _jpeg(),
+        "Annotations/twice.xml": good,
+        "JPEGImages/both.jpg": _jpeg(),
+        "Annotations/both.xml": good,
+        "Annotations/xmls/both.xml": good,
+        "JPEGImages/size.jpg": _jpeg((16, 16)),
+        "Annotations/size.xml": good,
+        "Annotations/alone.xml": good,
+        "SegmentationObject/alone_too.png": _map(np.zeros((24, 32))),
+        "JPEGImages/unlisted.jpg": _jpeg(),
+        "Annotations/trimaps/good.png": _map(np.zeros((24, 32))),
+        "ImageSets/Main/train.txt": "\n".join(
+            ["good", "broken", "bomb", "twice", "both", "size", "missing"]
+        ),
+    }
+    root = _write(tmp_path / "voc", files)
+    built = build(
+        "voc",
+        *("--root", root, "--set", "masks=png", *TOLERANT),
+        output=tmp_path / "out",
+    )
+
+    assert built.exit_code == 0, built.stderr
+    assert sorted(built.by_key("train")) == ["JPEGImages/both.jpg", "JPEGImages/good.jpg"]
+    assert [len(example.boxes) for example in built.examples("train")] == [1, 1]
+    assert built.reasons() == {
+        ("JPEGImages/broken.jpg", "annotation_malformed"): 1,
+        ("JPEGImages/bomb.jpg", "annotation_malformed"): 1,
+        ("JPEGImages/twice.jpg", "ambiguous_stem"): 1,
+        ("JPEGImages/twice.png", "ambiguous_stem"): 1,
+        ("JPEGImages/both.jpg", "duplicate_key"): 1,
+        ("JPEGImages/size.jpg", "size_mismatch"): 1,
+        ("missing", "missing_image"): 1,
+        ("alone", "missing_image"): 1,
+        ("alone_too", "missing_image"): 1,
+    }
+    details = {reject["key"]: reject["detail"] for reject in built.rejects()}
+    assert details["JPEGImages/broken.jpg"] == (
+        "Annotations/broken.xml: line 2, column 9: the XML is broken: no element found"
+    )
+    assert str(tmp_path) not in "".join(details.values())
+    assert built.counts("")["excluded"] == {"annotation_folder": 1, "in_no_split": 1}
+
+
+def test_an_image_in_two_splits_stays_in_the_first(tmp_path: Path) -> None:
+    files = _small(**{"ImageSets/Main/val.txt": "a\nb\n"})
+    built = build(
+        "voc", "--root", _write(tmp_path / "voc", files), *TOLERANT, output=tmp_path / "out"
+    )
+
+    assert built.exit_code == 0, built.stderr
+    assert list(built.by_key("train")) == ["JPEGImages/a.jpg"]
+    assert built.reasons() == {("JPEGImages/a.jpg", "duplicate_key"): 1}
+
+
+def test_splits_of_the_lists_and_of_the_config_are_not_mixed(tmp_path: Path) -> None:
+    root = _write(tmp_path / "voc", _small())
+
+    refused = build("voc", "--root", root, "--splits", "val", "--split", "x", output=tmp_path / "x")
+    assert refused.exit_code == 2
+    assert "the config names the splits already, with splits" in refused.stderr
+    only = build("voc", "--root", root, "--splits", "val", output=tmp_path / "val")
+    assert list(only.info["splits"][0]["name"]) == list("val")
+    assert list(only.by_key("val")) == ["JPEGImages/b.jpg"]
+    assert only.counts("")["excluded"] == {"in_no_split": 1}
+    unknown = build("voc", "--root", root, "--splits", "vla", output=tmp_path / "vla")
+    assert unknown.exit_code == 1
+    assert "no list ImageSets/Main/vla.txt; did you mean 'val'?" in unknown.stderr
+
+
+@pytest.mark.parametrize(
+    ("sample", "examples", "boxes"),
+    [
+        ("datumaro/voc_dataset/voc_dataset1", {"train": 1, "test": 1}, 2),
+        ("datumaro/voc_dataset/voc_dataset3", {"train": 1}, 1),
+        ("datumaro/roboflow_dataset/voc", {"train": 3}, 4),
+        ("datumaro/kaggle_dataset/relaxed_voc1", {"train": 2}, 2),
+        ("datumaro/kaggle_dataset/relaxed_voc2", {"train": 2}, 2),
+    ],
+)
+def test_toys(
+    shared_data: Path, tmp_path: Path, sample: str, examples: dict[str, int], boxes: int
+) -> None:
+    built = build("voc", "--root", shared_data / sample, output=tmp_path / "out")
+
+    assert built.exit_code == 0, built.stderr
+    found = {split: built.examples(split) for split in examples}
+    assert {split: len(written) for split, written in found.items()} == examples
+    assert sum(len(each.boxes) for written in found.values() for each in written) == boxes

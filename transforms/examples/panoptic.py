@@ -1,0 +1,200 @@
+"""Maps of segments, as the TF Model Garden writes them, and what that loses.
+
+Its maps (`create_coco_tf_record.py`) hold, for each pixel, the category, an index of the segment
+within the image, and a class: 1 for things, the category's id less 90 for stuff; 0 where there is
+no segment. `image/panoptic/segment_id` gives the ids that the indices stand for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.errors import RejectedError
+from transforms.examples.annotating_image import pixels_in_written_frame
+from transforms.examples.boxes import AnnotatedFrame
+from transforms.examples.mask_png import encode_map
+from transforms.examples.patches import resize_nearest
+from transforms.images.check import StoredImage
+from transforms.images.mask_file import IndexMap, read_segment_ids
+from transforms.labels import LabelMap
+from transforms.reasons import Correction, Reason
+from transforms.records import ImageAnnotations, MaskRole
+
+_MAX_SEGMENT_ID = (1 << 24) - 1
+# Of COCO's categories: the last thing, and what the Model Garden takes off those of stuff.
+_COCO_STUFF_OFFSET = 90
+_THING_CLASS = 1
+_MAX_CLASS = 255
+_DTYPES: Mapping[int, type[np.uint8] | type[np.uint16]] = {8: np.uint8, 16: np.uint16}
+
+
+class _Segment(NamedTuple):
+    """A segment that is written."""
+
+    segment_id: int
+    label_id: int
+    is_thing: bool
+
+
+class PanopticMaps:
+    """Renders panoptic maps. Threads may share one.
+
+    Args:
+        label_map: The classes.
+        stuff: Whether the instance mask is `zero` where stuff is, or holds its `index`.
+        bits: Bits of a pixel of the category and the instance mask.
+    """
+
+    def __init__(
+        self, *, label_map: LabelMap, stuff: Literal["zero", "index"], bits: Literal[8, 16]
+    ) -> None:
+        self._label_map = label_map
+        self._stuff_classes = stuff_classes(label_map)
+        self._indexes_stuff = stuff == "index"
+        self._bits = bits
+
+    def features(
+        self,
+        annotations: ImageAnnotations,
+        *,
+        frame: AnnotatedFrame,
+        image: StoredImage,
+        masks: Mapping[MaskRole, bytes],
+        corrections: Counter[str],
+    ) -> dict[str, list[Any]]:
+        """Renders an image's maps: `{default key: values}`.
+
+        Value i of the instance mask stands for the segment whose id is entry i - 1 of
+        `image/panoptic/segment_id`. An image without panoptic annotations gets maps
+        of 0.
+
+        Args:
+            annotations: What the source says about the image.
+            frame: The frame that it refers to.
+            image: The image as it is stored.
+            masks: The files that annotate the image, by what their pixels mean.
+            corrections: What is changed or left out is counted here.
+
+        Raises:
+            RejectedError: The mask cannot be read, is not of this image, or has more segments
+                than fit into the pixels' bits.
+        """
+        segments = self._written_segments(annotations, corrections=corrections)
+        data = masks.get(MaskRole.PANOPTIC)
+        if data is None and annotations.segments:
+            raise RejectedError(
+                Reason.MASK_UNREADABLE,
+                f"{len(annotations.segments)} panoptic segments, and no mask file",
+            )
+        if data is None:
+            corrections[Correction.MAP_MISSING_LEFT_VOID.value] += 1
+            indices: IndexMap = np.zeros((image.height, image.width), np.uint8)
+        else:
+            ids = pixels_in_written_frame(
+                read_segment_ids(data, size=(image.file_width, image.file_height)),
+                frame=frame,
+                image=image,
+            )
+            known = {item.segment_id for item in annotations.segments}
+            indices = _index(ids, segments=segments, known=known, corrections=corrections)
+            indices = resize_nearest(indices, size=(image.width, image.height))
+        dtype = _DTYPES[self._bits]
+        categories = [segment.label_id for segment in segments]
+        classes = [
+            _THING_CLASS if segment.is_thing else self._stuff_classes[segment.label_id]
+            for segment in segments
+        ]
+        numbers = [
+            number if segment.is_thing or self._indexes_stuff else 0
+            for number, segment in enumerate(segments, start=1)
+        ]
+        self._check_numbers(numbers, classes=classes)
+        return {
+            "image/segmentation/class/encoded": [_look_up(classes, indices, dtype=np.uint8)],
+            "image/panoptic/category_mask": [_look_up(categories, indices, dtype=dtype)],
+            "image/panoptic/instance_mask": [_look_up(numbers, indices, dtype=dtype)],
+            "image/panoptic/segment_id": [segment.segment_id for segment in segments],
+        }
+
+    def _written_segments(
+        self, annotations: ImageAnnotations, *, corrections: Counter[str]
+    ) -> list[_Segment]:
+        segments: dict[int, _Segment] = {}
+        for item in annotations.segments:
+            found = self._label_map.lookup(item.label)
+            if found is None:
+                corrections[Correction.REGION_OF_EXCLUDED_LABEL_VOID.value] += 1
+            elif item.segment_id in segments:
+                corrections[Correction.DUPLICATE_SEGMENT_DROPPED.value] += 1
+            else:
+                is_thing = item.label not in self._label_map.stuff
+                segments[item.segment_id] = _Segment(item.segment_id, found[1], is_thing)
+        return list(segments.values())
+
+    def _check_numbers(self, numbers: list[int], *, classes: list[int]) -> None:
+        if max(numbers, default=0) >= 2**self._bits:
+            fix = "set panoptic.bits: 16" if self._bits == 8 else "no mask can hold so many"
+            raise RejectedError(
+                Reason.TOO_MANY_SEGMENTS,
+                f"{len(numbers)} segments do not fit into pixels of {self._bits} bits; {fix}",
+            )
+        if max(classes, default=0) > _MAX_CLASS:
+            raise RejectedError(
+                Reason.TOO_MANY_SEGMENTS,
+                f"more than {_MAX_CLASS - _THING_CLASS} classes of stuff do not fit into "
+                "image/segmentation/class/encoded; leave some out with labels.include",
+            )
+
+
+def stuff_classes(label_map: LabelMap) -> dict[int, int]:
+    """Decides which value of `image/segmentation/class/encoded` stands for each class of stuff.
+
+    It is the id less 90 where all of them have an id beyond 91, as in COCO; otherwise they are
+    numbered from 2, in order of their ids.
+
+    Returns:
+        `{written id: value}`.
+    """
+    ids = sorted({label_map.ids[label_map.names[name]] for name in label_map.stuff})
+    if not ids:
+        return {}
+    if ids[0] - _COCO_STUFF_OFFSET > _THING_CLASS and ids[-1] - _COCO_STUFF_OFFSET <= _MAX_CLASS:
+        return {label_id: label_id - _COCO_STUFF_OFFSET for label_id in ids}
+    return {label_id: value for value, label_id in enumerate(ids, start=_THING_CLASS + 1)}
+
+
+def _index(
+    ids: npt.NDArray[np.uint32],
+    *,
+    segments: list[_Segment],
+    known: set[int],
+    corrections: Counter[str],
+) -> IndexMap:
+    """Replaces each id by the place of its segment, from 1; 0 where there is none."""
+    # Of the table's 64 MB the system only hands out what is touched.
+    table = np.zeros(_MAX_SEGMENT_ID + 1, np.uint32)
+    for place, segment in enumerate(segments, start=1):
+        if 0 < segment.segment_id <= _MAX_SEGMENT_ID:
+            table[segment.segment_id] = place
+    indices: npt.NDArray[np.uint32] = table[ids]
+    pixels = np.bincount(indices.ravel(), minlength=len(segments) + 1)
+    empty = int(np.count_nonzero(pixels[1:] == 0))
+    if empty:
+        corrections[Correction.SEGMENT_WITHOUT_PIXELS.value] += empty
+    if pixels[0]:
+        strange = set(np.unique(ids[indices == 0]).tolist()) - known - {0}
+        if strange:
+            corrections[Correction.REGION_OF_UNKNOWN_SEGMENT_VOID.value] += len(strange)
+    return indices
+
+
+def _look_up(
+    values: list[int], indices: IndexMap, *, dtype: type[np.uint8] | type[np.uint16]
+) -> bytes:
+    table: IndexMap = np.array([0, *values], dtype)
+    return encode_map(table[indices])

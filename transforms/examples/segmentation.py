@@ -1,0 +1,166 @@
+"""COCO's `segmentation`: polygons or runs, checked, and drawn as pycocotools draws them.
+
+pycocotools, which is compiled C, ends the process, takes memory without end or draws something
+else when it gets what it does not expect: so it gets no polygon that has not been checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from pycocotools import mask as coco_mask
+
+from transforms.examples.boxes import Box, Size
+from transforms.examples.patches import Patch, box_iou, find_patch, resize_nearest
+from transforms.examples.rle import find_patch_in_runs, parse_counts, read_counts
+from transforms.reasons import Correction
+
+Polygon: TypeAlias = Sequence[float]
+
+# pycocotools takes what begins with four numbers for boxes.
+_MIN_COORDINATES = 6
+# It counts fifths of a pixel in 32 bits, and takes 120 bytes for each pixel of an outline.
+_MAX_COORDINATE_PX = 1e8
+_MAX_OUTLINE_PX = 1 << 20
+# It counts pixels in 30 bits.
+_MAX_PIXELS = 1 << 29
+# A mask of another size than the image's is drawn whole: so much memory may that take.
+_MAX_OTHER_PIXELS = 1 << 27
+
+
+class _RunLengths(msgspec.Struct):
+    counts: str | list[float]
+    size: tuple[float, float] | None = None
+
+
+_decoder = msgspec.json.Decoder(list[list[float]] | _RunLengths)
+# One polygon, without the list around it.
+_bare_decoder = msgspec.json.Decoder(list[float])
+
+_NOTHING = re.compile(rb"\s*(null|\[\s*\]|\{\s*\})?\s*")
+
+
+def has_segmentation(text: bytes) -> bool:
+    """Says whether an object has polygons or runs at all."""
+    return _NOTHING.fullmatch(text) is None
+
+
+def draw_segmentation(
+    text: bytes,
+    *,
+    frame: Size,
+    box: Box,
+    normalized: bool,
+    corrections: Counter[str],
+) -> Patch | None:
+    """Draws an object's mask.
+
+    Args:
+        text: JSON text: a list of polygons, or an RLE object.
+        frame: Width and height of the annotated frame in pixels, which the mask gets.
+        box: The object's box in pixels of that frame. It decides what runs of another size mean:
+            pixels of the frame, or of a frame that was scaled.
+        normalized: Whether polygons are in fractions of the frame's sides.
+        corrections: What is changed or left out is counted here.
+
+    Returns:
+        What is drawn; None where the mask is empty.
+
+    Raises:
+        ValueError: Nothing can be made of it.
+    """
+    segmentation = _parse(text)
+    if isinstance(segmentation, _RunLengths):
+        return _draw_runs(segmentation, frame=frame, box=box, corrections=corrections)
+    if normalized:
+        segmentation = [_scaled(polygon, frame=frame) for polygon in segmentation]
+    return _draw_polygons(segmentation, frame=frame, corrections=corrections)
+
+
+def _parse(text: bytes) -> list[list[float]] | _RunLengths:
+    try:
+        return _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return [_bare_decoder.decode(text)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError("neither polygons nor run lengths") from error
+
+
+def _draw_polygons(
+    polygons: Sequence[Polygon], *, frame: Size, corrections: Counter[str]
+) -> Patch | None:
+    width, height = frame
+    usable = [polygon for polygon in polygons if _is_usable(polygon)]
+    if len(usable) < len(polygons):
+        corrections[Correction.POLYGON_UNUSABLE_DROPPED.value] += len(polygons) - len(usable)
+    if not usable or width * height >= _MAX_PIXELS:
+        raise ValueError("no polygon that can be drawn")
+    runs = coco_mask.frPyObjects(usable, height, width)
+    drawn = runs[0] if len(runs) == 1 else coco_mask.merge(runs)
+    return find_patch_in_runs(parse_counts(drawn["counts"]), height=height)
+
+
+def _scaled(polygon: Polygon, *, frame: Size) -> list[float]:
+    # Python's floats become infinite without a warning.
+    return [value * frame[index % 2] for index, value in enumerate(polygon)]
+
+
+def _is_usable(polygon: Polygon) -> bool:
+    if len(polygon) < _MIN_COORDINATES or len(polygon) % 2:
+        return False
+    points = np.reshape(polygon, (-1, 2))
+    # NaN is not within.
+    if not np.all(np.abs(points) <= _MAX_COORDINATE_PX):
+        return False
+    steps = np.abs(points - np.roll(points, 1, axis=0))
+    return bool(steps.max(axis=1).sum() <= _MAX_OUTLINE_PX)
+
+
+def _draw_runs(
+    runs: _RunLengths, *, frame: Size, box: Box, corrections: Counter[str]
+) -> Patch | None:
+    if isinstance(runs.counts, str):
+        counts = parse_counts(runs.counts.encode())
+    else:
+        counts = read_counts(runs.counts)
+    width, height = _own_size(runs, frame=frame)
+    total = int(counts.sum())
+    if total > width * height:
+        raise ValueError("more pixels than the mask has")
+    if total < width * height:
+        # Some tools leave out the last run of zeros.
+        corrections[Correction.RLE_COUNTS_CORRECTED.value] += 1
+    patch = find_patch_in_runs(counts, height=height)
+    if (width, height) == frame:
+        return patch
+    corrections[Correction.RLE_SIZE_CORRECTED.value] += 1
+    return None if patch is None else _fit(patch, own=(width, height), frame=frame, box=box)
+
+
+def _own_size(runs: _RunLengths, *, frame: Size) -> Size:
+    if runs.size is None:
+        return frame
+    height, width = runs.size
+    if width % 1 or height % 1 or min(width, height) < 1:
+        raise ValueError("a size that is none")
+    # The frame's own size is that of an image that was decoded.
+    if (width, height) != frame and width * height > _MAX_OTHER_PIXELS:
+        raise ValueError("too large a size")
+    return int(width), int(height)
+
+
+def _fit(patch: Patch, *, own: Size, frame: Size, box: Box) -> Patch | None:
+    """Brings a mask of another size to the frame's: cut or filled up, or scaled."""
+    xmin, ymin, xmax, ymax = patch.box
+    across, down = frame[0] / own[0], frame[1] / own[1]
+    scaled = (xmin * across, ymin * down, xmax * across, ymax * down)
+    if box_iou(patch.box, box) >= box_iou(scaled, box):
+        return find_patch(patch.whole(width=frame[0], height=frame[1]))
+    return find_patch(resize_nearest(patch.whole(width=own[0], height=own[1]), size=frame))

@@ -1,0 +1,309 @@
+"""CIFAR-10 and CIFAR-100, binary version: each image a byte range of a batch file.
+
+The format: https://www.cs.toronto.edu/~kriz/cifar.html. A record is one label byte (CIFAR-100:
+the superclass, then the class) and 3,072 pixel values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from transforms.archives import list_root
+from transforms.errors import InputError, RejectedError
+from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
+from transforms.formats.base import Format, Kind, Place, Role
+from transforms.formats.names import is_hidden, normalize_key
+from transforms.image_bytes import read_bytes
+from transforms.images.cifar import PIXEL_BYTES
+from transforms.reasons import Reason
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    Coding,
+    ImageAnnotations,
+    ImageRef,
+    ListedImage,
+    Value,
+    encode_annotations,
+)
+from transforms.storage_reader import StorageReader
+
+# The name's digits: as many as the largest published file needs.
+_DIGITS = 5
+_RECORDS_PER_READ = 1000
+
+
+class _LabelByte(NamedTuple):
+    """What one of a record's label bytes says.
+
+    Attributes:
+        name: What it is: names the feature, where it is not the label.
+        names_file: The file with a class name a line.
+        classes: How many classes there are, where that file is missing.
+    """
+
+    name: str
+    names_file: str
+    classes: int
+
+
+class _CifarFormat(Format):
+    """What both have in common; each label byte is one of `label_bytes`."""
+
+    kinds = frozenset({Kind.CLASSIFICATION})
+    lists_annotations = True
+    label_bytes: ClassVar[tuple[_LabelByte, ...]]
+    # {split: names of its files}, in the splits' order
+    split_files: ClassVar[Mapping[str, re.Pattern[str]]]
+    expected: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        pixels: Literal["png", "raw"] = "png",
+        label: int = 0,
+        names: Sequence[Sequence[str]] | None = None,
+        splits: Sequence[str] | None = None,
+    ) -> None:
+        self._root = root
+        self._coding = Coding.CIFAR_RAW if pixels == "raw" else Coding.CIFAR_PNG
+        self.raw_images = pixels == "raw"
+        self._label = label
+        self._names = names or _numbers(self.label_bytes)
+        self._splits = tuple(splits or ())
+
+    def resolved_settings(self) -> Mapping[str, Any]:
+        """Finds the class names and the splits, by the files below the root; see the base class.
+
+        Raises:
+            InputError: No batch file is there, or a file of class names cannot be used.
+        """
+        splits = set()
+        names: dict[str, list[str]] = {}
+        for path, file in list_root(self._root):
+            base_name = path.rpartition("/")[2]
+            split = self._split_of(path)
+            if split is not None:
+                splits.add(split)
+            for byte in self.label_bytes:
+                if base_name == byte.names_file and byte.name not in names:
+                    names[byte.name] = _read_names(file, path=path)
+        if not splits:
+            raise InputError(
+                uri=self._root,
+                problem=f"no {self.expected} here: expected the binary version (not the one for "
+                "Python or Matlab)",
+            )
+        return {
+            "names": [
+                names.get(byte.name) or numbers
+                for byte, numbers in zip(self.label_bytes, _numbers(self.label_bytes), strict=True)
+            ],
+            "splits": [split for split in self.split_files if split in splits],
+        }
+
+    def splits(self) -> Sequence[str]:
+        """Those whose files are there."""
+        return self._splits
+
+    def extra_features(self) -> Sequence[ExtraFeature]:
+        """Number and name of the class that the other label byte gives."""
+        features = []
+        for byte in self._other_bytes():
+            key = f"image/class/{byte.name}"
+            features += [
+                FeatureSpec(f"{key}/label", FeatureKind.INT64, repeated=False),
+                FeatureSpec(
+                    f"{key}/text", FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT
+                ),
+            ]
+        return tuple(ExtraFeature(spec) for spec in features)
+
+    def place(self, path: str, *, root: int) -> Place:
+        """A batch file is a container, any other file none of the dataset's; see the base class."""
+        del root
+        is_batch = self._split_of(path) is not None
+        return Place(role=Role.CONTAINER if is_batch else Role.OTHER)
+
+    def read_container(
+        self, file: ImageRef, *, path: str, root: int
+    ) -> Iterator[ListedImage | AnnotationEntry | Category]:
+        """Lists the images of a batch file, and declares all classes; see the base class.
+
+        Raises:
+            InputError: Its length is no multiple of a record's, or it cannot be read.
+        """
+        del root
+        labels = len(self.label_bytes)
+        record_bytes = labels + PIXEL_BYTES
+        if file.header_bytes or file.problem:
+            raise InputError(
+                uri=file.uri,
+                place=path,
+                problem=file.problem or "batches cannot be read out of a zip archive; unpack it",
+            )
+        if not file.size_bytes or file.size_bytes % record_bytes:
+            raise InputError(
+                uri=file.uri,
+                place=path if not file.whole else "",
+                problem=f"expected records of {record_bytes} bytes, got {file.size_bytes} bytes: "
+                "the file is truncated, or no batch of this dataset",
+            )
+        for class_id, class_name in enumerate(self._names[self._label]):
+            yield Category(name=class_name, source_id=class_id, origin=self._root)
+        reader = StorageReader(file, block_bytes=_RECORDS_PER_READ * record_bytes)
+        split = self._split_of(path) or ""
+        name = normalize_key(path)
+        for index in range(file.size_bytes // record_bytes):
+            begin = index * record_bytes
+            key = f"{name}/{index:0{_DIGITS}}"
+            yield ListedImage(
+                key=key,
+                image=ImageRef(
+                    uri=file.uri,
+                    size_bytes=PIXEL_BYTES,
+                    version=file.version,
+                    offset=file.offset + begin + labels,
+                    whole=False,
+                    coding=self._coding,
+                ),
+            )
+            yield self._entry(
+                key, labels=reader.read_at(begin, labels), split=split, position=index
+            )
+
+    def _entry(self, key: str, *, labels: bytes, split: str, position: int) -> AnnotationEntry:
+        names = []
+        for byte, known, value in zip(self.label_bytes, self._names, labels, strict=True):
+            if value >= len(known):
+                return AnnotationEntry(
+                    key=key,
+                    annotations=b"",
+                    file_index=0,
+                    position=position,
+                    defect=Reason.ANNOTATION_MALFORMED,
+                    detail=f"the {byte.name} label is {value}, of {len(known)} classes",
+                    split=split,
+                )
+            names.append(known[value])
+        values: dict[str, tuple[Value, ...]] = {}
+        for byte in self._other_bytes():
+            index = self.label_bytes.index(byte)
+            values[f"image/class/{byte.name}/label"] = (labels[index],)
+            values[f"image/class/{byte.name}/text"] = (names[index],)
+        annotations = ImageAnnotations(image_id=key, labels=(names[self._label],), values=values)
+        return AnnotationEntry(
+            key=key,
+            annotations=encode_annotations(annotations),
+            file_index=0,
+            position=position,
+            image_id=key,
+            split=split,
+        )
+
+    def _other_bytes(self) -> Iterator[_LabelByte]:
+        for index, byte in enumerate(self.label_bytes):
+            if index != self._label:
+                yield byte
+
+    def _split_of(self, path: str) -> str | None:
+        if is_hidden(path):
+            return None
+        base_name = path.rpartition("/")[2]
+        for split, pattern in self.split_files.items():
+            if pattern.fullmatch(base_name):
+                return split
+        return None
+
+
+class Cifar10Format(_CifarFormat):
+    """CIFAR-10.
+
+    Args:
+        root: The folder of the batch files, or an archive that holds them.
+        pixels: Whether an image is stored as a PNG, or as its 3,072 values.
+        names: The classes' names, as `resolved_settings` finds them.
+        splits: The splits, as `resolved_settings` finds them.
+    """
+
+    label_bytes = (_LabelByte("class", "batches.meta.txt", 10),)
+    split_files: ClassVar[Mapping[str, re.Pattern[str]]] = {
+        "train": re.compile(r"data_batch_\d+\.bin"),
+        "test": re.compile(r"test_batch\.bin"),
+    }
+    expected = "data_batch_1.bin ... or test_batch.bin of CIFAR-10"
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        pixels: Literal["png", "raw"] = "png",
+        names: Sequence[Sequence[str]] | None = None,
+        splits: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(root=root, pixels=pixels, names=names, splits=splits)
+
+
+class Cifar100Format(_CifarFormat):
+    """CIFAR-100.
+
+    Args:
+        root: As for `Cifar10Format`.
+        pixels: As for `Cifar10Format`.
+        coarse: Whether the 20 superclasses are the labels; otherwise the 100 classes are. The
+            others become a feature.
+        names: As for `Cifar10Format`: of the superclasses, and of the classes.
+        splits: As for `Cifar10Format`.
+    """
+
+    label_bytes = (
+        _LabelByte("coarse", "coarse_label_names.txt", 20),
+        _LabelByte("fine", "fine_label_names.txt", 100),
+    )
+    split_files: ClassVar[Mapping[str, re.Pattern[str]]] = {
+        "train": re.compile(r"train\.bin"),
+        "test": re.compile(r"test\.bin"),
+    }
+    expected = "train.bin or test.bin of CIFAR-100"
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        pixels: Literal["png", "raw"] = "png",
+        coarse: bool = False,
+        names: Sequence[Sequence[str]] | None = None,
+        splits: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(
+            root=root, pixels=pixels, label=0 if coarse else 1, names=names, splits=splits
+        )
+
+
+def _numbers(label_bytes: Sequence[_LabelByte]) -> list[list[str]]:
+    """Names each class by its number."""
+    return [[str(number) for number in range(byte.classes)] for byte in label_bytes]
+
+
+def _read_names(file: ImageRef, *, path: str) -> list[str]:
+    """Reads class names, one a line; a file without any is as good as none.
+
+    Raises:
+        InputError: It cannot be read, is not UTF-8, or holds a name twice.
+    """
+    place = "" if file.whole else path
+    try:
+        text = read_bytes(file).decode("utf-8-sig")
+    except RejectedError as error:
+        raise InputError(uri=file.uri, place=place, problem=error.detail) from error
+    except UnicodeDecodeError as error:
+        raise InputError(uri=file.uri, place=place, problem="expected UTF-8 text") from error
+    names = [line.strip() for line in text.split("\n") if line.strip()]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(uri=file.uri, place=place, problem=f"{name!r} is there {count} times")
+    return names

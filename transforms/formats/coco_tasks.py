@@ -1,0 +1,180 @@
+"""What a COCO file is about, told from its first annotations: no file says it itself."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from transforms.errors import InputError
+from transforms.formats.base import Kind
+from transforms.storage import Storage
+
+_READ_BYTES = 4 << 20
+# An annotation longer than this is taken for broken.
+_MAX_WINDOW_BYTES = 64 << 20
+_MAX_ANNOTATIONS = 1_000
+_SECTION = re.compile(rb'(?<!\\)"annotations"\s*:\s*')
+# As long as the text that `_SECTION` matches in any sane file, which two reads may cut apart.
+_OVERLAP_BYTES = 256
+_SEPARATOR = re.compile(r"[\s,]*")
+_STUFF_NAME = re.compile(r"(?<![a-z])stuff(?![a-z])", re.IGNORECASE)
+
+
+class Task(str, enum.Enum):
+    """Which keys a COCO source fills.
+
+    Attributes:
+        DETECTION: Objects.
+        KEYPOINTS: Objects with keypoints.
+        CAPTIONS: Captions.
+        CLASSIFICATION: Classes of the image: annotations with a category, and without a box.
+        PANOPTIC: Panoptic segments.
+        SEMANTIC: A map of classes, from PNGs or from a file of stuff.
+    """
+
+    DETECTION = "detection"
+    KEYPOINTS = "keypoints"
+    CAPTIONS = "captions"
+    CLASSIFICATION = "classification"
+    PANOPTIC = "panoptic"
+    SEMANTIC = "semantic"
+
+
+_KINDS: Mapping[Task, frozenset[Kind]] = {
+    Task.DETECTION: frozenset({Kind.DETECTION}),
+    Task.KEYPOINTS: frozenset({Kind.DETECTION, Kind.KEYPOINTS}),
+    Task.CAPTIONS: frozenset({Kind.CAPTIONS}),
+    Task.CLASSIFICATION: frozenset({Kind.CLASSIFICATION}),
+    Task.PANOPTIC: frozenset({Kind.PANOPTIC}),
+    Task.SEMANTIC: frozenset({Kind.SEMANTIC}),
+}
+
+
+def kinds_of_tasks(tasks: Iterable[Task], *, masks: bool) -> frozenset[Kind]:
+    """Names the groups of Example keys that tasks fill.
+
+    Args:
+        tasks: The tasks.
+        masks: Whether objects carry their segmentation.
+    """
+    kinds: frozenset[Kind] = frozenset().union(*(_KINDS[task] for task in tasks))
+    if masks and Kind.DETECTION in kinds:
+        kinds |= {Kind.INSTANCE_MASKS}
+    return kinds
+
+
+def is_stuff_name(uri: str) -> bool:
+    """Whether a file is one of stuff by its name, such as `stuff_train2017.json`.
+
+    Its content is that of an instances file: nothing else tells.
+    """
+    return _STUFF_NAME.search(uri.rpartition("/")[2]) is not None
+
+
+def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
+    """Tells what a file is about, from the beginning of its `annotations`.
+
+    The file is read up to these and somewhat beyond, and not parsed: what is wrong with it is
+    for the parser to say. None of its annotations is found where it has none.
+
+    Raises:
+        InputError: The file cannot be read, or holds panoptic segments.
+    """
+    tasks: set[Task] = set()
+    labels = False
+    for annotation in _first_annotations(uri, storage=storage):
+        if "segments_info" in annotation:
+            raise panoptic_file_error(uri)
+        if annotation.get("bbox") or annotation.get("segmentation"):
+            tasks.add(Task.SEMANTIC if is_stuff_name(uri) else Task.DETECTION)
+        if annotation.get("keypoints"):
+            tasks.add(Task.KEYPOINTS)
+        if annotation.get("caption") is not None:
+            tasks.add(Task.CAPTIONS)
+        labels |= "category_id" in annotation
+    # Among objects and captions a bare category is an object that lacks its box.
+    return frozenset(tasks or ({Task.CLASSIFICATION} if labels else ()))
+
+
+def panoptic_file_error(uri: str) -> InputError:
+    """What to raise for a panoptic file in the wrong place."""
+    return InputError(
+        uri=uri,
+        place="$.annotations",
+        problem="a file of panoptic segments: name it as `panoptic` (--panoptic FILE), and the "
+        "folder of its PNGs as `panoptic_masks` (--panoptic-masks DIR)",
+    )
+
+
+def in_order(tasks: Collection[Task]) -> list[str]:
+    """Names tasks, always in the same order."""
+    return [task.value for task in Task if task in tasks]
+
+
+def _first_annotations(uri: str, *, storage: Storage) -> Iterator[dict[str, Any]]:
+    window = b""
+    decoder = json.JSONDecoder()
+    for data in _from_section(uri, storage=storage):
+        window += data
+        found, complete = _decode_objects(window, decoder=decoder)
+        # One more read where the first annotation alone is longer than what was read so far.
+        if found or complete or len(window) >= _MAX_WINDOW_BYTES:
+            yield from found
+            return
+
+
+def _decode_objects(
+    window: bytes, *, decoder: json.JSONDecoder
+) -> tuple[list[dict[str, Any]], bool]:
+    """Decodes the objects of a list whose text may end anywhere; says whether there are no more."""
+    # Cut in the middle of a character, the last one is no matter.
+    text = window.decode("utf-8", "replace")
+    if text and text[0] != "[":
+        return [], True
+    position = 1
+    found: list[dict[str, Any]] = []
+    while len(found) < _MAX_ANNOTATIONS:
+        position = _SEPARATOR.match(text, position).end()  # type: ignore[union-attr]  # It matches anything.
+        if text[position : position + 1] not in ("{", ""):
+            return found, True
+        try:
+            item, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return found, False
+        found.append(item)
+    return found, False
+
+
+def _from_section(uri: str, *, storage: Storage) -> Iterator[bytes]:
+    """Yields what follows `"annotations":`, as it is read."""
+    tail = b""
+    inside = False
+    for data in _read_ahead(uri, storage=storage):
+        if inside:
+            yield data
+            continue
+        data = tail + data
+        begin = _SECTION.search(data)
+        # What stands at the very end may be cut off in its spaces.
+        if begin is not None and begin.end() < len(data):
+            inside = True
+            yield data[begin.end() :]
+        tail = data[-_OVERLAP_BYTES:]
+
+
+def _read_ahead(uri: str, *, storage: Storage) -> Iterator[bytes]:
+    try:
+        stored = storage.stat(uri)
+        if stored is None:
+            raise InputError(uri=uri, problem="no such file")
+        for offset in range(0, stored.size_bytes, _READ_BYTES):
+            yield storage.read(
+                uri, offset=offset, size_bytes=min(_READ_BYTES, stored.size_bytes - offset)
+            )
+    except OSError as error:
+        raise InputError(
+            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
+        ) from error

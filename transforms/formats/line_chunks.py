@@ -1,0 +1,110 @@
+"""Reading a part of a text file: the lines that begin within a range of bytes."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+
+from transforms.errors import InputError
+from transforms.formats.annotation_file import foreign_content
+from transforms.storage import Storage
+
+# What is asked for at a time; a request costs about as much as this many bytes.
+_BLOCK_BYTES = 8 << 20
+# What is asked for first beyond the range, for the line that reaches over its end.
+_TAIL_BYTES = 64 << 10
+MAX_LINE_BYTES = 16 << 20
+
+
+def read_lines(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    r"""Yields `(position of its first byte, line)` of each line that begins in a range.
+
+    The ranges of a file, put together, give each of its lines once. Lines come without their
+    end (`\n` or `\r\n`), the first one without the file's UTF-8 byte order mark.
+
+    Args:
+        uri: The file.
+        storage: Reads it.
+        begin: First byte of the range.
+        end: The byte behind its last; at most the file's size.
+
+    Raises:
+        InputError: The file cannot be read, holds something else than text, or a line of more
+            than 16 MB.
+    """
+    # Whether a line begins at `begin` says the byte before it.
+    offset = position = max(0, begin - 1)
+    skipping = begin > 0
+    pending = b""
+    tail_bytes = _TAIL_BYTES
+    while offset < end or pending:
+        if offset < end:
+            # The beginning tells what the file is, however little of it is wanted.
+            wanted = min(_BLOCK_BYTES, max(end - offset, 0 if offset else _TAIL_BYTES))
+            block = _read(uri, storage=storage, offset=offset, size_bytes=wanted)
+        else:
+            wanted = tail_bytes
+            tail_bytes *= 2
+            # Object stores refuse a range that begins at the file's end.
+            block = _read(uri, storage=storage, offset=offset - 1, size_bytes=wanted + 1)[1:]
+        if offset == 0:
+            foreign = foreign_content(block)
+            if foreign is not None:
+                raise InputError(uri=uri, problem=foreign)
+        offset += len(block)
+        *lines, pending = (pending + block).split(b"\n")
+        if skipping:
+            if not lines:
+                # No line begins in what was read; the next one may in what is left.
+                position += len(pending)
+                pending = b""
+                if len(block) < wanted:
+                    return
+                continue
+            position += len(lines.pop(0)) + 1
+            skipping = False
+        for line in lines:
+            if position >= end:
+                return
+            yield position, _without_marks(line, position=position)
+            position += len(line) + 1
+        if position >= end:
+            return
+        if len(block) < wanted:
+            if pending:
+                yield position, _without_marks(pending, position=position)
+            return
+        if len(pending) > MAX_LINE_BYTES:
+            raise InputError(
+                uri=uri,
+                place=f"byte {position}",
+                problem=f"a line of more than {MAX_LINE_BYTES >> 20} MB; is this a file of lines?",
+            )
+
+
+def read_first_line(uri: str, *, storage: Storage) -> bytes:
+    """Reads the first line of a file as `read_lines` does; empty where the file is.
+
+    Raises:
+        InputError: As for `read_lines`.
+    """
+    for _, line in read_lines(uri, storage=storage, begin=0, end=1):
+        return line
+    return b""
+
+
+def _without_marks(line: bytes, *, position: int) -> bytes:
+    if position == 0:
+        line = line.removeprefix(codecs.BOM_UTF8)
+    return line.removesuffix(b"\r")
+
+
+def _read(uri: str, *, storage: Storage, offset: int, size_bytes: int) -> bytes:
+    try:
+        return storage.read(uri, offset=offset, size_bytes=size_bytes)
+    except FileNotFoundError as error:
+        raise InputError(uri=uri, problem="there is no such file") from error
+    except OSError as error:
+        raise InputError(
+            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
+        ) from error

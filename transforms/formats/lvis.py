@@ -1,0 +1,148 @@
+"""LVIS: objects of very many categories, and which of these were looked for in an image.
+
+The format: https://www.lvisdataset.org/dataset. It is COCO's, without crowds, and with two lists
+in each entry of `images`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
+from transforms.formats.base import Format, Place, Role
+from transforms.formats.coco_annotations import Wanted
+from transforms.formats.coco_file import CocoFile, read_coco_file
+from transforms.formats.coco_images import CocoImage, Int64, UnusableImage
+from transforms.formats.coco_tasks import Task, kinds_of_tasks
+from transforms.formats.names import normalize_key
+from transforms.reasons import Correction
+from transforms.records import AnnotationEntry, Category, ImageAnnotations
+from transforms.storage import Storage
+
+_NEGATIVE = FeatureSpec(
+    "image/neg_category_ids", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL
+)
+_NOT_EXHAUSTIVE = FeatureSpec(
+    "image/not_exhaustive_category_ids", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL
+)
+
+# COCO's images of 2014 and of 2017 are the same ones under two names.
+_COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_(?:train|val|test)2014_)?(\d{12}\.jpg)")
+# The host and what stands for it, before the folder of the split.
+_URL_BASE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*/")
+
+
+class LvisImage(CocoImage, gc=False):
+    """An entry of `images`, as it is there.
+
+    Attributes:
+        file_name: Its path below the root; not in v1.
+        coco_url: Where it can be downloaded; its end is its path.
+        neg_category_ids: Ids of categories that were looked for and are not there.
+        not_exhaustive_category_ids: Ids of categories of which only some objects are annotated.
+    """
+
+    file_name: str = ""
+    coco_url: str = ""
+    neg_category_ids: list[Int64] | None = None
+    not_exhaustive_category_ids: list[Int64] | None = None
+
+
+class LvisFormat(Format):
+    """LVIS v0.5 and v1.
+
+    The images are COCO's. An image's key is its path below the root. Where a file has a name as
+    COCO gives it (12 digits, with or without `COCO_val2014_`), images and annotations are joined
+    by the digits alone: v0.5 names the files of 2014, v1 (by `coco_url`) those of 2017 with their
+    folder, and the root may be that folder or the one above it. All other names are joined whole.
+
+    Args:
+        annotations: The JSON files.
+        masks: Whether objects carry their segmentation.
+
+    Raises:
+        TypeError: `annotations` is no list of names.
+        ValueError: There is none.
+    """
+
+    def __init__(self, *, annotations: Sequence[str], masks: bool = False) -> None:
+        if isinstance(annotations, str) or not all(isinstance(uri, str) for uri in annotations):
+            raise TypeError("annotations: expected a list of files")
+        if not annotations:
+            raise ValueError("annotations: expected at least one file")
+        self._annotations = tuple(annotations)
+        self._masks = masks
+        self.kinds = kinds_of_tasks({Task.DETECTION}, masks=masks)
+
+    def extra_features(self) -> Sequence[ExtraFeature]:
+        """The two lists of categories."""
+        return ExtraFeature(_NEGATIVE), ExtraFeature(_NOT_EXHAUSTIVE)
+
+    def place(self, path: str, *, root: int) -> Place:
+        """Finds what an image is joined by; see the class."""
+        del root
+        key = normalize_key(path)
+        return Place(role=Role.IMAGE, key=key, join=_join_of(key))
+
+    def annotation_files(self) -> Sequence[str]:
+        """URIs of the JSON files."""
+        return self._annotations
+
+    def read_annotations(
+        self, *, storage: Storage, file_index: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Parses one JSON file; see `CocoFormat.read_annotations`."""
+        uri = self._annotations[file_index]
+        wanted = Wanted(objects=True, segmentations=self._masks)
+        file = read_coco_file(uri, storage=storage, wanted=wanted, image_type=LvisImage)
+        yield from file.categories
+        yield from file.table.entries(
+            _annotations(file),
+            key_of=_key_of,
+            join_of=_join_of,
+            name=uri.rpartition("/")[2],
+            file_index=file_index,
+        )
+
+
+def _annotations(file: CocoFile[LvisImage]) -> Iterator[ImageAnnotations | UnusableImage]:
+    for image, said in zip(file.table.images, file.annotations(), strict=True):
+        if isinstance(said, UnusableImage):
+            yield said
+            continue
+        corrections = Counter(said.corrections)
+        values = {
+            spec.key: tuple(_names(ids or (), names=file.names, corrections=corrections))
+            for spec, ids in (
+                (_NEGATIVE, image.neg_category_ids),
+                (_NOT_EXHAUSTIVE, image.not_exhaustive_category_ids),
+            )
+        }
+        yield msgspec.structs.replace(
+            said, values=values, corrections=dict(sorted(corrections.items()))
+        )
+
+
+def _names(
+    ids: Sequence[int], *, names: Mapping[int | None, str], corrections: Counter[str]
+) -> Iterator[str]:
+    for category_id in dict.fromkeys(ids):
+        name = names.get(category_id)
+        if name is None:
+            corrections[Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
+        else:
+            yield name
+
+
+def _key_of(image: LvisImage) -> str:
+    # The path is what it is in the URL: COCO's names have nothing to unescape.
+    return normalize_key(image.file_name or _URL_BASE.sub("", image.coco_url, count=1))
+
+
+def _join_of(key: str) -> str:
+    coco_name = _COCO_NAME.fullmatch(key)
+    return key if coco_name is None else coco_name[1]

@@ -1,0 +1,301 @@
+"""Open Images: CSV files of boxes and of image-level labels, joined by image id.
+
+The format: https://storage.googleapis.com/openimages/web/download_v7.html ("Data formats").
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
+from transforms.formats.base import Format, Kind, Place, Role
+from transforms.formats.line_chunks import read_lines
+from transforms.formats.names import key_problem, listing_exclusion, normalize_key
+from transforms.formats.open_images_rows import (
+    ABSENT_LABELS,
+    ABSENT_TEXTS,
+    ATTRIBUTES,
+    CONFIDENCE,
+    BoxRow,
+    LabelRow,
+    Labels,
+    RowError,
+    read_box_columns,
+    read_class_names,
+    read_label_columns,
+    split_cells,
+)
+from transforms.reasons import Correction, Reason
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ObjectAnnotation,
+    encode_annotations,
+)
+from transforms.storage import Storage, storage_for
+
+
+class OpenImagesFormat(Format):
+    """Open Images.
+
+    An image's id is its file's name without the extension. An image with a row that
+    cannot be read is a reject: written without it, it would teach that less is there.
+
+    Args:
+        boxes: CSV files of boxes.
+        classes: The CSV file of class descriptions, which gives each class its name and its id:
+            its position, counted from 1 where there are boxes and from 0 otherwise. Labels that
+            it does not name are left out and counted. Without it, every label that rows name is
+            a class of that name.
+        image_labels: CSV files of image-level labels.
+
+    Raises:
+        InputError: `classes` cannot be read, or is not what it should be.
+    """
+
+    chunk_bytes = 32 << 20
+
+    def __init__(
+        self,
+        *,
+        boxes: Sequence[str] = (),
+        classes: str | None = None,
+        image_labels: Sequence[str] = (),
+    ) -> None:
+        for name, files in (("boxes", boxes), ("image_labels", image_labels)):
+            # A lone string is a sequence of strings as well.
+            if isinstance(files, str) or not all(isinstance(uri, str) for uri in files):
+                raise TypeError(f"{name}: expected a list of files")
+        if not boxes and not image_labels:
+            raise ValueError("boxes: expected at least one file here or in image_labels")
+        kinds = {Kind.DETECTION} if boxes else set()
+        if image_labels:
+            kinds |= {Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE}
+        self.kinds = frozenset(kinds)
+        self._boxes = tuple(boxes)
+        self._files = (*boxes, *image_labels)
+        self._classes = classes
+        # {label, as rows give it: class name}
+        self._names = (
+            None if classes is None else read_class_names(classes, storage=storage_for(classes))
+        )
+
+    def extra_features(self) -> Sequence[ExtraFeature]:
+        """Attributes of boxes, and the labels that were verified to be absent."""
+        features = []
+        if Kind.DETECTION in self.kinds:
+            features.append(
+                ExtraFeature(
+                    FeatureSpec(CONFIDENCE, FeatureKind.FLOAT, repeated=True),
+                    per_object=True,
+                    default=1.0,
+                )
+            )
+            for key in ATTRIBUTES.values():
+                spec = FeatureSpec(key, FeatureKind.INT64, repeated=True)
+                features.append(ExtraFeature(spec, per_object=True))
+        if Kind.CLASSIFICATION in self.kinds:
+            for key, kind, role in (
+                (ABSENT_LABELS, FeatureKind.INT64, FeatureRole.LABEL),
+                (ABSENT_TEXTS, FeatureKind.BYTES, FeatureRole.LABEL_TEXT),
+            ):
+                features.append(ExtraFeature(FeatureSpec(key, kind, repeated=True, role=role)))
+        return features
+
+    def place(self, path: str, *, root: int) -> Place:
+        """Joins an image by its id; see the base class."""
+        del root
+        key = normalize_key(path)
+        # What is left out anyway must not stand in the way of the image beside it.
+        if listing_exclusion(key) is not None:
+            return Place(role=Role.IMAGE, key=key, join=key)
+        stem = key.rpartition("/")[2].rpartition(".")[0]
+        return Place(role=Role.IMAGE, key=key, join=stem)
+
+    def annotation_files(self) -> Sequence[str]:
+        """URIs of the files of boxes, then of those of labels."""
+        return self._files
+
+    def read_chunk(
+        self, *, storage: Storage, file_index: int, begin: int, end: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Parses a part of one CSV file; see the base class.
+
+        Yields:
+            An entry for each run of rows of one image, one with the defect
+            `ANNOTATION_MALFORMED` for the bad ones among them, and the categories: all of the
+            classes file once, or those that the rows of this part name.
+
+        Raises:
+            InputError: The file cannot be read, or lacks a column.
+        """
+        uri = self._files[file_index]
+        if self._names is not None and file_index == 0 and begin == 0:
+            yield from self._described_categories(self._names)
+        labels = Labels(self._names)
+        rows: BoxRow | LabelRow
+        if file_index < len(self._boxes):
+            rows = BoxRow(read_box_columns(uri, storage=storage), labels=labels)
+        else:
+            rows = LabelRow(read_label_columns(uri, storage=storage), labels=labels)
+        lines = read_lines(uri, storage=storage, begin=begin, end=end)
+        yield from _entries(lines, rows=rows, name=uri.rpartition("/")[2], file_index=file_index)
+        if self._names is None:
+            for label in sorted(labels.seen):
+                yield Category(name=label, origin=uri)
+
+    def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
+        """Takes labels out that another file or part verified to be absent."""
+        absent = annotations.values.get(ABSENT_LABELS, ())
+        if not absent:
+            return annotations
+        confidences = dict(
+            zip(annotations.labels, annotations.label_confidences, strict=True),
+        )
+        confidences |= {str(label): 0.0 for label in absent}
+        return msgspec.structs.replace(
+            annotations,
+            labels=_present(confidences),
+            label_confidences=tuple(confidences[label] for label in _present(confidences)),
+            values=dict(annotations.values) | _absent_values(confidences),
+        )
+
+    def _described_categories(self, names: Mapping[str, str]) -> Iterator[Category]:
+        first = int(Kind.DETECTION in self.kinds)
+        for source_id, name in enumerate(names.values(), first):
+            yield Category(name=name, source_id=source_id, origin=self._classes or "")
+
+
+class _Group:
+    """Consecutive rows of one image.
+
+    Args:
+        image_id: What its rows give as `ImageID`.
+        position: Where the first begins.
+    """
+
+    def __init__(self, image_id: bytes, *, position: int) -> None:
+        self._image_id = image_id
+        self._position = position
+        self._objects: list[ObjectAnnotation] = []
+        self._confidences: dict[str, float] = {}
+        self._corrections: Counter[str] = Counter()
+        self._good = 0
+        self._first_bad: tuple[int, str] | None = None
+        self._bad_rows = 0
+
+    def add(self, cells: Sequence[bytes], *, rows: BoxRow | LabelRow) -> None:
+        """Adds a row.
+
+        Raises:
+            RowError: It cannot be used.
+        """
+        item = rows.read(cells)
+        self._good += 1
+        if isinstance(item, ObjectAnnotation):
+            self._objects.append(item)
+        elif item is not None:
+            label, confidence = item
+            known = self._confidences.get(label, confidence)
+            # Verified to be absent is the last word.
+            both = known and confidence
+            self._confidences[label] = max(known, confidence) if both else 0.0
+        elif isinstance(rows, BoxRow):
+            self._corrections[Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
+        else:
+            self._corrections[Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
+
+    def add_bad(self, problem: str, *, position: int) -> None:
+        """Adds a row that cannot be used."""
+        self._first_bad = self._first_bad or (position, problem)
+        self._bad_rows += 1
+
+    def entries(self, *, name: str, file_index: int) -> Iterator[AnnotationEntry]:
+        """Yields the entry of the rows, and one for those that cannot be used."""
+        key, problem = _key(self._image_id)
+        if problem is not None:
+            key = f"{name}: byte {self._position}"
+            self.add_bad(f"ImageID: {problem}", position=self._position)
+        elif self._good:
+            annotations = ImageAnnotations(
+                image_id=key,
+                labels=_present(self._confidences),
+                objects=tuple(self._objects),
+                corrections=dict(self._corrections),
+                normalized=True,
+                label_confidences=tuple(filter(None, self._confidences.values())),
+                values=_absent_values(self._confidences),
+            )
+            yield AnnotationEntry(
+                key=key,
+                annotations=encode_annotations(annotations),
+                file_index=file_index,
+                position=self._position,
+            )
+        if self._first_bad is not None:
+            position, words = self._first_bad
+            others = f", and {self._bad_rows - 1} more rows" if self._bad_rows > 1 else ""
+            yield AnnotationEntry(
+                key=key,
+                annotations=b"",
+                file_index=file_index,
+                position=position,
+                defect=Reason.ANNOTATION_MALFORMED,
+                detail=f"{name}: byte {position}: {words}{others}",
+            )
+
+
+def _entries(
+    lines: Iterator[tuple[int, bytes]], *, rows: BoxRow | LabelRow, name: str, file_index: int
+) -> Iterator[AnnotationEntry]:
+    count = rows.columns.count
+    group: _Group | None = None
+    image_id = b""
+    for position, line in lines:
+        # The header, and blank lines.
+        if position == 0 or not line or line.isspace():
+            continue
+        problem = ""
+        try:
+            cells = split_cells(line, count=count)
+        except RowError as error:
+            # The row is the image's all the same, if the id can be told.
+            cells = [cell.strip() for cell in line.split(b",")]
+            problem = str(error)
+        row_id = cells[rows.image_id] if rows.image_id < len(cells) else b""
+        if group is None or row_id != image_id:
+            if group is not None:
+                yield from group.entries(name=name, file_index=file_index)
+            image_id = row_id
+            group = _Group(image_id, position=position)
+        try:
+            if problem:
+                raise RowError(problem)
+            group.add(cells, rows=rows)
+        except RowError as error:
+            group.add_bad(str(error), position=position)
+    if group is not None:
+        yield from group.entries(name=name, file_index=file_index)
+
+
+def _key(image_id: bytes) -> tuple[str, str | None]:
+    """Makes a key of an image's id, and says what is wrong with it, if anything."""
+    try:
+        key = unicodedata.normalize("NFC", image_id.decode())
+    except UnicodeDecodeError:
+        return "", "the name is not valid UTF-8"
+    return key, key_problem(key)
+
+
+def _present(confidences: Mapping[str, float]) -> tuple[str, ...]:
+    return tuple(label for label, confidence in confidences.items() if confidence)
+
+
+def _absent_values(confidences: Mapping[str, float]) -> dict[str, tuple[str, ...]]:
+    absent = tuple(label for label, confidence in confidences.items() if not confidence)
+    return {ABSENT_LABELS: absent, ABSENT_TEXTS: absent} if absent else {}

@@ -1,0 +1,118 @@
+"""Finding files below a source's root at launch, before anything is listed for the join."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+
+from transforms.archives import expand_root, is_pattern, list_root
+from transforms.errors import InputError, RejectedError
+from transforms.formats.names import normalize_key
+from transforms.image_bytes import read_bytes
+from transforms.records import ImageRef
+from transforms.storage import join_uri, storage_for
+
+_ARCHIVE = re.compile(r"\.(tar|zip)(/|$)", re.IGNORECASE)
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+class RootFiles:
+    """The files below one root: a folder, an archive, or a pattern of archives.
+
+    A folder is listed as a whole only where that is asked for.
+
+    Paths are `/`-separated and relative to the root; those that climb out of it name nothing.
+
+    Attributes:
+        root: The root.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def find(self, path: str) -> ImageRef | None:
+        """Finds one file; None where there is none."""
+        if self._in_archive:
+            return self._archived.get(path)
+        if not path or path.startswith(("../", "/")) or "\0" in path:
+            return None
+        uri = join_uri(self.root, path)
+        stored = storage_for(uri).stat(uri)
+        if stored is None:
+            return None
+        return ImageRef(uri=stored.uri, size_bytes=stored.size_bytes, version=stored.version)
+
+    def holds(self, folder: str) -> bool:
+        """Whether there is any file below a folder; below the root where it is empty."""
+        if self.find(folder) is not None or folder.startswith(("../", "/")) or "\0" in folder:
+            return False
+        return next(self.walk(folder), None) is not None
+
+    def walk(self, folder: str = "") -> Iterator[tuple[str, ImageRef]]:
+        """Yields `(path below the root, where it lies)` for each file below a folder.
+
+        Raises:
+            InputError: It cannot be listed.
+        """
+        prefix = f"{folder}/" if folder else ""
+        if self._in_archive:
+            for path, file in self._archived.items():
+                if path.startswith(prefix):
+                    yield path, file
+            return
+        uri = join_uri(self.root, folder) if folder else self.root
+        for path, file in list_root(uri):
+            yield prefix + path, file
+
+    @functools.cached_property
+    def _in_archive(self) -> bool:
+        return is_pattern(self.root) or _ARCHIVE.search(self.root) is not None
+
+    @functools.cached_property
+    def _archived(self) -> Mapping[str, ImageRef]:
+        return {
+            normalize_key(path): file
+            for uri in expand_root(self.root)
+            for path, file in list_root(uri)
+        }
+
+
+def read_file(file: ImageRef) -> bytes:
+    """Reads a small file.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        return read_bytes(file)
+    except RejectedError as error:
+        raise InputError(uri=file.uri, problem=f"cannot be read: {error.detail}") from error
+
+
+def resolve_path(base: str, path: str) -> str:
+    """Joins a path to a folder's URI, unless it is absolute, and resolves `.` and `..` in it.
+
+    Nothing is looked up: a link on the way is not followed.
+    """
+    scheme = _SCHEME.match(path)
+    if scheme is None and not path.startswith("/"):
+        path = f"{base}/{path}"
+        scheme = _SCHEME.match(path)
+    start = "/" if scheme is None else scheme[0]
+    parts: list[str] = []
+    for part in path[0 if scheme is None else scheme.end() :].split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return start + "/".join(parts)
+
+
+def relative_path(uri: str, *, root: str) -> str | None:
+    """The path of a resolved URI below a root; None where it lies elsewhere."""
+    root = resolve_path(root, "")
+    if uri == root:
+        return ""
+    prefix = root if root.endswith("/") else f"{root}/"
+    return uri.removeprefix(prefix) if uri.startswith(prefix) else None

@@ -1,0 +1,516 @@
+"""A test kit for formats: reads a source as a build does, without its pixels, and checks it.
+
+    def test_my_format() -> None:
+        report = check_format(MyFormat, settings={"annotations": ["boxes.txt"]}, roots=["images"])
+        assert report.annotations["a.jpg"].objects[0].label == "cat"
+
+What a build relies on is asserted; what is particular to a format is for its own tests, which
+find all that was read in the report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import msgspec
+
+from transforms.archives import expand_root, list_root
+from transforms.errors import InputError, RejectedError
+from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
+from transforms.examples.schema import FeatureSettings, plan_features
+from transforms.formats.base import Format, Kind, Role
+from transforms.formats.load import load_format
+from transforms.formats.names import key_problem, normalize_key
+from transforms.image_bytes import read_bytes
+from transforms.joining import JoinSettings, join_key
+from transforms.labels import LabelSettings, build_label_map
+from transforms.reading import read_listed_file
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ListedFile,
+    ListedImage,
+    MaskRole,
+    Reject,
+    Value,
+    decode_annotations,
+)
+from transforms.sharding import SplitAssignment
+from transforms.sources import PlacedFile, mask_entry
+from transforms.storage import Storage, StoredFile, storage_for
+
+_SOURCE = "source"
+_SPLIT = "train"
+# In so many parts a file is read that may be read in parts.
+_PARTS = 7
+_MASK_KINDS = {
+    MaskRole.PANOPTIC: Kind.PANOPTIC,
+    MaskRole.SEMANTIC: Kind.SEMANTIC,
+    MaskRole.VOC_CLASS: Kind.SEMANTIC,
+    MaskRole.VOC_OBJECT: Kind.INSTANCE_MASKS,
+}
+
+
+class FormatReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a build would see of a source.
+
+    Attributes:
+        annotations: `{key: annotations}` of every image, or row, that would be written.
+        splits: `{key: split}` of these.
+        rejects: What would be rejected, before any image is read.
+        excluded: `{rule: count}` of the images that rules leave out.
+        categories: The categories that are declared.
+    """
+
+    annotations: Mapping[str, ImageAnnotations]
+    splits: Mapping[str, str]
+    rejects: tuple[Reject, ...]
+    excluded: Mapping[str, int]
+    categories: tuple[Category, ...]
+
+
+class _Read(msgspec.Struct, frozen=True, kw_only=True):
+    images: list[tuple[str, ListedImage]]
+    entries: list[AnnotationEntry]
+    categories: list[Category]
+
+
+def check_format(
+    format_class: type[Format] | str,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    roots: Sequence[str] = (),
+    damages: int = 100,
+) -> FormatReport:
+    """Checks that a format keeps to what `Format` demands, on a source of its kind.
+
+    Checked is that settings and what they resolve to can travel to workers; that everything comes
+    out the same when it is read again, or in other parts; that keys, positions, kinds, extra
+    features, categories and splits fit together; that details of defects name no folder of this
+    machine; and that damaged annotation files give entries or an `InputError` that names the
+    file, and nothing else.
+
+    Args:
+        format_class: The format: a class, or what a config names it by.
+        settings: Keyword arguments of its constructor, paths absolute.
+        roots: Folders of images, archives or patterns of these, absolute.
+        damages: How many damaged versions of each annotation file are read.
+
+    Returns:
+        What was read.
+
+    Raises:
+        AssertionError: The format does not keep to it; the text says where.
+        FormatError: It cannot be made with these settings.
+        InputError: The source cannot be read.
+    """
+    given = dict(settings or {})
+    made = _resolve(format_class, given)
+    _check_features(made)
+    read = _read(made, roots=roots)
+    again = _read(made, roots=roots)
+    _require(_sorted(read) == _sorted(again), "what is read a second time differs")
+    _check_entries(made, read, roots=roots)
+    _check_parts(made, read)
+    report = _join(made, read)
+    _check_annotations(made, report)
+    _check_damaged(made, roots=roots, damages=damages)
+    return report
+
+
+def _require(condition: object, problem: str) -> None:
+    # Not `assert`, which a Python run with -O leaves out.
+    if not condition:
+        raise AssertionError(problem)
+
+
+def _make(format_class: type[Format] | str, settings: Mapping[str, Any]) -> Format:
+    if isinstance(format_class, str):
+        return load_format(name=format_class, settings=settings)
+    return format_class(**settings)
+
+
+def _resolve(format_class: type[Format] | str, given: Mapping[str, Any]) -> Format:
+    """Makes the format as the command does, of settings that have been to a worker and back."""
+    resolved = dict(_make(format_class, _travelled(given)).resolved_settings())
+    made = _make(format_class, _travelled({**given, **resolved}))
+    _require(
+        dict(made.resolved_settings()) in (resolved, {}),
+        "resolved_settings: resolving what was resolved gives something else",
+    )
+    return made
+
+
+def _travelled(settings: Mapping[str, Any]) -> dict[str, Any]:
+    travelled: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
+    _require(
+        travelled == msgspec.to_builtins(settings),
+        f"settings: what JSON cannot hold does not reach workers: {settings!r}",
+    )
+    return travelled
+
+
+def _check_features(made: Format) -> None:
+    _require(
+        isinstance(made.kinds, frozenset) and all(isinstance(kind, Kind) for kind in made.kinds),
+        f"kinds: expected a frozenset of Kind, got {made.kinds!r}",
+    )
+    try:
+        plan_features(FeatureSettings(kinds=made.kinds, extras=tuple(made.extra_features())))
+    except ValueError as error:
+        raise AssertionError(f"extra_features: {error}") from error
+    for split in made.splits():
+        _require(
+            split.isascii() and split.isidentifier() and not split.startswith("_"),
+            f"splits: {split!r} cannot be a split: a letter, then letters, digits and _",
+        )
+
+
+def _read(made: Format, *, roots: Sequence[str]) -> _Read:
+    images: list[tuple[str, ListedImage]] = []
+    entries: list[AnnotationEntry] = []
+    categories: list[Category] = []
+
+    def add(items: Iterable[AnnotationEntry | Category | ListedImage]) -> None:
+        for item in items:
+            if isinstance(item, Category):
+                categories.append(item)
+            elif isinstance(item, ListedImage):
+                images.append((item.key, item))
+            else:
+                entries.append(item)
+
+    for file_index in range(len(made.annotation_files())):
+        add(_read_file(made, file_index=file_index, parts=1))
+    for placed, root in _listed(made, roots=roots):
+        place = placed.place
+        if place.role is Role.IMAGE:
+            images.append((place.join, ListedImage(key=place.key, image=placed.file)))
+        elif place.role is Role.MASK:
+            entries.append(mask_entry(place, file=placed.file))
+        elif place.role is not Role.OTHER:
+            listed = ListedFile(
+                source=_SOURCE,
+                path=placed.path,
+                root=root,
+                file=placed.file,
+                join=place.join,
+                is_container=place.role is Role.CONTAINER,
+            )
+            add(read_listed_file(listed, source_format=made))
+    return _Read(images=images, entries=entries, categories=categories)
+
+
+def _listed(made: Format, *, roots: Sequence[str]) -> Iterator[tuple[PlacedFile, int]]:
+    for root, pattern in enumerate(roots):
+        for uri in expand_root(pattern):
+            for path, file in list_root(uri, open_archives=made.opens_archives):
+                place = made.place(path, root=root)
+                _require(
+                    place == made.place(path, root=root),
+                    f"place: {path!r} is placed elsewhere when asked again",
+                )
+                if place.role not in (Role.IMAGE, Role.OTHER):
+                    _require(
+                        made.lists_annotations,
+                        f"place: {path!r} is a {place.role.name}; set lists_annotations = True",
+                    )
+                if place.role in (Role.IMAGE, Role.MASK, Role.ANNOTATION):
+                    _require(place.join, f"place: {path!r} has no `join`")
+                if place.role is Role.IMAGE:
+                    _require(
+                        place.key == normalize_key(place.key) and key_problem(place.key) is None,
+                        f"place: {place.key!r} cannot be a key; see normalize_key",
+                    )
+                yield PlacedFile(path=path, place=place, file=file), root
+
+
+def _read_file(
+    made: Format, *, file_index: int, parts: int, storage: Storage | None = None
+) -> Iterator[AnnotationEntry | Category]:
+    uri = made.annotation_files()[file_index]
+    storage = storage or storage_for(uri)
+    if made.chunk_bytes is None:
+        yield from made.read_annotations(storage=storage, file_index=file_index)
+        return
+    stored = storage.stat(uri)
+    if stored is None:
+        raise InputError(uri=uri, problem="there is no such file")
+    size_bytes = stored.size_bytes
+    bounds = sorted({size_bytes * part // parts for part in range(parts + 1)})
+    for begin, end in zip(bounds, bounds[1:] or bounds, strict=False):
+        yield from made.read_chunk(storage=storage, file_index=file_index, begin=begin, end=end)
+
+
+def _sorted(read: _Read) -> list[bytes]:
+    """Renders what was read, in an order that does not depend on that of reading."""
+    items = [*read.images, *read.entries, *set(read.categories)]
+    return sorted(msgspec.msgpack.encode(item, order="deterministic") for item in items)
+
+
+def _check_entries(made: Format, read: _Read, *, roots: Sequence[str]) -> None:
+    places = Counter((entry.key, entry.file_index, entry.position) for entry in read.entries)
+    folders = [*roots, *(uri.rpartition("/")[0] for uri in made.annotation_files())]
+    for entry in read.entries:
+        what = f"entry {entry.key!r} (file {entry.file_index}, position {entry.position})"
+        _require(key_problem(entry.key) is None, f"{what}: {key_problem(entry.key)}")
+        _require(entry.position >= 0 and entry.file_index >= 0, f"{what}: negative")
+        if made.annotation_files():
+            _require(
+                places[entry.key, entry.file_index, entry.position] == 1,
+                f"{what}: two entries of one key have this position, so that none is the first",
+            )
+        if entry.defect is None:
+            _require(
+                entry.annotations or entry.split or entry.exclusion,
+                f"{what}: it says nothing: no annotations, split, exclusion or defect",
+            )
+        else:
+            _require(entry.detail, f"{what}: a defect without detail")
+            _require(not entry.annotations, f"{what}: a defect with annotations")
+        for folder in folders:
+            _require(
+                len(folder) < 2 or folder not in entry.detail,
+                f"{what}: the detail names a folder of this machine: {entry.detail}",
+            )
+        if entry.split:
+            _require(
+                entry.split in made.splits(),
+                f"{what}: split {entry.split!r} is not among splits(): {list(made.splits())}",
+            )
+
+
+def _check_parts(made: Format, read: _Read) -> None:
+    if made.chunk_bytes is None:
+        return
+    for file_index in range(len(made.annotation_files())):
+        parts = list(_read_file(made, file_index=file_index, parts=_PARTS))
+        entries = [item for item in parts if isinstance(item, AnnotationEntry)]
+        whole = [entry for entry in read.entries if entry.file_index == file_index]
+        _require(
+            sum(map(_size, entries)) == sum(map(_size, whole))
+            and {entry.key for entry in entries} == {entry.key for entry in whole},
+            f"read_chunk: annotation file {file_index} says something else when it is read in "
+            f"{_PARTS} parts",
+        )
+
+
+def _size(entry: AnnotationEntry) -> int:
+    """Counts what an entry says; entries of one image may be cut differently by other parts."""
+    if entry.defect is not None or not entry.annotations:
+        return 1
+    annotations = decode_annotations(entry.annotations)
+    return len(annotations.objects) + len(annotations.labels) + len(annotations.values)
+
+
+def _join(made: Format, read: _Read) -> FormatReport:
+    told = tuple(made.splits())
+    settings = JoinSettings(
+        splits=SplitAssignment(by_source={_SOURCE: _SPLIT}, told=told), labels=LabelSettings()
+    )
+    images: defaultdict[str, list[ListedImage]] = defaultdict(list)
+    entries: defaultdict[str, list[AnnotationEntry]] = defaultdict(list)
+    for join, image in read.images:
+        images[join].append(image)
+    for entry in read.entries:
+        entries[entry.key].append(entry)
+    annotations: dict[str, ImageAnnotations] = {}
+    splits: dict[str, str] = {}
+    rejects: list[Reject] = []
+    excluded: Counter[str] = Counter()
+    names: set[str] = set()
+    for join in sorted({*images, *entries}):
+        joined = join_key(
+            source=_SOURCE,
+            key=join,
+            images=images[join],
+            entries=entries[join],
+            source_format=made,
+            settings=settings,
+        )
+        rejects += joined.rejects
+        names.update(joined.labels)
+        if joined.excluded is not None:
+            excluded[joined.excluded.value] += 1
+        if joined.record is not None:
+            annotations[joined.record.key] = decode_annotations(joined.record.annotations)
+            splits[joined.record.key] = joined.split
+    categories = [*read.categories, *(Category(name=name) for name in names)]
+    build_label_map(
+        categories=categories, settings=settings.labels, objects=Kind.DETECTION in made.kinds
+    )
+    return FormatReport(
+        annotations=annotations,
+        splits=splits,
+        rejects=tuple(rejects),
+        excluded=dict(excluded),
+        categories=tuple(categories),
+    )
+
+
+def _check_annotations(made: Format, report: FormatReport) -> None:
+    keypoints = {category.name: len(category.keypoints) for category in report.categories}
+    extras = {extra.spec.key: extra for extra in made.extra_features()}
+    for key, found in report.annotations.items():
+        for kind, present in _found_kinds(found):
+            _require(
+                not present or kind in made.kinds,
+                f"{key}: has {present}, but {kind} is not among `kinds`",
+            )
+        objects = [item.label for item in (*found.objects, *found.stuff)]
+        for label in (*found.labels, *objects, *(segment.label for segment in found.segments)):
+            _require(label in keypoints, f"{key}: label {label!r} is of no declared Category")
+        _require(
+            len(found.label_confidences) in (0, len(found.labels)),
+            f"{key}: label_confidences are not parallel to labels",
+        )
+        for item in found.objects:
+            _require(
+                len(item.keypoints) in (0, 3 * keypoints[item.label]),
+                f"{key}: {len(item.keypoints)} numbers of keypoints, but {item.label!r} has "
+                f"{keypoints[item.label]} keypoints",
+            )
+            for name, value in item.attributes.items():
+                _check_value(extras, name, (value,), per_object=True, key=key)
+        for name, values in found.values.items():
+            _check_value(extras, name, values, per_object=False, key=key)
+
+
+def _found_kinds(annotations: ImageAnnotations) -> Iterator[tuple[Kind, str]]:
+    objects = annotations.objects
+    yield Kind.CLASSIFICATION, "labels" if annotations.labels else ""
+    yield Kind.LABEL_CONFIDENCE, "label_confidences" if annotations.label_confidences else ""
+    yield Kind.DETECTION, "objects" if objects else ""
+    yield Kind.KEYPOINTS, "keypoints" if any(item.keypoints for item in objects) else ""
+    yield Kind.INSTANCE_MASKS, "segmentations" if any(i.segmentation for i in objects) else ""
+    yield Kind.CAPTIONS, "captions" if annotations.captions else ""
+    yield Kind.PANOPTIC, "segments" if annotations.segments else ""
+    yield Kind.SEMANTIC, "stuff" if annotations.stuff else ""
+    for role in annotations.masks:
+        yield _MASK_KINDS[role], f"a mask of {role.value}"
+
+
+def _check_value(
+    extras: Mapping[str, ExtraFeature],
+    name: str,
+    values: Sequence[Value],
+    *,
+    per_object: bool,
+    key: str,
+) -> None:
+    extra = extras.get(name)
+    _require(
+        extra is not None and extra.per_object is per_object,
+        f"{key}: {name!r} is not declared by extra_features() (per_object={per_object})",
+    )
+    if extra is None:
+        return
+    spec = extra.spec
+    is_name = spec.role in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT)
+    text = spec.kind is FeatureKind.BYTES or is_name
+    types = (str,) if text else (int,) if spec.kind is FeatureKind.INT64 else (int, float)
+    for value in values:
+        _require(isinstance(value, types), f"{key}: {name!r} holds {value!r}, not {spec.kind}")
+    if not per_object and not spec.repeated:
+        _require(
+            len(values) in (0, spec.length), f"{key}: {name!r} holds {len(values)} values, not one"
+        )
+
+
+def _check_damaged(made: Format, *, roots: Sequence[str], damages: int) -> None:
+    for file_index, uri in enumerate(made.annotation_files()):
+        content = storage_for(uri).read(uri)
+        for damaged in _damaged(content, count=damages):
+            storage = _OneFile(uri, damaged)
+            with _allowing(uri, damaged):
+                for _ in _read_file(made, file_index=file_index, parts=2, storage=storage):
+                    pass
+    for placed, root in _listed(made, roots=roots):
+        if placed.place.role is not Role.ANNOTATION:
+            continue
+        try:
+            content = read_bytes(placed.file)
+        except RejectedError:
+            continue
+        for damaged in _damaged(content, count=max(1, damages // 10)):
+            with _allowing("", damaged):
+                list(made.read_listed(damaged, path=placed.path, root=root))
+
+
+def _damaged(content: bytes, *, count: int) -> Iterator[bytes]:
+    """Yields versions with bytes cut off, out, changed or put in: the same ones every time."""
+    chance = random.Random(len(content))
+    yield b""
+    for _ in range(count):
+        damaged = bytearray(content)
+        for _ in range(chance.choice((1, 1, 2, 5))):
+            begin = chance.randrange(len(damaged) + 1)
+            length = chance.choice((0, 1, 1, 8, len(damaged)))
+            damaged[begin : begin + length] = chance.randbytes(chance.choice((0, 0, 1, 1, 4)))
+        yield bytes(damaged)
+
+
+@contextlib.contextmanager
+def _allowing(uri: str, damaged: bytes) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        _require(not uri or error.uri == uri, f"a damaged {uri} is an error of {error.uri}")
+        _require(error.problem, f"a damaged {uri} is an error without words")
+    except Exception as error:
+        raise AssertionError(
+            f"a damaged {uri or 'listed annotation file'} raises {error!r}, no InputError; its "
+            f"content: {damaged[:200]!r}"
+        ) from error
+
+
+class _OneFile(Storage):
+    """A file with other content, in memory; all other files as they are."""
+
+    def __init__(self, uri: str, content: bytes) -> None:
+        self._uri = uri
+        self._content = content
+        self._others = storage_for(uri)
+
+    def list(self, root: str) -> Iterator[StoredFile]:
+        return self._others.list(root)
+
+    def stat(self, uri: str) -> StoredFile | None:
+        if uri != self._uri:
+            return self._others.stat(uri)
+        return StoredFile(path=uri, uri=uri, size_bytes=len(self._content), version="")
+
+    def read(
+        self,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        if uri != self._uri:
+            return self._others.read(uri, offset=offset, size_bytes=size_bytes, version=version)
+        return self._content[offset : None if size_bytes is None else offset + size_bytes]
+
+    def create(self, uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
+        raise AssertionError(f"a format writes to {uri}")
+
+    def replace(self, uri: str, data: bytes) -> None:
+        raise AssertionError(f"a format writes {len(data)} bytes to {uri}")
+
+    def rename(self, source: str, destination: str) -> None:
+        raise AssertionError(f"a format renames {source} to {destination}")
+
+    def delete(self, uri: str) -> None:
+        raise AssertionError(f"a format deletes {uri}")
+
+    def delete_tree(self, root: str) -> None:
+        raise AssertionError(f"a format deletes {root}")
+
+    def prune(self, root: str) -> None:
+        raise AssertionError(f"a format removes {root}")

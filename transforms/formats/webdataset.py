@@ -1,0 +1,339 @@
+"""WebDataset: tar files in which the files of a sample stand together.
+
+The format: https://github.com/webdataset/webdataset (README, "The WebDataset Format"): what
+files of a sample have in common is their path up to the first dot of the base name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from transforms.archive_tar import MemberKind, TarMember, tar_members
+from transforms.archives import fixed_folder
+from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
+from transforms.formats.base import Format, Kind, Place, Role
+from transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
+from transforms.reasons import Reason
+from transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    ListedImage,
+    Value,
+    encode_annotations,
+)
+from transforms.storage_reader import StorageReader
+
+_TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)
+_KEY_AND_EXTENSION = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<extension>[^/]*)", re.DOTALL)
+_CLASS = "cls"
+_CAPTION = "txt"
+_JSON = "json"
+_MAX_TEXT_BYTES = 16 << 20
+_MAX_INT64 = 2**63 - 1
+# Of a class's number: those of 64 bits, without the greatest.
+_MAX_DIGITS = 18
+
+_FIELD_KINDS = {
+    "int": (FeatureKind.INT64, FeatureRole.VALUE),
+    "bool": (FeatureKind.INT64, FeatureRole.VALUE),
+    "float": (FeatureKind.FLOAT, FeatureRole.VALUE),
+    "string": (FeatureKind.BYTES, FeatureRole.TEXT),
+}
+
+
+class _File(NamedTuple):
+    """One file of a sample.
+
+    Attributes:
+        key: The sample; empty where the file belongs to none.
+        extension: What stands behind the key and a dot, in small letters.
+        member: The file.
+        content: What is in it, where it is one that is read.
+    """
+
+    key: str
+    extension: str
+    member: TarMember
+    content: bytes | None
+
+
+class _DefectError(Exception):
+    """A sample cannot be used; its text says why."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        self.reason = reason
+        super().__init__(detail)
+
+
+class WebDatasetFormat(Format):
+    """WebDataset.
+
+    Of a sample `key.jpg` (or any other image), `key.cls` (a class: its number or its name),
+    `key.txt` (a caption) and `key.json` are read, and no other file. JSON's `label` is the class
+    where there is no `cls`, its `caption` the caption where there is no `txt`.
+
+    Args:
+        tars: The tar files, or patterns of them.
+        fields: `{field of the JSON: type}` of what else is written, under the field's name: `int`,
+            `float`, `bool` or `string`.
+
+    Raises:
+        ValueError: `fields` names a type that there is not.
+    """
+
+    kinds = frozenset({Kind.CLASSIFICATION, Kind.CAPTIONS})
+    lists_annotations = True
+    opens_archives = False
+
+    def __init__(self, *, tars: Sequence[str], fields: Mapping[str, str] | None = None) -> None:
+        self._folder = _common_folder(tars)
+        self._fields = dict(fields or {})
+        for name, kind in self._fields.items():
+            if kind not in _FIELD_KINDS:
+                raise ValueError(f"fields.{name}: expected {', '.join(_FIELD_KINDS)}, got {kind!r}")
+
+    def extra_features(self) -> Sequence[ExtraFeature]:
+        """The declared fields of the JSON files."""
+        features = []
+        for name, type_name in self._fields.items():
+            kind, role = _FIELD_KINDS[type_name]
+            features.append(ExtraFeature(FeatureSpec(name, kind, repeated=False, role=role)))
+        return tuple(features)
+
+    def place(self, path: str, *, root: int) -> Place:
+        """A tar file is a container; what lies beside is none of the dataset's."""
+        del root
+        is_tar = _TAR.search(path) is not None and not is_hidden(path)
+        return Place(role=Role.CONTAINER if is_tar else Role.OTHER)
+
+    def read_container(
+        self, file: ImageRef, *, path: str, root: int
+    ) -> Iterator[ListedImage | AnnotationEntry | Category]:
+        """Lists the samples of a tar file; see the base class.
+
+        An image's key is the tar's name and its own, so that tars may repeat keys.
+
+        Raises:
+            InputError: It is no tar file, or truncated, damaged or compressed.
+        """
+        del path, root
+        tar = file.uri.removeprefix(f"{self._folder}/")
+        reader = StorageReader(file)
+        # What must not come again: keys of samples, and of images.
+        seen: set[str] = set()
+        labels: dict[str, None] = {}
+        files = (_file(member, reader=reader) for member in tar_members(reader))
+        for position, (key, group) in enumerate(itertools.groupby(files, _key_of)):
+            sample = list(group)
+            images = [each for each in sample if not key or _is_image(each)]
+            keys = [f"{tar}/{_as_key(each.member.name)}" for each in images]
+            for image_key, image in zip(keys, images, strict=True):
+                yield ListedImage(key=image_key, image=_reference(image.member, file=file))
+            if not key:
+                continue
+            try:
+                if not images:
+                    raise _DefectError(Reason.MISSING_IMAGE, _without_image(sample))
+                _check_sample(sample, images=images, is_repeated=key in seen)
+                annotations = self._annotate(sample)
+            except _DefectError as error:
+                # Of two images with one name the join rejects the second by itself.
+                for image_key in dict.fromkeys(keys or [f"{tar}/{_as_key(key)}"]):
+                    if image_key not in seen:
+                        yield AnnotationEntry(
+                            key=image_key,
+                            annotations=b"",
+                            file_index=0,
+                            position=position,
+                            defect=error.reason,
+                            detail=f"{tar}, sample {key!a}: {error}",
+                        )
+            else:
+                labels.update(dict.fromkeys(annotations.labels))
+                yield AnnotationEntry(
+                    key=keys[0],
+                    annotations=encode_annotations(annotations),
+                    file_index=0,
+                    position=position,
+                    image_id=annotations.image_id,
+                )
+            seen.update((key, *keys))
+        for label in labels:
+            yield Category(
+                name=label, source_id=int(label) if _is_number(label) else None, origin=file.uri
+            )
+
+    def _annotate(self, sample: Sequence[_File]) -> ImageAnnotations:
+        texts = {
+            each.extension: _decode_text(each)
+            for each in sample
+            if each.extension in (_CLASS, _CAPTION, _JSON)
+        }
+        document = _decode_object(texts[_JSON]) if _JSON in texts else {}
+        if _CLASS in texts:
+            labels = [_label(texts[_CLASS], place=f".{_CLASS}")]
+        else:
+            labels = [
+                _label(value, place=".json: label") for value in _listed(document.get("label"))
+            ]
+        if _CAPTION in texts:
+            captions = [texts[_CAPTION].removesuffix("\n").removesuffix("\r")]
+        else:
+            captions = [
+                _text(value, place=".json: caption") for value in _listed(document.get("caption"))
+            ]
+        return ImageAnnotations(
+            image_id=escape_key(sample[0].key),
+            labels=tuple(dict.fromkeys(labels)),
+            captions=tuple(captions),
+            values={
+                name: (_field(document[name], kind=kind, place=f".json: {name}"),)
+                for name, kind in self._fields.items()
+                if document.get(name) is not None
+            },
+        )
+
+
+def _common_folder(tars: Sequence[str]) -> str:
+    folders = [fixed_folder(tar if _TAR.search(tar) else f"{tar}/any") for tar in tars]
+    common = []
+    for parts in zip(*(folder.split("/") for folder in folders), strict=False):
+        if len(set(parts)) > 1:
+            break
+        common.append(parts[0])
+    return "/".join(common)
+
+
+def _as_key(name: str) -> str:
+    return normalize_key(escape_key(name))
+
+
+def _file(member: TarMember, *, reader: StorageReader) -> _File:
+    """Tells which sample a member belongs to, and reads it if need be: now, for it is near."""
+    name = posixpath.normpath(member.name)
+    match = None if is_hidden(name) else _KEY_AND_EXTENSION.fullmatch(name)
+    if match is None:
+        return _File("", "", member, None)
+    extension = match["extension"].lower()
+    is_read = extension in (_CLASS, _CAPTION, _JSON) and member.size_bytes <= _MAX_TEXT_BYTES
+    content = reader.read_at(member.offset, member.size_bytes) if is_read else None
+    return _File(match["key"], extension, member, content)
+
+
+def _key_of(file: _File) -> str:
+    return file.key
+
+
+def _is_image(file: _File) -> bool:
+    return "." not in file.extension and is_image_name(f".{file.extension}")
+
+
+def _without_image(sample: Sequence[_File]) -> str:
+    held = ", ".join(sorted(ascii(each.extension) for each in sample)[:10])
+    return f"no image among its files ({held}), which must stand together in the tar"
+
+
+def _check_sample(sample: Sequence[_File], *, images: Sequence[_File], is_repeated: bool) -> None:
+    if len(images) > 1:
+        raise _DefectError(Reason.AMBIGUOUS_STEM, f"{len(images)} images in one sample")
+    if is_repeated:
+        raise _DefectError(
+            Reason.DUPLICATE_KEY,
+            "its key was there before; the files of a sample must stand together in the tar",
+        )
+    extensions = [each.extension for each in sample]
+    for extension in (_CLASS, _CAPTION, _JSON):
+        if extensions.count(extension) > 1:
+            raise _malformed(f".{extension} is there twice")
+
+
+def _reference(member: TarMember, *, file: ImageRef) -> ImageRef:
+    problem = member.problem
+    if member.kind is not MemberKind.FILE:
+        problem = "a link to another file; make the tar with --dereference --hard-dereference"
+    return ImageRef(
+        uri=file.uri,
+        size_bytes=member.size_bytes,
+        version=file.version,
+        offset=file.offset + member.offset,
+        whole=False,
+        problem=problem,
+    )
+
+
+def _decode_text(file: _File) -> str:
+    if file.member.kind is not MemberKind.FILE or file.member.problem or file.content is None:
+        problem = file.member.problem or "a link, or too long for what is said of one image"
+        raise _malformed(f".{file.extension}: {problem}")
+    try:
+        return file.content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _malformed(f".{file.extension}: byte {error.start}: expected UTF-8 text") from error
+
+
+def _decode_object(text: str) -> dict[str, Any]:
+    try:
+        document = msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise _malformed(f".json: {error}") from error
+    if not isinstance(document, dict):
+        raise _malformed(".json: expected an object")
+    return document
+
+
+def _listed(value: object) -> list[object]:
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _label(value: object, *, place: str) -> str:
+    """Names a class; a number is its decimal text."""
+    if type(value) is int and abs(value) <= _MAX_INT64:
+        return str(value)
+    text = _text(value, place=place).strip()
+    if not text or "\0" in text or text.splitlines() != [text]:
+        raise _malformed(f"{place}: expected a class's number or name, got {text[:40]!a}")
+    return str(int(text)) if _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+
+
+def _text(value: object, *, place: str) -> str:
+    if not isinstance(value, str):
+        raise _malformed(f"{place}: expected text, got {_shortened(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _malformed(f"{place}: not valid Unicode") from error
+    return value
+
+
+def _field(value: object, *, kind: str, place: str) -> Value:
+    if kind == "string":
+        return _text(value, place=place)
+    if kind == "bool" and isinstance(value, bool):
+        return int(value)
+    if kind == "int" and type(value) is int and -_MAX_INT64 - 1 <= value <= _MAX_INT64:
+        return value
+    if kind == "float" and type(value) in (int, float) and abs(value) <= 3.4e38:  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]
+    raise _malformed(f"{place}: expected {kind}, got {_shortened(value)}")
+
+
+def _malformed(detail: str) -> _DefectError:
+    return _DefectError(Reason.ANNOTATION_MALFORMED, detail)
+
+
+def _shortened(value: object) -> str:
+    return ascii(value)[:40]

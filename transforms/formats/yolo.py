@@ -1,0 +1,174 @@
+"""YOLO: a text file of boxes or polygons an image, and a file that names the classes.
+
+The format: https://docs.ultralytics.com/datasets/detect/ and
+https://docs.ultralytics.com/datasets/segment/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from transforms.errors import InputError
+from transforms.formats.base import Format, Kind, Place, Role
+from transforms.formats.names import (
+    escape_key,
+    is_hidden,
+    is_image_name,
+    key_problem,
+    normalize_key,
+)
+from transforms.formats.root_files import read_file
+from transforms.formats.yolo_data import text_lines
+from transforms.formats.yolo_labels import parse_yolo_labels
+from transforms.formats.yolo_layout import (
+    YoloLayout,
+    find_layout,
+    is_labels,
+    join_of_image,
+    join_of_labels,
+    listed_path,
+)
+from transforms.reasons import Reason
+from transforms.records import AnnotationEntry, Category, ImageAnnotations, encode_annotations
+from transforms.storage import Storage
+
+
+class YoloFormat(Format):
+    """YOLO.
+
+    Class 0 of the files has the id 1: to readers of the TF Object Detection API 0 is the
+    background.
+
+    Args:
+        root: The folder of `images/` and `labels/`.
+        data: The `data.yaml`, Darknet's `obj.data`, or a file with a class name a line; by default
+            the one in the root.
+        splits: Which of the splits that it tells are used.
+        masks: Whether objects carry their polygons.
+        layout: What `resolved_settings` has found.
+    """
+
+    lists_annotations = True
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        data: str | None = None,
+        splits: Sequence[str] | None = None,
+        masks: bool = False,
+        layout: Mapping[str, Any] | None = None,
+    ) -> None:
+        kinds = {Kind.DETECTION, Kind.INSTANCE_MASKS} if masks else {Kind.DETECTION}
+        self.kinds = frozenset(kinds)
+        self._root = root
+        self._data = data
+        self._asked = splits
+        self._masks = masks
+        self._layout = YoloLayout() if layout is None else msgspec.convert(layout, YoloLayout)
+        self._names = dict(self._layout.names)
+        self._known = frozenset(self._layout.known)
+        # {folder of images, and folder of labels: split}
+        self._split_folders = {folder.path: folder.split for folder in self._layout.folders}
+        self._label_folders = {
+            join_of_image(f"{folder.path}/").rstrip("/"): folder.split
+            for folder in self._layout.folders
+        }
+
+    def resolved_settings(self) -> Mapping[str, Any]:
+        """Finds classes, splits and labels; see the base class.
+
+        Raises:
+            InputError: As for `find_layout`.
+        """
+        layout = find_layout(root=self._root, data=self._data, splits=self._asked)
+        return {"layout": msgspec.to_builtins(layout)}
+
+    def splits(self) -> Sequence[str]:
+        """The splits that the `data.yaml` tells, or folders named like splits.
+
+        Raises:
+            InputError: They cannot be found.
+        """
+        if self._layout.problem is not None:
+            uri, place, problem = self._layout.problem
+            raise InputError(uri=uri, place=place, problem=problem)
+        return self._layout.splits
+
+    def place(self, path: str, *, root: int) -> Place:
+        """Tells images and labels by folders and extensions; see the base class."""
+        del root
+        key = normalize_key(path)
+        if key in self._known:
+            return Place(role=Role.OTHER)
+        if is_labels(key, beside=self._layout.beside):
+            return Place(role=Role.ANNOTATION, join=join_of_labels(key))
+        if is_image_name(key) and not is_hidden(key):
+            return Place(role=Role.IMAGE, key=key, join=join_of_image(key))
+        return Place(role=Role.IMAGE, key=key, join=key)
+
+    def split_listed(self, key: str) -> str:
+        """The split whose folder holds an image; see the base class."""
+        return _split_of(key, folders=self._split_folders)
+
+    def annotation_files(self) -> Sequence[str]:
+        """The files that name the classes, then the lists of the splits."""
+        return [*self._layout.files, *(item.file.uri for item in self._layout.lists)]
+
+    def read_annotations(
+        self, *, storage: Storage, file_index: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Declares the classes, or says which images a list puts into its split."""
+        del storage
+        if file_index == 0:
+            for class_index, name in self._layout.names:
+                yield Category(name=name, source_id=class_index + 1, origin=self._layout.files[0])
+        if file_index < len(self._layout.files):
+            return
+        item = self._layout.lists[file_index - len(self._layout.files)]
+        for line, name in text_lines(read_file(item.file), uri=item.file.uri):
+            key = join_of_image(normalize_key(listed_path(name, item=item)))
+            problem = key_problem(key)
+            yield AnnotationEntry(
+                key=key if problem is None else escape_key(key) or f"{item.path}: line {line}",
+                annotations=b"",
+                file_index=file_index,
+                position=line,
+                defect=None if problem is None else Reason.UNREADABLE_NAME,
+                detail="" if problem is None else f"{item.path}: line {line}: {problem}",
+                split=item.split,
+            )
+
+    def read_listed(self, data: bytes, *, path: str, root: int) -> Iterator[AnnotationEntry]:
+        """Parses the labels of one image; see the base class.
+
+        Raises:
+            InputError: It is no file of labels.
+        """
+        del root
+        objects, corrections = parse_yolo_labels(data, names=self._names, uri=path)
+        if not self._masks:
+            objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
+        key = join_of_labels(normalize_key(path))
+        annotations = ImageAnnotations(
+            image_id="", objects=tuple(objects), corrections=corrections, normalized=True
+        )
+        yield AnnotationEntry(
+            key=key,
+            annotations=encode_annotations(annotations),
+            file_index=0,
+            position=0,
+            # Two files about one image are not to be added up.
+            image_id=path,
+            split=_split_of(key, folders=self._label_folders),
+        )
+
+
+def _split_of(path: str, *, folders: Mapping[str, str]) -> str:
+    return next(
+        (split for folder, split in folders.items() if not folder or path.startswith(f"{folder}/")),
+        "",
+    )

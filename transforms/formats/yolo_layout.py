@@ -1,0 +1,435 @@
+"""Where the parts of a YOLO dataset lie: found once, at launch.
+
+Everything is given as paths below the root, so that workers need not look again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from transforms.errors import InputError, did_you_mean
+from transforms.formats.names import is_hidden, is_image_name, normalize_key
+from transforms.formats.root_files import RootFiles, read_file, relative_path, resolve_path
+from transforms.formats.yolo_data import (
+    YoloData,
+    parse_data_yaml,
+    parse_names,
+    parse_obj_data,
+    text_lines,
+)
+from transforms.records import ImageRef
+from transforms.storage import join_uri, storage_for
+
+_DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "obj.data")
+_NAMES_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "images/classes.txt")
+
+_IMAGE_FOLDERS = frozenset({"images", "image"})
+_LABEL_FOLDERS = frozenset({"labels", "label", "annotations"})
+# What the swap of folders makes of either.
+_LABELS = "labels"
+
+# Where no file tells the splits: folders named like this, with or without `images/` before them.
+_SPLIT_FOLDERS = {
+    "train": ("train",),
+    "val": ("val", "valid", "validation"),
+    "test": ("test",),
+}
+# Text files beside images that are no labels, whatever the layout.
+_KNOWN_TEXTS = frozenset({"classes.txt", "license.txt", "requirements.txt"})
+
+# How many images of a list are looked for, before it is taken to be one of another folder.
+_LIST_SAMPLE = 5
+# Folders that an error names.
+_SHOWN_FOLDERS = 3
+
+
+class SplitFolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of images that is (a part of) a split.
+
+    Attributes:
+        split: The split.
+        path: Its path below the root; empty where it is the root.
+    """
+
+    split: str
+    path: str
+
+
+class SplitList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list of images that is (a part of) a split.
+
+    Attributes:
+        split: The split.
+        path: Its name, for people.
+        file: Where it lies.
+        prefix: What stands before the images' paths, relative to the root.
+        strip: How many leading parts of the paths in the list are to be left out.
+    """
+
+    split: str
+    path: str
+    file: ImageRef
+    prefix: str
+    strip: int
+
+
+class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found at launch.
+
+    Attributes:
+        names: `(class, name)` of all classes, in order.
+        files: The files that say so: the `data.yaml` or `obj.data`, the file of names.
+        known: Paths of the files below the root that are neither images nor labels.
+        splits: The splits, in order.
+        folders: Their folders.
+        lists: Their lists.
+        beside: Whether labels are beside their images, and not in a folder of their own.
+        problem: Why the splits cannot be told: file, place and words; None if they can.
+    """
+
+    names: tuple[tuple[int, str], ...] = ()
+    files: tuple[str, ...] = ()
+    known: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    folders: tuple[SplitFolder, ...] = ()
+    lists: tuple[SplitList, ...] = ()
+    beside: bool = False
+    problem: tuple[str, str, str] | None = None
+
+
+def join_of_image(key: str) -> str:
+    """What an image and its labels have in common: the path of the label file, without `.txt`.
+
+    As YOLO has it, the last folder `images` is swapped for `labels`.
+
+    Args:
+        key: The image's path below the root.
+    """
+    stem = key.rpartition(".")[0] if is_image_name(key) else key
+    return _swap(stem, (_IMAGE_FOLDERS, _LABEL_FOLDERS))
+
+
+def join_of_labels(key: str) -> str:
+    """The same of a label file."""
+    return _swap(key.rpartition(".")[0], (_LABEL_FOLDERS, _IMAGE_FOLDERS))
+
+
+def _swap(path: str, names: Sequence[frozenset[str]]) -> str:
+    *folders, name = path.split("/")
+    for known in names:
+        for index in reversed(range(len(folders))):
+            if folders[index].casefold() in known:
+                return "/".join([*folders[:index], _LABELS, *folders[index + 1 :], name])
+    return path
+
+
+def in_label_folder(key: str) -> bool:
+    """Whether a file is below a folder that holds labels."""
+    return any(folder.casefold() in _LABEL_FOLDERS for folder in key.split("/")[:-1])
+
+
+def listed_path(name: str, *, item: SplitList) -> str:
+    """The path below the root of an image that a list names."""
+    return join_path(item.prefix, *_parts(name)[item.strip :])
+
+
+def join_path(*parts: str) -> str:
+    """Joins parts of a path, leaving out empty ones."""
+    return "/".join(part for part in parts if part)
+
+
+def find_layout(*, root: str, data: str | None, splits: Sequence[str] | None) -> YoloLayout:
+    """Finds the classes, the splits and the labels of a dataset.
+
+    Args:
+        root: Its root.
+        data: The `data.yaml`, `obj.data` or file of names; by default the one in the root.
+        splits: Which splits are wanted; all that are told where None.
+
+    Raises:
+        InputError: A file cannot be read or is not what it should be, no file names the classes,
+            or there are no labels.
+    """
+    return _Finder(root).find(data=data, splits=splits)
+
+
+class _Found(NamedTuple):
+    """A file.
+
+    Attributes:
+        path: Its path below the root; None where it lies elsewhere.
+        file: Where it lies.
+    """
+
+    path: str | None
+    file: ImageRef
+
+
+class _Finder:
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._files = RootFiles(root)
+
+    def find(self, *, data: str | None, splits: Sequence[str] | None) -> YoloLayout:
+        found = self._data_file(data)
+        base = _folder_of(found, root=self._root)
+        described, names_file = self._describe(found, base=base)
+        files = [found] if names_file is None else [found, names_file]
+        places = _Places(self._root, base=base, path=described.path)
+        told: dict[str, list[SplitFolder | SplitList]] = {}
+        problem = None
+        try:
+            if described.splits:
+                for split in _wanted(splits, known=described.splits, uri=found.file.uri):
+                    paths = described.splits[split]
+                    told[split] = [
+                        self._locate(path, split=split, places=places, uri=found.file.uri)
+                        for path in paths
+                    ]
+            else:
+                guessed = self._guess_folders()
+                if guessed or splits:
+                    wanted = _wanted(splits, known=guessed, uri=self._root)
+                    told = {split: [guessed[split]] for split in wanted}
+            parts = [part for named in told.values() for part in named]
+            _check_apart([part for part in parts if isinstance(part, SplitFolder)], root=self._root)
+        except InputError as error:
+            # Where the config names the splits this is no problem.
+            told, parts, problem = {}, [], (error.uri, error.place, error.problem)
+        folders = tuple(part for part in parts if isinstance(part, SplitFolder))
+        lists = tuple(part for part in parts if isinstance(part, SplitList))
+        known = {item.path for item in files if item.path} | {item.path for item in lists}
+        return YoloLayout(
+            names=tuple(sorted(described.names.items())),
+            files=tuple(item.file.uri for item in files),
+            known=tuple(sorted(known)),
+            splits=tuple(told),
+            folders=folders,
+            lists=lists,
+            beside=self._labels_beside(folders, known=known),
+            problem=problem,
+        )
+
+    def _data_file(self, data: str | None) -> _Found:
+        if data is not None:
+            path = relative_path(resolve_path(data, ""), root=self._root)
+            if path is not None and (file := self._files.find(path)) is not None:
+                return _Found(path, file)
+            stored = storage_for(data).stat(data)
+            if stored is None:
+                raise InputError(uri=data, problem="there is no such file")
+            file = ImageRef(uri=stored.uri, size_bytes=stored.size_bytes, version=stored.version)
+            return _Found(path, file)
+        for path in (*_DATA_FILES, *_NAMES_FILES):
+            if (file := self._files.find(path)) is not None:
+                return _Found(path, file)
+        raise InputError(
+            uri=self._root,
+            problem=f"no file names the classes: looked for {', '.join(_DATA_FILES)} and "
+            f"{', '.join(_NAMES_FILES)}; write classes.txt with a name a line, or name the file "
+            "with `data`",
+        )
+
+    def _describe(self, found: _Found, *, base: str) -> tuple[YoloData, _Found | None]:
+        uri = found.file.uri if found.path is None else join_uri(self._root, found.path)
+        data = read_file(found.file)
+        if uri.lower().endswith((".yaml", ".yml")):
+            return parse_data_yaml(data, uri=uri), None
+        if not uri.lower().endswith(".data"):
+            return YoloData(names=parse_names(data, uri=uri)), None
+        described = parse_obj_data(data, uri=uri)
+        places = _Places(self._root, base=base, path="")
+        tried = list(places.candidates(described.names_file, least=1))
+        for path in tried:
+            if (file := self._files.find(path)) is not None:
+                names = parse_names(read_file(file), uri=join_uri(self._root, path))
+                return msgspec.structs.replace(described, names=names), _Found(path, file)
+        raise _not_found(described.names_file, key="names", tried=tried, uri=uri)
+
+    def _locate(
+        self, value: str, *, split: str, places: _Places, uri: str
+    ) -> SplitFolder | SplitList:
+        is_list = value.lower().endswith(".txt")
+        tried = []
+        for path in places.candidates(value, least=1 if is_list else 2):
+            tried.append(path)
+            if is_list and (file := self._files.find(path)) is not None:
+                return self._sample_list(path, file=file, split=split, places=places)
+            if not is_list and self._files.holds(path):
+                return SplitFolder(split=split, path=path)
+        raise _not_found(value, key=split, tried=tried, uri=uri)
+
+    def _sample_list(self, path: str, *, file: ImageRef, split: str, places: _Places) -> SplitList:
+        """Finds out how a list's paths are to be read, by some of its images."""
+        uri = join_uri(self._root, path)
+        lines = text_lines(read_file(file), uri=uri)
+        names = [name for _, name in itertools.islice(lines, _LIST_SAMPLE)]
+        prefixes = dict.fromkeys([path.rpartition("/")[0], *places.prefixes()])
+        for name in names:
+            for strip in range(len(_parts(name))):
+                for prefix in prefixes:
+                    item = SplitList(split=split, path=path, file=file, prefix=prefix, strip=strip)
+                    if self._files.find(listed_path(name, item=item)) is not None:
+                        return item
+        if names:
+            raise InputError(
+                uri=uri,
+                problem=f"none of the first images that it names is below the root: "
+                f"{', '.join(map(repr, names))}",
+            )
+        return SplitList(split=split, path=path, file=file, prefix="", strip=0)
+
+    def _guess_folders(self) -> dict[str, SplitFolder]:
+        folders = {}
+        for split, names in _SPLIT_FOLDERS.items():
+            candidates = [path for name in names for path in (f"images/{name}", f"{name}/images")]
+            for path in candidates:
+                if self._files.holds(path):
+                    folders[split] = SplitFolder(split=split, path=path)
+                    break
+        return folders
+
+    def _labels_beside(self, folders: Sequence[SplitFolder], *, known: Collection[str]) -> bool:
+        """Says whether labels are beside their images, listing no more than it takes."""
+        likely = dict.fromkeys(
+            join_of_image(join_path(folder.path, "x")).rpartition("/")[0] for folder in folders
+        )
+        for folder in (*likely, _LABELS):
+            if in_label_folder(f"{folder}/x") and any(
+                is_labels(path, beside=False) for path, _ in self._files.walk(folder)
+            ):
+                return False
+        # Folders of text files, and of images.
+        texts: dict[str, None] = {}
+        images = set()
+        for path, _ in self._files.walk():
+            key = normalize_key(path)
+            if key not in known and is_labels(key, beside=True):
+                if is_labels(key, beside=False):
+                    return False
+                texts[key.rpartition("/")[0]] = None
+            elif is_image_name(key) and not is_hidden(key):
+                images.add(key.rpartition("/")[0])
+        if images.isdisjoint(texts):
+            elsewhere = ", ".join(folder or "." for folder in sorted(texts)[:_SHOWN_FOLDERS])
+            raise InputError(
+                uri=self._root,
+                problem="no labels found: expected .txt files in labels/ beside images/, or each "
+                f"beside its image{f'; text files are in {elsewhere}' if elsewhere else ''}",
+            )
+        return True
+
+
+class _Places:
+    """Where a path of a `data.yaml` may point to, below the root."""
+
+    def __init__(self, root: str, *, base: str, path: str) -> None:
+        self._root = root
+        own = [resolve_path(base, path.replace("\\", "/"))] if path else []
+        self._bases = [*own, base, root]
+
+    def prefixes(self) -> Iterator[str]:
+        """Yields the folders, relative to the root, that paths may be relative to."""
+        for base in self._bases:
+            prefix = relative_path(resolve_path(base, ""), root=self._root)
+            if prefix is not None:
+                yield prefix
+
+    def candidates(self, value: str, *, least: int) -> Iterator[str]:
+        """Yields paths below the root, the likeliest first.
+
+        Many files were written for another machine, or for another folder to start in, so a path
+        is tried without its leading parts as well.
+
+        Args:
+            value: The path as it is written.
+            least: How many of its parts must be left.
+        """
+        value = value.replace("\\", "/")
+        parts = _parts(value)
+        direct = (relative_path(resolve_path(base, value), root=self._root) for base in self._bases)
+        inside = (
+            "/".join(parts[start:]) for start in range(max(1, len(parts) - least + 1)) if parts
+        )
+        seen = dict.fromkeys([*(path for path in direct if path is not None), *inside])
+        yield from seen
+        for path in seen:
+            for name in _SPLIT_FOLDERS["val"]:
+                renamed = [
+                    name if part in _SPLIT_FOLDERS["val"] else part for part in path.split("/")
+                ]
+                if "/".join(renamed) not in seen:
+                    yield "/".join(renamed)
+
+
+def is_labels(key: str, *, beside: bool) -> bool:
+    """Whether a file is one of labels.
+
+    Args:
+        key: Its path below the root.
+        beside: Whether labels are beside their images.
+    """
+    if is_hidden(key) or not key.lower().endswith(".txt"):
+        return False
+    return (beside or in_label_folder(key)) and not _is_known_text(key)
+
+
+def _is_known_text(key: str) -> bool:
+    name = key.rpartition("/")[2].casefold()
+    return name in _KNOWN_TEXTS or name.startswith("readme")
+
+
+def _folder_of(found: _Found, *, root: str) -> str:
+    if found.path is None:
+        return found.file.uri.rpartition("/")[0]
+    return resolve_path(root, found.path.rpartition("/")[0])
+
+
+def _parts(path: str) -> list[str]:
+    """The parts of a path, without those that lead elsewhere."""
+    parts: list[str] = []
+    for part in path.replace("\\", "/").split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return parts
+
+
+def _wanted(
+    splits: Sequence[str] | None, *, known: Mapping[str, object], uri: str
+) -> Sequence[str]:
+    for split in splits or ():
+        if split not in known:
+            raise InputError(
+                uri=uri,
+                problem=f"there is no split {split!r}{did_you_mean(split, known=known)}; found: "
+                f"{', '.join(known) or 'none'}",
+            )
+    return list(known) if splits is None else splits
+
+
+def _check_apart(folders: Sequence[SplitFolder], *, root: str) -> None:
+    for one, other in itertools.permutations(folders, 2):
+        if one.split != other.split and (
+            f"{other.path}/".startswith(f"{one.path}/") or not one.path
+        ):
+            raise InputError(
+                uri=root,
+                problem=f"{other.split} ({other.path or '.'}) lies within {one.split} "
+                f"({one.path or '.'}): an image can be in one split only; name the splits that "
+                "are to be written with `splits`",
+            )
+
+
+def _not_found(value: str, *, key: str, tried: Sequence[str], uri: str) -> InputError:
+    return InputError(
+        uri=uri,
+        place=key,
+        problem=f"{value!r} is not there: tried {', '.join(tried) or 'nothing'} below the root; "
+        "mend the path, or name the root with `root` and the splits that are there with `splits`",
+    )

@@ -1,0 +1,144 @@
+"""Reading images whose pixels annotate others: PNGs of classes, objects or segments."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, PngImagePlugin
+
+from transforms.errors import RejectedError
+from transforms.images.decode import pillow_errors_as_rejects
+from transforms.images.png import scan_png, verify_png
+from transforms.images.sniff import FileFormat, sniff_format
+from transforms.reasons import Reason
+
+# 8 or 16 bits, (height, width).
+IndexMap: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+
+_BIT_DEPTH_OFFSET = 24
+_COLOURS = 256
+
+
+def read_indices(data: bytes, *, size: tuple[int, int], voc_colours: bool = False) -> IndexMap:
+    """Reads a map of small numbers, (height, width), as the file holds them.
+
+    They are the values of a gray image, the indices (not the colours) of a palette, or what stands
+    in all channels of an image in colour alike.
+
+    Args:
+        data: The PNG file.
+        size: Width and height of the image that it annotates, in pixels; they may be exchanged,
+            for an image that is turned.
+        voc_colours: Whether an image in colour holds Pascal VOC's colours of the numbers.
+
+    Raises:
+        RejectedError: The file cannot be read, is of another size, or is no such map.
+    """
+    image = _decode(data, size=size)
+    if image.mode in ("1", "L", "P"):
+        pixels = np.asarray(image, np.uint8)
+        bit_depth = data[_BIT_DEPTH_OFFSET]
+        # Pillow spreads gray values of fewer bits over all 8.
+        if image.mode == "L" and bit_depth < 8:
+            return pixels // np.uint8(255 // (2**bit_depth - 1))
+        return pixels
+    if image.mode.startswith("I;16"):
+        return np.asarray(image).astype(np.uint16)
+    if image.mode in ("RGB", "RGBA"):
+        channels = np.asarray(image)[..., :3]
+        if voc_colours:
+            return _indices_of_voc_colours(channels)
+        if np.array_equal(channels[..., 0], channels[..., 1]) and np.array_equal(
+            channels[..., 0], channels[..., 2]
+        ):
+            return channels[..., 0]
+        raise RejectedError(
+            Reason.MASK_UNREADABLE,
+            "its pixels are colours, not class ids; expected one channel, or a palette",
+        )
+    raise RejectedError(Reason.MASK_UNREADABLE, f"pixels of mode {image.mode} are no class ids")
+
+
+def read_segment_ids(data: bytes, *, size: tuple[int, int]) -> npt.NDArray[np.uint32]:
+    """Reads the segments' ids of a panoptic PNG, (height, width): R + 256 G + 65536 B.
+
+    Args:
+        data: The PNG file.
+        size: As for `read_indices`.
+
+    Raises:
+        RejectedError: The file cannot be read, is of another size, or has no such pixels.
+    """
+    image = _decode(data, size=size)
+    if image.mode not in ("RGB", "RGBA"):
+        raise RejectedError(
+            Reason.MASK_UNREADABLE,
+            f"pixels of mode {image.mode} hold no segment ids; expected 8-bit RGB",
+        )
+    # Four bytes a pixel, the least significant first, are the id already.
+    ids = np.array(image.convert("RGBA"))
+    ids[..., 3] = 0
+    return ids.view("<u4")[..., 0].astype(np.uint32, copy=False)
+
+
+def voc_colour_map() -> npt.NDArray[np.uint8]:
+    """Returns Pascal VOC's colour of each number, (256, 3).
+
+    Bit 3 j + i of a number is bit 7 - j of channel i (the devkit's `VOClabelcolormap.m`).
+    """
+    colours = np.zeros((_COLOURS, 3), np.uint8)
+    numbers = np.arange(_COLOURS)
+    for bit in range(8):
+        colours[:, bit % 3] |= ((numbers >> bit & 1) << (7 - bit // 3)).astype(np.uint8)
+    return colours
+
+
+def _decode(data: bytes, *, size: tuple[int, int]) -> Image.Image:
+    if sniff_format(data) is not FileFormat.PNG:
+        raise RejectedError(Reason.MASK_UNREADABLE, "no PNG file")
+    try:
+        header = scan_png(data, complete=True)
+        # Before it is decoded, so that none is larger than the image.
+        if (header.width, header.height) not in (size, size[::-1]):
+            raise RejectedError(
+                Reason.MASK_MISMATCH,
+                f"the mask is {header.width}x{header.height}, the image {size[0]}x{size[1]}",
+            )
+        verify_png(data)
+        with pillow_errors_as_rejects(FileFormat.PNG):
+            image = PngImagePlugin.PngImageFile(io.BytesIO(data))
+            image.load()
+    except RejectedError as error:
+        if error.reason is Reason.MASK_MISMATCH:
+            raise
+        raise RejectedError(
+            Reason.MASK_UNREADABLE, f"{error.reason.value}: {error.detail}"
+        ) from error
+    return image
+
+
+def _pack(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    wide = colours.astype(np.uint32)
+    return (wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]).astype(np.uint32)
+
+
+_PACKED_VOC_COLOURS = _pack(voc_colour_map())
+_VOC_ORDER = np.argsort(_PACKED_VOC_COLOURS).astype(np.uint8)
+_SORTED_VOC_COLOURS = _PACKED_VOC_COLOURS[_VOC_ORDER]
+
+
+def _indices_of_voc_colours(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    packed = _pack(colours)
+    found = np.minimum(np.searchsorted(_SORTED_VOC_COLOURS, packed), _COLOURS - 1)
+    unknown = packed[_SORTED_VOC_COLOURS[found] != packed]
+    if unknown.size:
+        raise RejectedError(
+            Reason.MASK_UNREADABLE,
+            f"the colour #{unknown[0]:06x} of {unknown.size} pixels is none of Pascal VOC's "
+            "colour map; expected that, or a palette",
+        )
+    indices: npt.NDArray[np.uint8] = _VOC_ORDER[found]
+    return indices
