@@ -201,10 +201,12 @@ class TableSource(Source, frozen=True, kw_only=True):
 
     manifest: Annotated[list[Location], msgspec.Meta(min_length=1), _named("file of rows")]
     image_root: Annotated[list[Location], _named("folder of the images that rows name")] = []
-    image_column: str | None = None
-    label_column: str | None = None
-    label_separator: str | None = None
-    split_column: str | None = None
+    image_column: Annotated[str, _named("column of the image's path or URI")] | None = None
+    label_column: Annotated[str, _named("column of the labels")] | None = None
+    label_separator: Annotated[str, _named("what separates several labels, such as |")] | None = (
+        None
+    )
+    split_column: Annotated[str, _named("column of the split")] | None = None
     columns: dict[str, str] = {}
     splits: list[Name] | None = None
 

@@ -57,7 +57,8 @@ def load_dataset(
       a list (masks) stay encoded, for `tf.map_fn(tf.io.decode_png, masks,
       fn_output_signature=tf.uint8)`.
     - An image, JPEG or PNG, is `tf.uint8` of shape `[height, width, channels]`: 3 channels in
-      datasets of Shardbeam, gray images included; for inferred ones, 1 if all are gray.
+      datasets of Shardbeam, gray images included; for inferred ones, 1 if all are gray. Maps of
+      16 bits (`panoptic.bits`) are `tf.uint16`.
 
     `interleave` files are read at a time, 16 Examples of each in turn, in the same order every
     time, unless the files are shuffled. Shuffling is of files, anew in each epoch: add
@@ -154,7 +155,10 @@ def _parse_example(
     for feature in features:
         if decode_images and feature.image_shape is not None:
             example[feature.key] = _decode_image(
-                example[feature.key], key=feature.key, shape=feature.image_shape
+                example[feature.key],
+                key=feature.key,
+                shape=feature.image_shape,
+                dtype=tf.uint16 if feature.image_bits == 16 else tf.uint8,
             )
     return example
 
@@ -166,7 +170,7 @@ def _parser(feature: StoredFeature) -> tf.io.FixedLenFeature | tf.io.FixedLenSeq
     return tf.io.FixedLenFeature(feature.shape, dtype)
 
 
-def _decode_image(data: tf.Tensor, *, key: str, shape: ImageShape) -> tf.Tensor:
+def _decode_image(data: tf.Tensor, *, key: str, shape: ImageShape, dtype: tf.DType) -> tf.Tensor:
     # TensorFlow 2.21 decodes other formats as well, but an animated WebP can end the process.
     storable = tf.debugging.assert_equal(
         _begins_with(data, _JPEG) | _begins_with(data, _PNG),
@@ -175,7 +179,9 @@ def _decode_image(data: tf.Tensor, *, key: str, shape: ImageShape) -> tf.Tensor:
     )
     # Without this, decoding would not wait for the check.
     with tf.control_dependencies([storable]):
-        image = tf.io.decode_image(data, channels=shape[-1] or 0, expand_animations=False)
+        image = tf.io.decode_image(
+            data, channels=shape[-1] or 0, dtype=dtype, expand_animations=False
+        )
     return tf.ensure_shape(image, shape)
 
 

@@ -112,8 +112,7 @@ def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, Im
     """
     located = _locate(uri)
     if located is None:
-        for file in storage_for(uri).list(uri):
-            yield file.path, _whole(file)
+        yield from _list_folder(uri)
         return
     _refuse_compressed(located.uri)
     archive = _whole(located.file)
@@ -123,6 +122,15 @@ def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, Im
         yield located.uri.rpartition("/")[2], archive
         return
     yield from _list_archive(archive, inner=located.inner)
+
+
+def _list_folder(uri: str) -> Iterator[tuple[str, ImageRef]]:
+    empty = True
+    for file in storage_for(uri).list(uri):
+        empty = False
+        yield file.path, _whole(file)
+    if empty and any(map(_is_archive_name, uri.split("/"))):
+        raise InputError(uri=uri, problem="there is no such archive or folder, or it is empty")
 
 
 def _list_archive(archive: ImageRef, *, inner: str) -> Iterator[tuple[str, ImageRef]]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.fuzz.voc import fuzz_voc
 from transforms.errors import InputError
 from transforms.formats.base import Kind, Place, Role
+from transforms.formats.testing import check_format
 from transforms.formats.voc import VOC_CLASSES, VocFormat
 from transforms.formats.voc_xml import VocObject, parse_voc_xml
 from transforms.local_storage import LocalStorage
@@ -558,6 +559,24 @@ def test_label_map_names_the_classes(tmp_path: Path) -> None:
 
 
 # Real samples
+
+
+@pytest.mark.parametrize(
+    ("sample", "settings", "images"),
+    [
+        ("bccd-voc/BCCD", {}, 24),
+        ("datumaro/voc_dataset/voc_dataset1", {"masks": True, "semantic": True}, 2),
+        ("datumaro/kaggle_dataset/relaxed_voc2", {}, 2),
+    ],
+)
+def test_samples_keep_to_the_protocol(
+    shared_data: Path, sample: str, settings: dict[str, Any], images: int
+) -> None:
+    root = str(shared_data / sample)
+
+    report = check_format(VocFormat, settings={"root": root, **settings}, roots=[root], damages=20)
+
+    assert len(report.annotations) == images
 
 
 def test_bccd(shared_data: Path) -> None:

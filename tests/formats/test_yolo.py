@@ -19,6 +19,7 @@ from tests.fuzz.yolo import fuzz_yolo
 from transforms.errors import InputError
 from transforms.formats.base import Kind, Place, Role
 from transforms.formats.root_files import relative_path, resolve_path
+from transforms.formats.testing import check_format
 from transforms.formats.yolo import YoloFormat
 from transforms.formats.yolo_data import (
     YoloData,
@@ -253,7 +254,7 @@ def test_data_yaml_round_trip(names: list[str], as_mapping: bool) -> None:
         (b"names: [a]\nnc: 2\n", "line 2: nc", "says '2', but 1 classes are named"),
         (b"names: [a]\ntrain: {a: b}\n", "line 2: train", "expected text"),
         (b"names: [a]\nkpt_shape: [17, 3]\n", "line 2: kpt_shape", "COCO JSON"),
-        (b"a: " + b"[" * 100_000, "", "nested too deeply"),
+        (b"a: " + b"[" * 5_000, "", "nested too deeply"),
         (b"names: [a]\n---\nnames: [b]\n", "line 2, column 1", "single document"),
     ],
     ids=lambda value: repr(value)[:30],
@@ -601,6 +602,15 @@ def test_folders_that_are_no_dataset(
         resolve(root, **settings)
 
 
+def test_roots_without_files(tmp_path: Path) -> None:
+    file = write(tmp_path, {"data.yaml": ""}) + "/data.yaml"
+
+    with pytest.raises(InputError, match="no files found"):
+        resolve(f"{tmp_path}/nowhere")
+    with pytest.raises(InputError, match="expected a folder, found a file"):
+        resolve(file)
+
+
 def test_unknown_split(tmp_path: Path) -> None:
     files = {"data.yaml": "names: [dog]\ntrain: train/images\n", **_IMAGES}
     source = resolve(write(tmp_path, files), splits=["tain"])
@@ -636,6 +646,25 @@ def test_relative_path() -> None:
 
 
 # Real samples
+
+
+@pytest.mark.parametrize(
+    ("sample", "images"),
+    [
+        ("labelstudio-yolo/test_import_yolo_data_unif_dims", 5),
+        ("datumaro/roboflow_dataset/yolo", 3),
+        ("datumaro/yolo_dataset/strict", 1),
+    ],
+)
+def test_samples_keep_to_the_protocol(shared_data: Path, sample: str, images: int) -> None:
+    root = str(shared_data / sample)
+
+    report = check_format(
+        YoloFormat, settings={"root": root, "masks": True}, roots=[root], damages=20
+    )
+
+    assert len(report.annotations) == images
+    assert not report.rejects
 
 
 def test_labelstudio(shared_data: Path) -> None:

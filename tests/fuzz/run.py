@@ -30,6 +30,7 @@ _PREFIX = "fuzz_"
 _INPUTS_PER_TASK = 500
 # An input takes milliseconds; a parser that hangs must not go unseen.
 _TASK_TIMEOUT_S = 300
+_TELL_EVERY_S = 30
 
 Fuzz = Callable[[random.Random], object]
 
@@ -117,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began_s = time.monotonic()
     outcomes: dict[str, Counter[str]] = {target: Counter() for target in targets}
     failures = 0
+    told_s = began_s
     tasks = _tasks(targets, seed=options.seed, first=options.first, inputs=options.inputs)
     # New processes, so that none inherits threads of another's.
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as executor:
@@ -134,6 +136,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except BrokenProcessPool:
                 failures += 1
                 print(f"a process died, perhaps in: {task.command}", file=sys.stderr)
+            if time.monotonic() - told_s >= _TELL_EVERY_S:
+                told_s = time.monotonic()
+                done = sum(counts.total() for counts in outcomes.values())
+                print(f"{done:,} of {options.inputs * len(targets):,}", flush=True)
     for target, counts in outcomes.items():
         shown = ", ".join(f"{outcome} {count:,}" for outcome, count in sorted(counts.items()))
         print(f"{target}: {counts.total():,} inputs ({shown})")

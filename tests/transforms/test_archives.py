@@ -6,6 +6,7 @@ import random
 import subprocess
 import tarfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.archive_files import write_tar, write_zip
+from transforms import archives
 from transforms.archives import expand_root, fixed_folder, is_pattern, list_root
 from transforms.errors import InputError, RejectedError
 from transforms.image_bytes import read_bytes
 from transforms.local_storage import LocalStorage
 from transforms.reasons import Reason
 from transforms.records import ImageRef
+from transforms.storage import StoredFile
 from transforms.storage_reader import StorageReader
 
 FILES = {
@@ -133,6 +136,12 @@ def test_a_folder_inside_an_archive(tmp_path: Path, name: str) -> None:
     )
 
 
+def test_an_archive_that_is_not_there(tmp_path: Path) -> None:
+    assert "no such archive" in refusal(tmp_path / "a.zip").problem
+    assert "no such archive" in refusal(tmp_path / "a.tar" / "train").problem
+    assert list(list_root(str(tmp_path / "folder"))) == []
+
+
 def test_a_folder_may_be_named_like_an_archive(tmp_path: Path) -> None:
     folder = tmp_path / "a.zip" / "b [v2]"
     folder.mkdir(parents=True)
@@ -172,6 +181,48 @@ def test_patterns(tmp_path: Path, pattern: str, expected: list[str]) -> None:
 
     assert is_pattern(root)
     assert [Path(uri).relative_to(tmp_path).as_posix() for uri in expand_root(root)] == expected
+
+
+class _Bucket(LocalStorage):
+    """Some objects, by their names."""
+
+    def list(self, root: str) -> Iterator[StoredFile]:
+        for name in ("0.tar", "1.tar", "10.tar", "x.zip", "sub/y.zip", "sub/deep/z.tar", "notes"):
+            uri = f"gs://bucket/data/{name}"
+            if uri.startswith(f"{root}/"):
+                yield StoredFile(
+                    path=uri.removeprefix(f"{root}/"), uri=uri, size_bytes=1, version="1"
+                )
+
+    def stat(self, uri: str) -> StoredFile | None:
+        folder, _, _ = uri.rpartition("/")
+        return next((file for file in self.list(folder) if file.uri == uri), None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.tar", ["0.tar", "1.tar", "10.tar"]),
+        ("?.tar", ["0.tar", "1.tar"]),
+        ("[1-9].tar", ["1.tar"]),
+        ("[!1].tar", ["0.tar"]),
+        ("{0..1}.tar", ["0.tar", "1.tar"]),
+        ("*", ["0.tar", "1.tar", "10.tar", "x.zip"]),
+        ("s*/y.zip", ["sub/y.zip"]),
+        ("sub/*", ["sub/y.zip"]),
+        ("**/*.zip", ["sub/y.zip", "x.zip"]),
+        ("sub/**", ["sub/deep/z.tar", "sub/y.zip"]),
+        ("*.zip/images", ["x.zip/images"]),
+    ],
+)
+def test_patterns_of_objects(
+    monkeypatch: pytest.MonkeyPatch, pattern: str, expected: list[str]
+) -> None:
+    monkeypatch.setattr(archives, "storage_for", lambda uri: _Bucket())
+
+    found = list(expand_root(f"gs://bucket/data/{pattern}"))
+
+    assert found == [f"gs://bucket/data/{name}" for name in expected]
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,26 @@ def test_a_defective_entry_beside_a_good_one_is_a_reject_of_its_own() -> None:
     assert reasons(joined) == [(Reason.DUPLICATE_KEY, False)]
 
 
+@pytest.mark.parametrize(
+    "reason", [Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING], ids=str
+)
+def test_an_image_that_is_known_in_part_only_is_rejected(reason: Reason) -> None:
+    duplicate = entry(position=1, defect=Reason.DUPLICATE_KEY)
+    joined = join(entry(), duplicate, entry(position=2, defect=reason))
+    assert joined.record is None
+    assert reasons(joined) == [(reason, True), (Reason.DUPLICATE_KEY, False)]
+    missing = join(entry(), entry(position=2, defect=reason), images=())
+    assert reasons(missing) == [(Reason.MISSING_IMAGE, False), (reason, False)]
+
+
+def test_files_about_one_image_each_are_told_apart_by_their_names() -> None:
+    entries = [entry(name) for name in ("labels/b.txt", "labels/a.txt")]
+    for joined in (join(*entries), join(*reversed(entries))):
+        assert joined.record is not None
+        assert decode_annotations(joined.record.annotations).image_id == "labels/a.txt"
+        assert reasons(joined) == [(Reason.DUPLICATE_KEY, False)]
+
+
 def test_of_two_image_ids_with_one_key_the_first_file_wins() -> None:
     later, first = entry("2", file_index=1), entry("1", file_index=0, position=9)
     for entries in ([later, first], [first, later]):
@@ -297,6 +317,28 @@ def test_a_list_that_names_a_missing_image_is_a_reject_of_its_split() -> None:
     joined = join(said(split="val"), images=(), splits=TOLD)
     assert joined.split == "val"
     assert reasons(joined) == [(Reason.MISSING_IMAGE, False)]
+
+
+def test_a_list_that_the_config_does_not_use_rejects_nothing() -> None:
+    assert join(said(split="val"), images=()).rejects == ()
+
+
+class SplitFolderFormat(SilentFormat):
+    def split_listed(self, key: str) -> str:
+        return key.partition("/")[0]
+
+
+def test_a_name_tells_the_split_where_no_list_does() -> None:
+    image = ListedImage("val/a.jpg", ref())
+
+    def split(*entries: AnnotationEntry, splits: SplitAssignment) -> str:
+        joined = join(*entries, images=(image,), source_format=SplitFolderFormat(), splits=splits)
+        return joined.split
+
+    assert split(entry(), splits=TOLD) == "val"
+    assert split(splits=TOLD) == "val"
+    assert split(entry(), said(split="train"), splits=TOLD) == "train"
+    assert split(entry(), splits=SplitAssignment(by_source={"s": "test"})) == "test"
 
 
 # Rows without images

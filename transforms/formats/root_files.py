@@ -31,6 +31,15 @@ class RootFiles:
     def __init__(self, root: str) -> None:
         self.root = root
 
+    def check(self) -> None:
+        """Checks that there are any files.
+
+        Raises:
+            InputError: There are none, or they cannot be listed.
+        """
+        if next(self.walk(), None) is None:
+            raise InputError(uri=self.root, problem="no files found; is this the dataset's folder?")
+
     def find(self, path: str) -> ImageRef | None:
         """Finds one file; None where there is none."""
         if self._in_archive:

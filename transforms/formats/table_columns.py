@@ -29,6 +29,8 @@ _INT = re.compile(r"-?(0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(
     r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z|(?i:nan|[+-]?inf(inity)?)\Z"
 )
+# How many texts a survey remembers, so as to look at them once.
+_MAX_KNOWN = 256
 _MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 _list_decoder = msgspec.json.Decoder(list[Any])
@@ -113,15 +115,22 @@ class ColumnSurvey:
         self._distinct = distinct
         self._numbers = numbers
         self._names = names
+        # Many columns hold a few values again and again.
+        self._known: set[str] = set()
 
     @property
     def is_settled(self) -> bool:
         """Whether no further cell can change the column's type, when cells are text."""
-        return "string" in self.bases and not (self._distinct or self._numbers or self._names)
+        looks_out = self._names and not self.has_image_name
+        return "string" in self.bases and not (self._distinct or self._numbers or looks_out)
 
     def add_text(self, text: str) -> None:
         """Adds a cell of a CSV file."""
         self.cells += 1
+        if text in self._known:
+            return
+        if len(self._known) < _MAX_KNOWN:
+            self._known.add(text)
         stripped = text.strip()
         if not stripped:
             self.has_missing = True

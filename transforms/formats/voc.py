@@ -156,6 +156,7 @@ class VocFormat(Format):
                 of images, or a file cannot be read.
         """
         files = RootFiles(self._root)
+        files.check()
         if not self._semantic and not _holds_xml(files):
             raise InputError(
                 uri=self._root, problem="no .xml files found: expected Annotations/ below the root"
@@ -175,7 +176,8 @@ class VocFormat(Format):
             classes=classes,
             label_map=label_map,
         )
-        return {"layout": msgspec.to_builtins(layout)}
+        # As settings come to workers.
+        return {"layout": msgspec.json.decode(msgspec.json.encode(layout))}
 
     def splits(self) -> Sequence[str]:
         """The splits that have a list."""

@@ -85,7 +85,8 @@ class YoloFormat(Format):
             InputError: As for `find_layout`.
         """
         layout = find_layout(root=self._root, data=self._data, splits=self._asked)
-        return {"layout": msgspec.to_builtins(layout)}
+        # As settings come to workers.
+        return {"layout": msgspec.json.decode(msgspec.json.encode(layout))}
 
     def splits(self) -> Sequence[str]:
         """The splits that the `data.yaml` tells, or folders named like splits.

@@ -175,6 +175,7 @@ class _Finder:
         self._files = RootFiles(root)
 
     def find(self, *, data: str | None, splits: Sequence[str] | None) -> YoloLayout:
+        self._files.check()
         found = self._data_file(data)
         base = _folder_of(found, root=self._root)
         described, names_file = self._describe(found, base=base)

@@ -21,6 +21,7 @@ _KINDS = {
     ),
     **dict.fromkeys(("bfloat16", "float16", "float32", "float64"), FeatureKind.FLOAT),
 }
+_IMAGE_BITS = {"uint8": 8, "uint16": 16}
 
 
 # Height, width and channels; None stands for what differs from image to image.
@@ -36,6 +37,7 @@ class StoredFeature(msgspec.Struct, frozen=True, kw_only=True):
         repeated: Whether the number of values differs from Example to Example.
         shape: Of the value, or of each item where it is repeated; () for scalars.
         image_shape: Of the decoded image, where the value is an encoded one.
+        image_bits: Of each of its channels: 8 or 16.
     """
 
     key: str
@@ -43,6 +45,7 @@ class StoredFeature(msgspec.Struct, frozen=True, kw_only=True):
     repeated: bool = False
     shape: tuple[int, ...] = ()
     image_shape: ImageShape | None = None
+    image_bits: int = 8
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -122,10 +125,16 @@ def _stored_feature(key: str, node: _Node) -> StoredFeature | None:
         return msgspec.structs.replace(item, repeated=True, image_shape=None)
     if node.image is not None:
         shape = [None if size < 0 else size for size in node.image.shape.dimensions]
-        if node.image.dtype != "uint8" or len(shape) != 3:
+        bits = _IMAGE_BITS.get(node.image.dtype)
+        if bits is None or len(shape) != 3:
             return None
         height, width, channels = shape
-        return StoredFeature(key=key, kind=FeatureKind.BYTES, image_shape=(height, width, channels))
+        return StoredFeature(
+            key=key,
+            kind=FeatureKind.BYTES,
+            image_shape=(height, width, channels),
+            image_bits=bits,
+        )
     if node.text is not None:
         return StoredFeature(key=key, kind=FeatureKind.BYTES)
     if node.class_label is not None:

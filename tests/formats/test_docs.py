@@ -1,0 +1,123 @@
+"""What the pages on formats of one's own, archives, CIFAR and others say is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import main
+from tests.conftest import PROJECT_ROOT
+from tests.formats.archive_files import write_tar, write_zip
+from tests.formats.cifar_files import write_cifar10
+from tests.pipelines.dataset import run
+
+DOCS = PROJECT_ROOT / "docs" / "formats"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(page: str) -> list[list[str]]:
+    return [
+        shlex.split(line)
+        for block in blocks(page, "sh")
+        for line in block.replace("\\\n", " ").splitlines()
+        if line.startswith("shardbeam ")
+    ]
+
+
+def run_commands(page: str, *, count: int) -> None:
+    """Runs a page's commands in the current folder, each into a new output."""
+    found = commands(page)
+    assert len(found) == count
+    for _, *words in found:
+        shutil.rmtree("out", ignore_errors=True)
+        result = run(*words)
+        assert result.exit_code == 0, (words, result.stderr)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder, in which the ready configs are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(PROJECT_ROOT / "configs")
+    return tmp_path
+
+
+def test_a_format_of_ones_own(folder: Path, shapes: Path) -> None:
+    module, kit = blocks("custom.md", "python")
+    (config,) = blocks("custom.md", "yaml")
+    (folder / "my_format.py").write_text(module, encoding="utf-8")
+    (folder / "my_config.yaml").write_text(config, encoding="utf-8")
+    (folder / "test_my_format.py").write_text(kit, encoding="utf-8")
+    images = sorted((shapes / "images").iterdir())[:3]
+    (folder / "images").mkdir()
+    for image in images:
+        shutil.copy(image, folder / "images")
+    lines = [f"{image.name} 1 2 30 40 night heron\n{image.name} 5 6 7 8 cat" for image in images]
+    (folder / "boxes.txt").write_text("\n".join(lines), encoding="utf-8")
+
+    run_commands("custom.md", count=1)
+    shown = run("show", "out", "--limit", "1").stdout
+    assert "'night heron', 'cat'" in shown
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_format.py"],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert "1 passed" in result.stdout, result.stdout
+
+
+def test_archives(folder: Path, shapes: Path) -> None:
+    images = {f"train2017/{path.name}": path.read_bytes() for path in (shapes / "images").iterdir()}
+    write_zip(folder / "train2017.zip", images)
+    (folder / "annotations").mkdir()
+    shutil.copy(
+        shapes / "annotations" / "instances.json",
+        folder / "annotations" / "instances_train2017.json",
+    )
+    inner = write_tar(folder / "n1.tar", {path[10:]: data for path, data in images.items()})
+    write_tar(folder / "ILSVRC2012_img_train.tar", {"n1.tar": inner.read_bytes()})
+
+    run_commands("archives.md", count=2)
+
+
+def test_cifar(folder: Path) -> None:
+    write_cifar10(folder / "cifar-10-batches-bin")
+
+    run_commands("cifar.md", count=2)
+    assert (folder / "out" / "test.tfrecords").exists()
+
+
+def test_filename_label(folder: Path, shapes: Path) -> None:
+    (folder / "flowers").mkdir()
+    for index, image in enumerate(sorted((shapes / "images").iterdir())[:4]):
+        # A name that all of the page's patterns match.
+        shutil.copy(image, folder / "flowers" / f"{index}_rose-canon.jpg")
+
+    run_commands("filename-label.md", count=3)
+    assert (folder / "out" / "train.record").exists()
+
+
+def test_webdataset(folder: Path, shapes: Path) -> None:
+    image = next((shapes / "images").iterdir()).read_bytes()
+    (folder / "shards").mkdir()
+    for number in range(3):
+        write_tar(folder / "shards" / f"{number:05}.tar", {"1.jpg": image, "1.cls": b"1"})
+    (config,) = blocks("webdataset.md", "yaml")
+    (folder / "pairs.yaml").write_text(config, encoding="utf-8")
+
+    (command,) = commands("webdataset.md")
+    assert main([word.replace("00331", "00002") for word in command[1:]]) == 0
+    shutil.rmtree(folder / "out")
+    assert main(["build", "pairs.yaml"]) == 0

@@ -1,0 +1,142 @@
+"""Images inside archives become the same datasets as images in folders."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.formats.archive_files import write_tar, write_zip
+from tests.pipelines.builds import build
+from tests.pipelines.dataset import read_tree
+
+
+def _files(folder: Path, *, below: str) -> dict[str, bytes]:
+    return {f"{below}{path}": data for path, data in read_tree(folder).items()}
+
+
+def _shards(folder: Path) -> dict[str, bytes]:
+    return {path: data for path, data in read_tree(folder).items() if ".tfrecord-" in path}
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_coco_in_a_zip(shapes: Path, tmp_path: Path, method: int) -> None:
+    archive = write_zip(
+        tmp_path / "images.zip", _files(shapes / "images", below="train/"), method=method
+    )
+    annotations = shapes / "annotations" / "instances.json"
+    output = tmp_path / "archive"
+
+    plain = build(
+        *("coco", "--images", shapes / "images", "--annotations", annotations),
+        output=tmp_path / "plain",
+    )
+    built = build(
+        *("coco", "--images", f"{archive}/train", "--annotations", annotations), output=output
+    )
+
+    assert (plain.exit_code, built.exit_code) == (0, 0)
+    assert built.counts()["examples"] == 40
+    assert _shards(output) == _shards(tmp_path / "plain")
+    # All but the fingerprint of the sizes, which are those of compressed members.
+    if method == zipfile.ZIP_STORED:
+        assert built.manifest == plain.manifest
+
+
+def test_a_tar_of_tars_is_a_folder_per_class(shapes: Path, tmp_path: Path) -> None:
+    classes = {
+        f"{folder.name}.tar": write_tar(
+            tmp_path / "class.tar", _files(folder, below="")
+        ).read_bytes()
+        for folder in sorted((shapes / "class_folders").iterdir())
+    }
+    archive = write_tar(tmp_path / "train.tar", classes)
+
+    plain = build("image-folder", "--images", shapes / "class_folders", output=tmp_path / "plain")
+    built = build("image-folder", "--images", archive, output=tmp_path / "archive")
+
+    assert (plain.exit_code, built.exit_code) == (0, 0)
+    assert _shards(tmp_path / "archive") == _shards(tmp_path / "plain")
+
+
+def test_a_pattern_of_archives(shapes: Path, tmp_path: Path) -> None:
+    files = _files(shapes / "images", below="")
+    names = sorted(files)
+    write_tar(tmp_path / "0.tar", {name: files[name] for name in names[:15]})
+    write_zip(tmp_path / "1.zip", {name: files[name] for name in names[15:]})
+
+    built = build(
+        "coco",
+        *("--images", tmp_path / "[01].*"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        output=tmp_path / "out",
+    )
+
+    assert built.exit_code == 0
+    assert sorted(built.by_key()) == names
+    # It is wrong again for a name that is there twice.
+    write_tar(tmp_path / "2.tar", {names[0]: files[names[0]]})
+    twice = build(
+        "coco",
+        *("--images", tmp_path / "[012].*"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        *("--set", "rejects.max_ratio=0.1"),
+        output=tmp_path / "twice",
+    )
+    assert twice.reasons() == {(names[0], "duplicate_key"): 1}
+    assert twice.counts()["examples"] == 40
+
+
+def test_members_that_cannot_be_read_are_rejects(shapes: Path, tmp_path: Path) -> None:
+    files = _files(shapes / "images", below="")
+    first, second, *_ = sorted(files)
+    archive = tmp_path / "images.zip"
+    with zipfile.ZipFile(archive, "w") as writer:
+        for name, data in files.items():
+            method = zipfile.ZIP_BZIP2 if name == first else zipfile.ZIP_STORED
+            writer.writestr(name, data, compress_type=method)
+    data = archive.read_bytes()
+    damaged = bytearray(files[second])
+    damaged[-20] ^= 1
+    archive.write_bytes(data.replace(files[second], bytes(damaged)))
+
+    built = build(
+        "coco",
+        *("--images", archive, "--set", "rejects.max_ratio=0.1"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        output=tmp_path / "out",
+    )
+
+    assert built.exit_code == 0
+    assert built.reasons() == {
+        (first, "image_unreadable"): 1,
+        (second, "image_unreadable"): 1,
+    }
+    details = {reject["key"]: reject["detail"] for reject in built.rejects()}
+    assert "BZIP2" in details[first]
+    assert "checksum" in details[second]
+    assert str(tmp_path) not in json.dumps(built.rejects())
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("images.tar.gz", "gunzip images.tar.gz"),
+        ("absent.zip", "no such archive"),
+        ("*.tar", "matches no .tar and no .zip"),
+        ("short.zip", "its directory, which stands at the end, is missing"),
+    ],
+)
+def test_archives_that_cannot_be_read_end_in_one_line(
+    tmp_path: Path, name: str, problem: str
+) -> None:
+    (tmp_path / "images.tar.gz").touch()
+    (tmp_path / "short.zip").write_bytes(b"PK\x03\x04")
+
+    built = build(*("image-folder", "--images", tmp_path / name), output=tmp_path / "out")
+
+    assert built.exit_code == 1
+    assert problem in built.stderr
+    assert built.stderr.count("\n") == 1
