@@ -60,10 +60,14 @@ class LocalStorage(Storage):
         """Reads a file or a range of it; see the base class."""
         try:
             with open(uri, "rb", buffering=0) as file:
-                if version is not None and _version(os.fstat(file.fileno())) != version:
+                status = os.fstat(file.fileno())
+                if version is not None and _version(status) != version:
                     raise ChangedError(f"{uri} was changed after it was listed")
                 if offset:
                     file.seek(offset)
+                if size_bytes is None and stat.S_ISREG(status.st_mode):
+                    # Asked for all there is, Python would first find out how much, and ask twice.
+                    size_bytes = max(0, status.st_size - offset)
                 return _read_fully(file, size_bytes)
         except FileNotFoundError as error:
             # A dangling link is listed with an empty version: nothing was there before either.

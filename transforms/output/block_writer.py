@@ -108,24 +108,22 @@ class BlockWriter:
         return self._sha256.hexdigest()
 
     def _fill(self, chunks: Iterable[bytes]) -> None:
-        for chunk in chunks:
-            # Arrays are copied without the interpreter.
-            rest = np.frombuffer(chunk, dtype=np.uint8)
-            while rest.size:
-                if self._block is None:
-                    self._block = self._take_block()
-                start = self._filled_bytes
-                block = np.frombuffer(self._block, dtype=np.uint8)[start:]
-                taken = min(block.size, rest.size)
-                block[:taken] = rest[:taken]
-                rest = rest[taken:]
-                self._filled_bytes += taken
-                if self._filled_bytes == _BLOCK_BYTES:
-                    written = self._writer.submit(self._file.write, self._block)
-                    self._sha256.update(self._block)
-                    self._written.append((self._block, written))
-                    self._block = None
-                    self._filled_bytes = 0
+        # Joining so many bytes needs no interpreter, nor does copying arrays.
+        rest = np.frombuffer(b"".join(chunks), dtype=np.uint8)
+        while rest.size:
+            if self._block is None:
+                self._block = self._take_block()
+            block = np.frombuffer(self._block, dtype=np.uint8)[self._filled_bytes :]
+            taken = min(block.size, rest.size)
+            block[:taken] = rest[:taken]
+            rest = rest[taken:]
+            self._filled_bytes += taken
+            if self._filled_bytes == _BLOCK_BYTES:
+                written = self._writer.submit(self._file.write, self._block)
+                self._sha256.update(self._block)
+                self._written.append((self._block, written))
+                self._block = None
+                self._filled_bytes = 0
 
     def _take_block(self) -> mmap.mmap:
         if len(self._written) < _BLOCKS:
