@@ -82,10 +82,12 @@ def _run(words: Sequence[str]) -> int:
         ShowArguments,
         parse_arguments,
     )
+    from transforms.process import without_collector
 
     configure_logging()
     try:
-        arguments = parse_arguments(words)
+        with without_collector():
+            arguments = parse_arguments(words)
     except (UsageError, ConfigError) as error:
         _complain(str(error))
         return _USAGE
@@ -99,11 +101,14 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _run_build(arguments: BuildArguments) -> int:
-    from configs.load import ConfigError
-    from pipelines.output_state import OutputError
-    from pipelines.run import RunError, run_build, run_plan
-    from transforms.errors import InputError
-    from transforms.formats.load import FormatError
+    from transforms.process import without_collector
+
+    with without_collector():
+        from configs.load import ConfigError
+        from pipelines.output_state import OutputError
+        from pipelines.run import RunError, run_build, run_plan
+        from transforms.errors import InputError
+        from transforms.formats.load import FormatError
 
     if arguments.verbose:
         log_everything()

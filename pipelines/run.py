@@ -20,9 +20,9 @@ from typing import TypeVar
 
 import apache_beam as beam
 import msgspec
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.arguments import BuildArguments
+from pipelines.beam_options import PipelineViews
 from pipelines.build import build_dataset
 from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import OutputError, check_apart, is_committed
@@ -87,7 +87,7 @@ def run_build(arguments: BuildArguments) -> int:
     run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
     staging = Staging(output=plan.output, plan=plan.digest, run_id=run_id)
     # Without an empty list of flags Beam would read the program's own command line.
-    options = PipelineOptions([], **arguments.beam_options)
+    options = PipelineViews([], **arguments.beam_options)
     runner = make_runner(options)
     pipeline = beam.Pipeline(runner=runner, options=options)
     build_dataset(
@@ -182,7 +182,7 @@ def _current_run(
 
 def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Exception:
     """Runs a graph that ends in one small result, in this process; returns that or the error."""
-    options = PipelineOptions([])
+    options = PipelineViews([])
     with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
         uri = join_uri(folder, "result.json")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import io
 import os
 import shutil
 import stat
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO
 
 from transforms.errors import InputError
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 # Shards are written in records of 100 KB and more: few, large system calls.
 _WRITE_BUFFER_BYTES = 1 << 20
-# How much may be written before the disk is told to begin.
-_SYNC_EVERY_BYTES = 32 << 20
+# Linux only. What is shorter is not worth its own way to the disk.
+_O_DIRECT: int = getattr(os, "O_DIRECT", 0)
+_DIRECT_BYTES = 2 << 20
 
 
 class LocalStorage(Storage):
@@ -58,10 +60,14 @@ class LocalStorage(Storage):
         """Reads a file or a range of it; see the base class."""
         try:
             with open(uri, "rb", buffering=0) as file:
-                if version is not None and _version(os.fstat(file.fileno())) != version:
+                status = os.fstat(file.fileno())
+                if version is not None and _version(status) != version:
                     raise ChangedError(f"{uri} was changed after it was listed")
                 if offset:
                     file.seek(offset)
+                if size_bytes is None and stat.S_ISREG(status.st_mode):
+                    # Asked for all there is, Python would first find out how much, and ask twice.
+                    size_bytes = max(0, status.st_size - offset)
                 return _read_fully(file, size_bytes)
         except FileNotFoundError as error:
             # A dangling link is listed with an empty version: nothing was there before either.
@@ -75,12 +81,12 @@ class LocalStorage(Storage):
         os.makedirs(os.path.dirname(uri) or ".", exist_ok=True)
         try:
             with (
-                _SyncedFile(uri, "xb") as raw,
+                _NewFile(uri) as raw,
                 io.BufferedWriter(raw, buffer_size=_WRITE_BUFFER_BYTES) as file,
             ):
                 yield file
                 file.flush()
-                raw.sync()
+                os.fsync(raw.fileno())
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(uri)
@@ -115,35 +121,37 @@ class LocalStorage(Storage):
             os.rmdir(root)
 
 
-class _SyncedFile(io.FileIO):
-    """A file that goes to disk while it is written, so that the last sync finds little to do."""
+class _NewFile(io.FileIO):
+    """A file whose large blocks go past the page cache, where the system can do that.
 
-    def __init__(self, path: str, mode: str) -> None:
-        super().__init__(path, mode)
-        self._unsynced_bytes = 0
-        self._syncer = ThreadPoolExecutor(max_workers=1)
-        self._syncing: Future[None] | None = None
+    They would only be copied there, into memory that has to be found first: that costs more than
+    all the rest of writing, and takes the place of what is still to be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "xb")
+        self._direct = _O_DIRECT != 0
 
     def write(self, data: Buffer, /) -> int:
-        written = super().write(data)
-        self._unsynced_bytes += written
-        if self._unsynced_bytes >= _SYNC_EVERY_BYTES and (
-            self._syncing is None or self._syncing.done()
-        ):
-            self._unsynced_bytes = 0
-            self._syncing = self._syncer.submit(os.fdatasync, self.fileno())
-        return written
+        if self._direct and memoryview(data).nbytes >= _DIRECT_BYTES:
+            try:
+                with self._set_direct():
+                    return super().write(data)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                # Not this file system, or not from this address or to this place in the file.
+                self._direct = False
+        return super().write(data)
 
-    def sync(self) -> None:
-        """Returns when all that was written is on disk."""
-        if self._syncing is not None:
-            self._syncing.result()
-        os.fsync(self.fileno())
-
-    def close(self) -> None:
-        # The descriptor must not be closed, and given to another file, under a running sync.
-        self._syncer.shutdown()
-        super().close()
+    @contextlib.contextmanager
+    def _set_direct(self) -> Iterator[None]:
+        flags = fcntl.fcntl(self, fcntl.F_GETFL)
+        fcntl.fcntl(self, fcntl.F_SETFL, flags | _O_DIRECT)
+        try:
+            yield
+        finally:
+            fcntl.fcntl(self, fcntl.F_SETFL, flags)
 
 
 def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[StoredFile]:

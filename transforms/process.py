@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
 import sys
+from collections.abc import Iterator
 
 # glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -29,6 +31,17 @@ def tune_process() -> None:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     _keep_freed_memory()
     gc.freeze()
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Keeps the garbage collector out of imports, whose objects stay; neither then nor later."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _keep_freed_memory() -> None:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-import google_crc32c
+from transforms.crc32c import crc32c
 
 # What framing adds to a record, in bytes.
 OVERHEAD_BYTES = 16
@@ -21,16 +21,22 @@ _LENGTH = struct.Struct("<Q")
 
 def masked_crc32c(*chunks: bytes) -> int:
     """Computes the CRC-32C of data in one or several parts, masked as TFRecord files store it."""
-    crc = 0
-    for chunk in chunks:
-        crc = google_crc32c.extend(crc, chunk)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    return _mask(crc32c(*chunks))
 
 
 def frame(*chunks: bytes) -> tuple[bytes, bytes]:
     """Returns what stands before and after a record, given in one or several parts."""
-    length = _LENGTH.pack(sum(map(len, chunks)))
-    return length + _FOOTER.pack(masked_crc32c(length)), _FOOTER.pack(masked_crc32c(*chunks))
+    return frame_digested(size_bytes=sum(map(len, chunks)), crc32c=crc32c(*chunks))
+
+
+def frame_digested(*, size_bytes: int, crc32c: int) -> tuple[bytes, bytes]:
+    """Returns what stands before and after a record of known length and CRC-32C."""
+    length = _LENGTH.pack(size_bytes)
+    return length + _FOOTER.pack(masked_crc32c(length)), _FOOTER.pack(_mask(crc32c))
+
+
+def _mask(crc: int) -> int:
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def read_records(file: BinaryIO) -> Iterator[bytes]:

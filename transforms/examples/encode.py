@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from transforms.crc32c import crc32c
 from transforms.errors import RejectedError
 from transforms.examples import example_pb2
 from transforms.examples.boxes import AnnotatedAs, AnnotatedFrame, annotated_frame
@@ -40,11 +41,15 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         chunks: The serialized `tf.train.Example`, in parts: its image is not copied.
+        size_bytes: Its length.
+        crc32c: Its CRC-32C, taken while the image is still in the processor's cache.
         sha256: Digest of the stored image's bytes, hex; empty where there is no image.
         objects: How many objects it holds.
     """
 
     chunks: tuple[bytes, ...]
+    size_bytes: int
+    crc32c: int
     sha256: str
     objects: int
 
@@ -176,8 +181,8 @@ class ExampleEncoder:
             examples = [values]
         return EncodedImage(
             examples=tuple(
-                EncodedExample(
-                    chunks=self._serialize(example, image=image.data),
+                _digest(
+                    self._serialize(example, image=image.data),
                     sha256=sha256,
                     objects=1 if self._per_annotation else len(objects),
                 )
@@ -196,8 +201,7 @@ class ExampleEncoder:
         values = self._label_values(annotations, corrections=corrections)
         chunks = self._serialize(values, image=b"")
         return EncodedImage(
-            examples=(EncodedExample(chunks=chunks, sha256="", objects=0),),
-            corrections=corrections,
+            examples=(_digest(chunks, sha256="", objects=0),), corrections=corrections
         )
 
     def _serialize(self, values: Mapping[str, Iterable[Any]], *, image: bytes) -> tuple[bytes, ...]:
@@ -362,6 +366,16 @@ def _integer_id(annotations: ImageAnnotations) -> int:
             f"the image's id {annotations.image_id!r} is no integer, as annotation/image_id needs "
             "it; drop that key with features.drop",
         ) from error
+
+
+def _digest(chunks: tuple[bytes, ...], *, sha256: str, objects: int) -> EncodedExample:
+    return EncodedExample(
+        chunks=chunks,
+        size_bytes=sum(map(len, chunks)),
+        crc32c=crc32c(*chunks),
+        sha256=sha256,
+        objects=objects,
+    )
 
 
 def _split_at(plan: FeaturePlan, image_key: str | None) -> tuple[FeaturePlan, FeaturePlan]:

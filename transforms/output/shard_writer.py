@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-import google_crc32c
 import msgspec
 
 from transforms.examples.encode import EncodedExample
 from transforms.examples.record_encoder import EncodedRecord
+from transforms.output.block_writer import BlockWriter
 from transforms.output.index import IndexRow, index_parquet
 from transforms.output.manifest import Fingerprint
 from transforms.output.outcome import ShardProgress
@@ -21,7 +20,7 @@ from transforms.output.shard_result import ShardResult, StagedFile
 from transforms.output.staging import Staging
 from transforms.records import Reject
 from transforms.storage import storage_for
-from transforms.tfrecord import frame
+from transforms.tfrecord import frame_digested
 
 _PROGRESS_INTERVAL_S = 1.0
 
@@ -84,8 +83,12 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
                 corrections.update(encoded.encoded.corrections)
                 for example in encoded.encoded.examples:
                     rows.append(_index_row(encoded, example, target=target, offset=file.size_bytes))
-                    header, footer = frame(*example.chunks)
-                    file.write(header, *example.chunks, footer)
+                    header, footer = frame_digested(
+                        size_bytes=example.size_bytes, crc32c=example.crc32c
+                    )
+                    file.write(header)
+                    file.write(*example.chunks, crc32c=example.crc32c)
+                    file.write(footer)
             progress.advance()
     with _create(target.staging, path=f"{attempt}.parquet") as index_file:
         index_file.write(index_parquet(rows))
@@ -118,7 +121,7 @@ def _index_row(
         split=target.split,
         shard=target.shard_index,
         offset=offset,
-        length=sum(map(len, example.chunks)),
+        length=example.size_bytes,
         sha256=example.sha256,
         width=0 if image is None else image.width,
         height=0 if image is None else image.height,
@@ -127,38 +130,28 @@ def _index_row(
     )
 
 
-class _StagedWriter:
-    """A file being written, and what is known of its content so far."""
+class _StagedWriter(BlockWriter):
+    """A file being written to staging."""
 
     def __init__(self, file: BinaryIO, *, path: str) -> None:
-        self._file = file
+        super().__init__(file)
         self._path = path
-        self._crc32c = 0
-        self._sha256 = hashlib.sha256()
-        self.size_bytes = 0
-
-    def write(self, *chunks: bytes) -> None:
-        for chunk in chunks:
-            self._file.write(chunk)
-            self._crc32c = google_crc32c.extend(self._crc32c, chunk)
-            self._sha256.update(chunk)
-            self.size_bytes += len(chunk)
 
     def staged_file(self, *, destination: str) -> StagedFile:
         return StagedFile(
             staged=self._path,
             destination=destination,
             size_bytes=self.size_bytes,
-            crc32c=f"{self._crc32c:08x}",
-            sha256=self._sha256.hexdigest(),
+            crc32c=self.crc32c,
+            sha256=self.sha256,
         )
 
 
 @contextlib.contextmanager
 def _create(staging: Staging, *, path: str) -> Iterator[_StagedWriter]:
     uri = staging.uri(path)
-    with storage_for(uri).create(uri) as file:
-        yield _StagedWriter(file, path=path)
+    with storage_for(uri).create(uri) as file, _StagedWriter(file, path=path) as writer:
+        yield writer
 
 
 class _Progress:
