@@ -61,6 +61,10 @@ fuzz: $(READY)  ## Fuzz the parsers: 100,000 inputs of each, with a new seed.
 faults: $(READY)  ## Kill builds at many more moments.
 	SHARDBEAM_FAULTS=long $(BIN)/pytest -n auto -m faults
 
+.PHONY: faults-storage
+faults-storage: $(READY)  ## Build on gs:// under many more faults and kills.
+	SHARDBEAM_FAULTS=long $(BIN)/pytest -n auto tests/gcs/test_schedules.py
+
 .PHONY: bench
 bench: $(READY)  ## Benchmarks, side by side, into benchmarks/RESULTS.md.
 	$(BIN)/python -m benchmarks.run

@@ -19,13 +19,15 @@ from benchmarks.images import run_images
 from benchmarks.model_garden import run_masks
 from benchmarks.records import run_records
 from benchmarks.report import describe_machine
+from benchmarks.storage import run_storage
 
 _FOLDER = Path(__file__).parent
-_PARTS = ("images", "masks", "records", "damage")
+_PARTS = ("images", "masks", "records", "storage", "damage")
 # How many by default, how many for --quick, and the fewest that make sense.
 _COUNTS = {
     "images": (8_000, 24, 8),
     "records": (TRAIN2017_IMAGES, 200, 10),
+    "objects": (2_000, 24, 8),
     "damages": (1_000, 14, 7),
     "rounds": (3, 1, 1),
 }
@@ -55,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "records": lambda: run_records(
             data=arguments.data, images=arguments.records, rounds=arguments.rounds
         ),
+        "storage": lambda: run_storage(data=arguments.data, images=arguments.objects),
         "damage": lambda: run_damage(count=arguments.damages),
     }
     arguments.data.mkdir(parents=True, exist_ok=True)

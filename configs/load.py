@@ -45,9 +45,25 @@ def load_config(path: str | FilePath, *, overrides: Sequence[str] = ()) -> Confi
     """
     origin = str(path)
     try:
-        raw = parse_yaml(FilePath(path).read_text(encoding="utf-8-sig"))
+        data = FilePath(path).read_bytes()
     except OSError as error:
         raise ConfigError(origin=origin, problem=f"cannot be read: {error.strerror}") from error
+    return parse_config(data, overrides=overrides, origin=origin)
+
+
+def parse_config(data: bytes, *, overrides: Sequence[str] = (), origin: str) -> Config:
+    """Makes a config from the content of a config file.
+
+    Args:
+        data: The YAML.
+        overrides: See `make_config`.
+        origin: Where it comes from, for messages.
+
+    Raises:
+        ConfigError: It is no YAML, or no config.
+    """
+    try:
+        raw = parse_yaml(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ConfigError(origin=origin, problem="expected text in UTF-8") from error
     except YamlError as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from configs.load import OVERRIDE_ORIGIN, ConfigError, load_config, make_config
+from configs.load import OVERRIDE_ORIGIN, ConfigError, load_config, make_config, parse_config
 from configs.nearest import suggest
 from configs.schema import SOURCES, Config
 from configs.source_keys import source_keys
@@ -23,6 +24,8 @@ from pipelines.flags import (
     sample_parser,
     show_parser,
 )
+from transforms.errors import InputError
+from transforms.storage import ANONYMOUS_VARIABLE, is_uri, storage_for
 
 # The flags that make a config without a file, beside those of the formats, and their keys.
 _CONFIG_FLAGS = {
@@ -52,6 +55,8 @@ class BuildArguments:
         overwrite: Whether a dataset that is there already is replaced.
         if_changed: Whether nothing is to be done where inputs and config are unchanged.
         threads: Threads that read images in each worker process; None for two more than CPUs.
+        read_ahead: Images read from object storage at a time, for each shard; None for the
+            default.
         json: Whether the summary is printed as JSON.
         verbose: Whether Beam's informational messages are logged.
     """
@@ -62,6 +67,7 @@ class BuildArguments:
     overwrite: bool = False
     if_changed: bool = False
     threads: int | None = None
+    read_ahead: int | None = None
     json: bool = False
     verbose: bool = False
 
@@ -151,6 +157,7 @@ def _parse_show(arguments: Sequence[str]) -> ShowArguments:
     command, path = namespace.words if len(namespace.words) == 2 else ("", "")
     if command != "show" or not path:
         raise UsageError("expected `show PATH`, with one path")
+    _set_anonymous(namespace)
     return ShowArguments(path=path, split=namespace.split, limit=namespace.limit)
 
 
@@ -183,6 +190,7 @@ def _parse_build(arguments: Sequence[str]) -> BuildArguments:
     if len(targets) != 1:
         got = " ".join(targets) or "none"
         raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
+    _set_anonymous(namespace)
     return BuildArguments(
         command=command,
         config=_make_config(namespace, command=command, target=targets[0]),
@@ -190,15 +198,23 @@ def _parse_build(arguments: Sequence[str]) -> BuildArguments:
         overwrite=namespace.overwrite,
         if_changed=namespace.if_changed,
         threads=namespace.threads,
+        read_ahead=namespace.read_ahead,
         json=namespace.json,
         verbose=namespace.verbose,
     )
 
 
+def _set_anonymous(namespace: argparse.Namespace) -> None:
+    """Makes this process, and all that it starts, read buckets without credentials."""
+    if namespace.anonymous:
+        # Already the config may lie in one.
+        os.environ[ANONYMOUS_VARIABLE] = "1"
+
+
 def _make_config(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
     if target in SOURCES:
         return _config_from_flags(namespace, command=f"{command} {target}", target=target)
-    if not Path(target).is_file():
+    if not is_uri(target) and not Path(target).is_file():
         raise UsageError(f"{command}: {_describe_target(target)}")
     for flag, key in _config_flags().items():
         if getattr(namespace, flag) is not None:
@@ -206,7 +222,18 @@ def _make_config(namespace: argparse.Namespace, *, command: str, target: str) ->
                 f"{_flag(flag)} goes with a format ({_formats()}), not with a config file; "
                 f"use --set {key}=..."
             )
+    if is_uri(target):
+        return parse_config(_read_config(target), overrides=namespace.set, origin=target)
     return load_config(target, overrides=namespace.set)
+
+
+def _read_config(uri: str) -> bytes:
+    try:
+        return storage_for(uri).read(uri)
+    except FileNotFoundError as error:
+        raise UsageError(f"no such config file: {uri}") from error
+    except InputError as error:
+        raise UsageError(str(error)) from error
 
 
 def _describe_target(target: str) -> str:

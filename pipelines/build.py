@@ -15,7 +15,7 @@ from transforms.output.dataset import RunSettings
 from transforms.output.staging import Staging
 from transforms.read_annotations import ReadAnnotations
 from transforms.summarize_listing import SummarizeListing
-from transforms.write_to_tfrecord import WriteToTFRecord
+from transforms.write_to_tfrecord import DEFAULT_READ_AHEAD, WriteToTFRecord
 
 
 def build_dataset(
@@ -25,6 +25,7 @@ def build_dataset(
     staging: Staging,
     run: RunSettings,
     threads: int | None = None,
+    read_ahead: int | None = None,
 ) -> None:
     """Adds the graph that builds a dataset to a pipeline.
 
@@ -34,6 +35,8 @@ def build_dataset(
         staging: Where it waits for the commit.
         run: What is particular to this run.
         threads: Threads that encode, in each worker process; two more than CPUs where None.
+        read_ahead: Images that are read from object storage at a time, for each shard; as
+            `WriteToTFRecord` has it where None.
     """
     # images: ((source, join), ListedImage); masks: ((source, join), AnnotationEntry)
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
@@ -68,6 +71,7 @@ def build_dataset(
         shard_size_bytes=plan.shard_size_bytes,
         seed=plan.dataset.seed,
         threads=threads,
+        read_ahead=read_ahead or DEFAULT_READ_AHEAD,
         after=checked,
     )
 

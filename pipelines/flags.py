@@ -184,6 +184,14 @@ def build_parser(
         type=_parse_count,
         help="threads that read images, per worker process (default: two more than its CPUs)",
     )
+    run.add_argument(
+        "--read-ahead",
+        metavar="N",
+        type=_parse_count,
+        help="images read from object storage at a time, for each shard being written "
+        "(default: 32)",
+    )
+    _add_anonymous_flag(run)
     run.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     run.add_argument("--verbose", action="store_true", help="log what Beam does")
     return parser
@@ -197,6 +205,7 @@ def show_parser() -> FlagParser:
     flags.add_argument(
         "--limit", metavar="N", type=_parse_count, default=3, help="how many Examples (default: 3)"
     )
+    _add_anonymous_flag(flags)
     return parser
 
 
@@ -240,6 +249,14 @@ def _add_source_flag(group: argparse._ArgumentGroup, key: SourceKey) -> None:
     else:
         action = "append" if key.repeatable else "store"
         group.add_argument(flag, metavar=key.metavar, action=action, help=help_text)
+
+
+def _add_anonymous_flag(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--anonymous",
+        action="store_true",
+        help="read public buckets (gs://) without credentials",
+    )
 
 
 def _parse_count(text: str) -> int:

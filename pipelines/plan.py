@@ -25,7 +25,7 @@ from transforms.output.dataset import DatasetSettings
 from transforms.output.versions import library_versions
 from transforms.sharding import SplitAssignment
 from transforms.sources import Source
-from transforms.storage import join_uri
+from transforms.storage import expand_pattern, join_uri
 
 # The name of a config's only source, where splits are made by fractions.
 _SINGLE_SOURCE = "source"
@@ -76,6 +76,7 @@ def make_plan(config: schema.Config) -> Plan:
     Raises:
         FormatError: A format is not known, or cannot be loaded.
         ConfigError: The features contradict each other, or a path cannot be used.
+        InputError: A pattern of annotation files matches none.
     """
     sources = _sources(config)
     formats = [source.load_format() for source in sources]
@@ -251,6 +252,8 @@ def _source(name: str, source: schema.Source, *, masks: bool) -> Source:
             value = paths[0] if isinstance(value, str) else paths
             if field.name in source.ROOTS:
                 roots += paths
+            elif isinstance(value, list):
+                value = [file for path in paths for file in expand_pattern(path)]
         # Images are listed, not read by the format; what is not given is its own to decide.
         if field.name not in ("format", "images", "options") and value not in (None, [], {}):
             settings[field.name] = value

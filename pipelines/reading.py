@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from transforms.errors import InputError
 from transforms.examples.features import FeatureKind
-from transforms.storage import StoredFile
+from transforms.storage import StoredFile, expand_pattern, is_uri
 from transforms.stored.dataset import open_dataset, open_file
 from transforms.stored.features import ImageShape, StoredFeature, read_features
 from transforms.stored.infer import infer_features
@@ -118,7 +118,10 @@ def _open(path: PathLike | Sequence[PathLike], *, split: str | None) -> _Source:
     if not isinstance(path, (str, os.PathLike)):
         return _open_files(path, split=split)
     path = os.fspath(path)
-    matches = [] if os.path.exists(path) else sorted(glob.glob(path))
+    if is_uri(path):
+        matches = [match for match in expand_pattern(path) if match != path]
+    else:
+        matches = [] if os.path.exists(path) else sorted(glob.glob(path))
     if matches:
         return _open_files(matches, split=split)
     dataset = open_dataset(path)

@@ -28,8 +28,10 @@ from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import OutputError, check_apart, is_committed
 from pipelines.plan import Plan, make_plan
 from pipelines.preview import list_inputs, preview_dataset
-from pipelines.progress import ProgressMonitor, ProgressSnapshot
+from pipelines.progress import ProgressMonitor
+from pipelines.staged_progress import StagedProgress
 from pipelines.summary import Summary, print_summary
+from pipelines.usage import UsageMeter, forecast_usage
 from transforms.errors import InputError
 from transforms.output.commit import DATASET_INFO
 from transforms.output.dataset import RunRecord, RunSettings, read_runs, run_path
@@ -37,6 +39,7 @@ from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Outcome, Status
 from transforms.output.staging import Staging
 from transforms.storage import join_uri, storage_for
+from transforms.usage import StorageUsage
 
 T = TypeVar("T", Outcome, ListingSummary)
 
@@ -65,6 +68,7 @@ def run_build(arguments: BuildArguments) -> int:
         RunError: The same, found out by a worker.
         KeyboardInterrupt: The run was interrupted; started again it goes on.
     """
+    meter = UsageMeter()
     plan = make_plan(arguments.config)
     check_apart(plan.output, sources=plan.sources)
     annotation_files = _stat_annotation_files(plan)
@@ -76,7 +80,14 @@ def run_build(arguments: BuildArguments) -> int:
             Staging(output=plan.output, plan=plan.digest, run_id="").clear()
             message = "nothing to do: inputs and config are as they were"
             outcome = msgspec.structs.replace(current.outcome, message=message)
-            return _finish(arguments, plan, outcome=outcome, started_s=started_s, current=True)
+            return _finish(
+                arguments,
+                plan,
+                outcome=outcome,
+                started_s=started_s,
+                usage=meter.usage(),
+                current=True,
+            )
         if not arguments.overwrite:
             changed = "; inputs or config have changed" if arguments.if_changed else ""
             raise OutputError(
@@ -100,14 +111,16 @@ def run_build(arguments: BuildArguments) -> int:
             annotation_files=annotation_files,
         ),
         threads=arguments.threads,
+        read_ahead=arguments.read_ahead,
     )
-    with ProgressMonitor(read=functools.partial(_read_progress, staging), stream=sys.stderr):
-        error = _run_pipeline(pipeline)
+    progress = StagedProgress(staging)
+    with ProgressMonitor(read=progress.read, stream=sys.stderr, poll_s=progress.poll_s):
+        error = _run_pipeline(pipeline, meter=meter)
     recorded = _read_outcome(staging)
     if recorded is None or recorded.status is Status.APPROVED:
         # It ended before its gate, or after it and before it was committed.
         raise _failure(error)
-    return _finish(arguments, plan, outcome=recorded, started_s=started_s)
+    return _finish(arguments, plan, outcome=recorded, started_s=started_s, usage=meter.usage())
 
 
 def run_plan(arguments: BuildArguments) -> int:
@@ -122,11 +135,12 @@ def run_plan(arguments: BuildArguments) -> int:
     """
     plan = make_plan(arguments.config)
     started_s = time.monotonic()
-    _stat_annotation_files(plan)
+    annotation_files = _stat_annotation_files(plan)
     outcome = _run_locally(functools.partial(preview_dataset, plan=plan), Outcome)
     if isinstance(outcome, Exception):
         raise _failure(outcome)
-    return _finish(arguments, plan, outcome=outcome, started_s=started_s)
+    forecast = forecast_usage(plan, outcome, annotation_files=annotation_files)
+    return _finish(arguments, plan, outcome=outcome, started_s=started_s, usage=forecast)
 
 
 def _finish(
@@ -135,6 +149,7 @@ def _finish(
     *,
     outcome: Outcome,
     started_s: float,
+    usage: StorageUsage,
     current: bool = False,
 ) -> int:
     exit_code = _EXIT_CODES[outcome.status]
@@ -143,6 +158,7 @@ def _finish(
         output=plan.output,
         exit_code=exit_code,
         current=current,
+        usage=usage,
         wall_time_s=time.monotonic() - started_s,
     )
     print_summary(summary, as_json=arguments.json)
@@ -193,15 +209,22 @@ def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Except
         return msgspec.json.decode(Path(uri).read_bytes(), type=result_type)
 
 
-def _run_pipeline(pipeline: beam.Pipeline) -> Exception | None:
+def _run_pipeline(pipeline: beam.Pipeline, *, meter: UsageMeter | None = None) -> Exception | None:
     """Runs a pipeline to its end; returns the error it ended with.
+
+    Args:
+        pipeline: The pipeline.
+        meter: Gets what the workers have asked of object storage.
 
     Raises:
         KeyboardInterrupt: The process got SIGINT or SIGTERM.
     """
     with _interruptible() as interrupted:
         try:
-            pipeline.run().wait_until_finish()
+            result = pipeline.run()
+            result.wait_until_finish()
+            if meter is not None:
+                meter.add_result(result)
         except Exception as error:  # Of whatever type: runners change it.
             if interrupted.is_set():
                 raise KeyboardInterrupt from error
@@ -229,19 +252,6 @@ def _interruptible() -> Iterator[threading.Event]:
         for number, handler in before.items():
             signal.signal(number, handler)
         logging.disable(logging.NOTSET)
-
-
-def _read_progress(staging: Staging) -> ProgressSnapshot:
-    totals = staging.read_totals()
-    if totals is None:
-        return ProgressSnapshot()
-    shards = staging.read_progress()
-    return ProgressSnapshot(
-        shards_done=sum(shard.finished for shard in shards),
-        shards_total=totals.shards,
-        images_done=sum(shard.examples for shard in shards),
-        images_total=totals.examples,
-    )
 
 
 def _read_outcome(staging: Staging) -> Outcome | None:

@@ -17,6 +17,7 @@ from pipelines.terminal import escape, write_stdout
 from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split_outcomes
 from transforms.reasons import Reason
 from transforms.sharding import NO_SPLIT
+from transforms.usage import StorageUsage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class Summary:
         exit_code: The command's.
         wall_time_s: How long it took, in seconds.
         current: Whether nothing was done, as inputs and config are those of the dataset there.
+        usage: What was asked of object storage; for a plan, what a build would ask.
     """
 
     outcome: Outcome
@@ -36,6 +38,7 @@ class Summary:
     exit_code: int
     wall_time_s: float
     current: bool = False
+    usage: StorageUsage = dataclasses.field(default_factory=StorageUsage)
 
     @property
     def images_per_s(self) -> float:
@@ -66,6 +69,8 @@ def render_json(summary: Summary) -> str:
         wall_time_s: Seconds.
         images_per_s: Examples a second.
         message: What went wrong and how to mend it; empty if nothing.
+        storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
+            `bytes_received` and `bytes_sent`.
     """
     outcome = summary.outcome
     value = {
@@ -81,6 +86,7 @@ def render_json(summary: Summary) -> str:
         "wall_time_s": round(summary.wall_time_s, 3),
         "images_per_s": round(summary.images_per_s, 1),
         "message": outcome.message,
+        "storage": msgspec.to_builtins(summary.usage),
     }
     return json.dumps(value) + "\n"
 
@@ -160,4 +166,12 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
     yield from map(escape, outcome.message.splitlines())
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
+    if summary.usage:
+        forecast = " (forecast)" if outcome.status is Status.APPROVED else ""
+        yield f"object storage{forecast}: {_describe_usage(summary.usage)}"
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
+
+
+def _describe_usage(usage: StorageUsage) -> str:
+    requests = ", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items())
+    return f"{requests}; {decimal(usage.bytes_received)} received, {decimal(usage.bytes_sent)} sent"

@@ -12,7 +12,7 @@ from transforms.archive_tar import list_tar
 from transforms.archive_zip import list_zip
 from transforms.errors import InputError
 from transforms.records import ImageRef
-from transforms.storage import StoredFile, join_uri, storage_for
+from transforms.storage import ListingPart, StoredFile, join_uri, storage_for
 
 _ARCHIVE = re.compile(r"\.(tar|zip)$", re.IGNORECASE)
 # What cannot be read from the middle, and how to make of it what can.
@@ -96,6 +96,25 @@ def fixed_folder(root: str) -> str:
     return "/".join(fixed)
 
 
+def begin_root(
+    uri: str, *, open_archives: bool = True
+) -> Iterator[tuple[str, ImageRef] | ListingPart]:
+    """Lists as `list_root` does, but leaves parts of a long listing to `list_root_part`.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    if _locate(uri) is not None:
+        yield from list_root(uri, open_archives=open_archives)
+        return
+    empty = True
+    for listed in storage_for(uri).begin_listing(uri):
+        empty = False
+        yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
+    if empty:
+        _check_no_archive(uri)
+
+
 def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, ImageRef]]:
     """Yields `(path below the root, where it lies)` for every file of a folder or archive.
 
@@ -124,12 +143,28 @@ def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, Im
     yield from _list_archive(archive, inner=located.inner)
 
 
+def list_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef]]:
+    """Yields what `begin_root` has left.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    for file in storage_for(part.root).list_part(part):
+        yield file.path, _whole(file)
+
+
 def _list_folder(uri: str) -> Iterator[tuple[str, ImageRef]]:
     empty = True
     for file in storage_for(uri).list(uri):
         empty = False
         yield file.path, _whole(file)
-    if empty and any(map(_is_archive_name, uri.split("/"))):
+    if empty:
+        _check_no_archive(uri)
+
+
+def _check_no_archive(uri: str) -> None:
+    """Refuses a path without files that was meant for an archive."""
+    if any(map(_is_archive_name, uri.split("/"))):
         raise InputError(uri=uri, problem="there is no such archive or folder, or it is empty")
 
 

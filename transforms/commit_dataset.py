@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import apache_beam as beam
 from apache_beam import pvalue
@@ -32,9 +33,12 @@ from transforms.output.outcome import Status
 from transforms.output.shard_result import ShardResult, StagedFile
 from transforms.output.staging import Staging
 from transforms.records import Reject
+from transforms.report_usage import report_usage
 from transforms.tally import JoinTally
 
 register_coders()
+
+_MOVES_AT_A_TIME = 16
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -87,7 +91,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             | "Gate" >> beam.FlatMap(_gate, *results, dataset=self.dataset, staging=self.staging)
             # StagedFile; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
-            | "Move" >> beam.Map(_move, staging=self.staging)
+            | "Move" >> beam.ParDo(_MoveFn(staging=self.staging))
             | "CountMoved" >> combiners.Count.Globally()
         )
         return moved | "Finish" >> beam.Map(
@@ -131,6 +135,7 @@ def _gate(
         if outcome.status is not Status.APPROVED:
             raise RefusedError(outcome.message)
         prepare_output(files, metadata=metadata_paths(dataset), staging=staging)
+    report_usage()
     yield from files
 
 
@@ -142,10 +147,32 @@ def committed_files(
     return files + [split.file for split in rejects]
 
 
-def _move(file: StagedFile, *, staging: Staging) -> str:
-    with staging.explain_errors():
-        move_into_place(file, staging=staging)
-    return file.destination
+class _MoveFn(beam.DoFn):
+    """Moves files, many at a time: each is some requests long where storage is remote."""
+
+    def __init__(self, *, staging: Staging) -> None:
+        self._staging = staging
+
+    def setup(self) -> None:
+        self._executor = ThreadPoolExecutor(max_workers=_MOVES_AT_A_TIME, thread_name_prefix="move")
+
+    def teardown(self) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        self._moves: list[Future[None]] = []
+
+    def process(self, file: StagedFile) -> Iterator[str]:
+        move = self._executor.submit(move_into_place, file, staging=self._staging)
+        self._moves.append(move)
+        yield file.destination
+
+    def finish_bundle(self) -> None:
+        # What was given out counts for nothing until the bundle has ended well.
+        with self._staging.explain_errors():
+            for move in self._moves:
+                move.result()
+        report_usage()
 
 
 def _finish(
@@ -176,4 +203,5 @@ def _finish(
             label_map=label_map,
         )
         staging.clear()
+    report_usage()
     return staging.output

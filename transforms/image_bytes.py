@@ -29,9 +29,18 @@ def read_bytes(file: ImageRef, *, unreadable: Reason = Reason.IMAGE_UNREADABLE) 
     if file.problem:
         raise RejectedError(unreadable, file.problem)
     try:
-        data = (
-            _read_member(file, unreadable=unreadable) if file.header_bytes else _read_range(file)
-        )
+        return _read_checked(file, unreadable=unreadable)
+    except RejectedError:
+        # A range of an object comes without a checksum: where an archive has one, it may as well
+        # be the way that has damaged the bytes.
+        if file.whole or not storage_for(file.uri).is_remote:
+            raise
+        return _read_checked(file, unreadable=unreadable)
+
+
+def _read_checked(file: ImageRef, *, unreadable: Reason) -> bytes:
+    try:
+        data = _read_member(file, unreadable=unreadable) if file.header_bytes else _read_range(file)
     except ChangedError as error:
         raise RejectedError(Reason.CHANGED_SINCE_LISTING, str(error)) from error
     except OSError as error:

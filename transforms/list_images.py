@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam import pvalue
@@ -14,8 +14,17 @@ from transforms.archives import is_pattern
 from transforms.coders import register_coders
 from transforms.formats.base import Role
 from transforms.records import AnnotationEntry, ImageRef, ListedFile, ListedImage, Reject
+from transforms.report_usage import report_usage
 from transforms.sharding import SplitAssignment
-from transforms.sources import Source, expand_roots, list_files, mask_entry
+from transforms.sources import (
+    PlacedFile,
+    Source,
+    expand_roots,
+    list_files,
+    list_part,
+    mask_entry,
+)
+from transforms.storage import ListingPart, storage_for
 
 register_coders()
 
@@ -23,6 +32,11 @@ _MASKS = "masks"
 _FILES = "files"
 _OTHERS = "others"
 _REJECTS = "rejects"
+_PARTS = "parts"
+
+
+# (source, which of its roots, what is left of its listing)
+_Part: TypeAlias = tuple[Source, int, ListingPart]
 
 
 class ListResult(NamedTuple):
@@ -49,6 +63,8 @@ class ListResult(NamedTuple):
 class ListImages(beam.PTransform[PBegin, ListResult]):
     """Lists every file below the sources' roots, whatever it is: the join decides.
 
+    The parts of a long listing of object storage are listed by all workers.
+
     Args:
         sources: The sources.
         splits: Which split a reject belongs to.
@@ -72,18 +88,42 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         if any(is_pattern(root) for source in self.sources for root in source.roots):
             roots = roots | "SpreadRoots" >> beam.Reshuffle()
         listed = roots | "List" >> beam.ParDo(_ListFn(splits=self.splits)).with_outputs(
-            _MASKS, _FILES, _OTHERS, _REJECTS, main="images"
+            _MASKS, _FILES, _OTHERS, _REJECTS, _PARTS, main="images"
         )
-        listed[_MASKS].element_type = tuple[tuple[str, str], AnnotationEntry]
-        listed[_FILES].element_type = ListedFile
-        listed[_OTHERS].element_type = ImageRef
+        begun = _typed(listed)
+        # On disk nothing is left over, and a stage less is worth something in a short run.
+        if not any(storage_for(root).is_remote for source in self.sources for root in source.roots):
+            return begun
+        listed[_PARTS].element_type = _Part
+        rest = _typed(
+            listed[_PARTS]
+            | "SpreadParts" >> beam.Reshuffle()
+            | "ListPart"
+            >> beam.ParDo(_ListPartFn(splits=self.splits)).with_outputs(
+                _MASKS, _FILES, _OTHERS, _REJECTS, main="images"
+            )
+        )
         return ListResult(
-            images=listed.images,
-            masks=listed[_MASKS],
-            files=listed[_FILES],
-            others=listed[_OTHERS],
-            rejects=listed[_REJECTS],
+            *(
+                both | f"Flatten{name.capitalize()}" >> beam.Flatten()
+                for name, both in zip(
+                    ListResult._fields, zip(begun, rest, strict=True), strict=True
+                )
+            )
         )
+
+
+def _typed(outputs: Any) -> ListResult:  # noqa: ANN401  # Beam does not export the type.
+    outputs[_MASKS].element_type = tuple[tuple[str, str], AnnotationEntry]
+    outputs[_FILES].element_type = ListedFile
+    outputs[_OTHERS].element_type = ImageRef
+    return ListResult(
+        images=outputs.images,
+        masks=outputs[_MASKS],
+        files=outputs[_FILES],
+        others=outputs[_OTHERS],
+        rejects=outputs[_REJECTS],
+    )
 
 
 def _expand_roots(source: Source) -> Iterator[tuple[Source, tuple[int, str]]]:
@@ -101,29 +141,53 @@ class _ListFn(beam.DoFn):
     ) -> Iterator[tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[str, Any]]:
         source, (root, uri) = element
         for listed in list_files(source, root=root, uri=uri, splits=self._splits):
-            if isinstance(listed, Reject):
-                yield pvalue.TaggedOutput(_REJECTS, listed)
-                continue
-            place = listed.place
-            if place.role is Role.IMAGE:
-                image = ListedImage(key=place.key, image=listed.file)
-                yield (source.name, place.join), image
-                continue
-            if place.role is Role.OTHER:
-                continue
-            yield pvalue.TaggedOutput(_OTHERS, listed.file)
-            if place.role is Role.ATTACHED:
-                continue
-            if place.role is Role.MASK:
-                entry = mask_entry(place, file=listed.file)
-                yield pvalue.TaggedOutput(_MASKS, ((source.name, place.join), entry))
+            if isinstance(listed, ListingPart):
+                yield pvalue.TaggedOutput(_PARTS, (source, root, listed))
             else:
-                file = ListedFile(
-                    source=source.name,
-                    path=listed.path,
-                    root=root,
-                    file=listed.file,
-                    join=place.join,
-                    is_container=place.role is Role.CONTAINER,
-                )
-                yield pvalue.TaggedOutput(_FILES, file)
+                yield from _outputs(listed, source=source, root=root)
+        report_usage()
+
+
+@beam.typehints.with_output_types(tuple[tuple[str, str], ListedImage])
+class _ListPartFn(beam.DoFn):
+    def __init__(self, *, splits: SplitAssignment) -> None:
+        self._splits = splits
+
+    def process(
+        self, element: _Part
+    ) -> Iterator[tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[str, Any]]:
+        source, root, part = element
+        for listed in list_part(source, part, root=root, splits=self._splits):
+            yield from _outputs(listed, source=source, root=root)
+        report_usage()
+
+
+def _outputs(
+    listed: PlacedFile | Reject, *, source: Source, root: int
+) -> Iterator[tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[str, Any]]:
+    if isinstance(listed, Reject):
+        yield pvalue.TaggedOutput(_REJECTS, listed)
+        return
+    place = listed.place
+    if place.role is Role.IMAGE:
+        image = ListedImage(key=place.key, image=listed.file)
+        yield (source.name, place.join), image
+        return
+    if place.role is Role.OTHER:
+        return
+    yield pvalue.TaggedOutput(_OTHERS, listed.file)
+    if place.role is Role.ATTACHED:
+        return
+    if place.role is Role.MASK:
+        entry = mask_entry(place, file=listed.file)
+        yield pvalue.TaggedOutput(_MASKS, ((source.name, place.join), entry))
+    else:
+        file = ListedFile(
+            source=source.name,
+            path=listed.path,
+            root=root,
+            file=listed.file,
+            join=place.join,
+            is_container=place.role is Role.CONTAINER,
+        )
+        yield pvalue.TaggedOutput(_FILES, file)

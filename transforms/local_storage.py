@@ -11,7 +11,7 @@ import shutil
 import stat
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from transforms.errors import InputError
 from transforms.storage import ChangedError, Storage, StoredFile
@@ -28,6 +28,8 @@ _DIRECT_BYTES = 2 << 20
 
 class LocalStorage(Storage):
     """Files and folders. Symbolic links are followed, loops among them are not."""
+
+    is_remote: ClassVar[bool] = False
 
     def list(self, root: str) -> Iterator[StoredFile]:
         """Yields every regular file below `root`; see the base class."""
@@ -98,6 +100,13 @@ class LocalStorage(Storage):
         with self.create(temporary) as file:
             file.write(data)
         os.replace(temporary, uri)
+
+    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
+        """Writes `scratch`, and renames it; see the base class."""
+        del new
+        with self.create(scratch) as file:
+            file.write(data)
+        self.rename(scratch, uri)
 
     def rename(self, source: str, destination: str) -> None:
         """Moves a file; see the base class."""

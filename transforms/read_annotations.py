@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
+from apache_beam.transforms import window
+from apache_beam.utils import windowed_value
 
 from transforms.coders import register_coders
 from transforms.errors import InputError
 from transforms.reading import read_listed_file
 from transforms.records import AnnotationEntry, Category, ListedFile, ListedImage
+from transforms.report_usage import report_usage
 from transforms.sources import Source
 from transforms.storage import storage_for
 
@@ -21,6 +25,8 @@ register_coders()
 
 _CATEGORIES = "categories"
 _IMAGES = "images"
+_FILES_AT_A_TIME = 32
+_WAITING_FILES = 1024
 
 _Entry: TypeAlias = tuple[tuple[str, str], AnnotationEntry]
 # (source, which of its annotation files, where to begin, where to end); the last two are 0 where
@@ -130,17 +136,56 @@ class _ReadFn(beam.DoFn):
                 storage=storage, file_index=file_index, begin=begin, end=end
             )
         yield from _outputs(items, source=source)
+        report_usage()
 
 
 class _ReadListedFn(beam.DoFn):
+    """Reads listed files; those in object storage, which are small, many at a time."""
+
     def __init__(self, sources: dict[str, Source]) -> None:
         self._sources = sources
 
-    def process(self, file: ListedFile) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
-        source = self._sources[file.source]
-        yield from _outputs(
-            read_listed_file(file, source_format=source.load_format()), source=source
+    def setup(self) -> None:
+        # Its threads start when they are needed.
+        self._executor = ThreadPoolExecutor(
+            max_workers=_FILES_AT_A_TIME, thread_name_prefix="annotations"
         )
+
+    def teardown(self) -> None:
+        self._executor.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        self._waiting: list[ListedFile] = []
+
+    def process(self, file: ListedFile) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
+        if file.is_container or not storage_for(file.file.uri).is_remote:
+            yield from self._read(file)
+            return
+        self._waiting.append(file)
+        if len(self._waiting) == _WAITING_FILES:
+            yield from self._read_waiting()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from map(_windowed, self._read_waiting())
+        report_usage()
+
+    def _read_waiting(self) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
+        files, self._waiting = self._waiting, []
+        for outputs in self._executor.map(lambda file: list(self._read(file)), files):
+            yield from outputs
+
+    def _read(self, file: ListedFile) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
+        source = self._sources[file.source]
+        items = read_listed_file(file, source_format=source.load_format())
+        return _outputs(items, source=source)
+
+
+def _windowed(output: _Entry | pvalue.TaggedOutput[str, Any]) -> Any:  # noqa: ANN401  # Beam's own.
+    """Puts an output into the only window there is, as the end of a bundle has to."""
+    if isinstance(output, pvalue.TaggedOutput):
+        return pvalue.TaggedOutput(output.tag, _windowed(output.value))
+    everything = window.GlobalWindow()
+    return windowed_value.WindowedValue(output, everything.max_timestamp(), (everything,))
 
 
 def _outputs(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.archives import expand_root, list_root
+from transforms.archives import begin_root, expand_root, list_root_part
 from transforms.errors import InputError
 from transforms.formats.base import Format, Place, Role
 from transforms.formats.load import load_format
@@ -21,6 +21,7 @@ from transforms.records import (
     encode_annotations,
 )
 from transforms.sharding import SplitAssignment
+from transforms.storage import ListingPart
 
 # What a mask says comes after all that annotation files say.
 _MASK_FILE_INDEX = 1 << 30
@@ -74,7 +75,7 @@ def expand_roots(source: Source) -> Iterator[tuple[int, str]]:
 
 def list_files(
     source: Source, *, root: int, uri: str, splits: SplitAssignment
-) -> Iterator[PlacedFile | Reject]:
+) -> Iterator[PlacedFile | Reject | ListingPart]:
     """Lists the files of a source below one root.
 
     Args:
@@ -84,24 +85,44 @@ def list_files(
         splits: Which split a reject belongs to.
 
     Yields:
-        Each file, and a reject for each whose name is not valid Unicode.
+        Each file, a reject for each whose name is not valid Unicode, and the parts of a long
+        listing that are left to `list_part`.
 
     Raises:
         InputError: The root cannot be listed, or there is nothing below it.
     """
-    source_format = source.load_format()
     empty = True
-    for path, file in list_root(uri, open_archives=source_format.opens_archives):
+    for listed in begin_root(uri, open_archives=source.load_format().opens_archives):
         empty = False
-        try:
-            path.encode()
-        except UnicodeEncodeError:
-            yield _unreadable_name(path, source=source, splits=splits)
-            continue
-        place = source_format.place(path, root=root)
-        yield PlacedFile(path=path, place=place, file=file)
+        if isinstance(listed, ListingPart):
+            yield listed
+        else:
+            yield _place(*listed, source=source, root=root, splits=splits)
     if empty:
         raise InputError(uri=uri, problem="no files found; is this the images' folder?")
+
+
+def list_part(
+    source: Source, part: ListingPart, *, root: int, splits: SplitAssignment
+) -> Iterator[PlacedFile | Reject]:
+    """Lists what `list_files` has left.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    for path, file in list_root_part(part):
+        yield _place(path, file, source=source, root=root, splits=splits)
+
+
+def _place(
+    path: str, file: ImageRef, *, source: Source, root: int, splits: SplitAssignment
+) -> PlacedFile | Reject:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return _unreadable_name(path, source=source, splits=splits)
+    place = source.load_format().place(path, root=root)
+    return PlacedFile(path=path, place=place, file=file)
 
 
 def mask_entry(place: Place, *, file: ImageRef) -> AnnotationEntry:

@@ -1,25 +1,40 @@
 """Reading, listing and writing files, whatever system holds them.
 
-One small interface; `storage_for` finds its implementation by a URI's scheme.
+One small interface; `storage_for` finds its implementation by a URI's scheme: local disk, Google
+Cloud Storage, and for all other schemes Beam's file systems.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
+import fnmatch
+import functools
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 import msgspec
 
 from transforms.errors import InputError
 
+# Where it is set, requests to Google Cloud Storage go without credentials. The worker processes of
+# this machine inherit it.
+ANONYMOUS_VARIABLE = "SHARDBEAM_ANONYMOUS"
+
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
+_WILDCARD = re.compile(r"[*?\[]")
 
 
 class ChangedError(Exception):
     """A file is no longer what its listing said."""
+
+
+class WriteFailedError(InputError):
+    """A file could not be written to its end, nor can it be gone on with.
+
+    Written anew, under another name, it may succeed.
+    """
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -30,16 +45,44 @@ class StoredFile(msgspec.Struct, frozen=True):
         uri: What `Storage.read` takes.
         size_bytes: Its length.
         version: Changes when the content does (`ImageRef.version`).
+        crc32c: Checksum of the content, 8 hex digits, where the storage tells it unasked.
     """
 
     path: str
     uri: str
     size_bytes: int
     version: str
+    crc32c: str = ""
+
+
+class ListingPart(msgspec.Struct, frozen=True):
+    """Files that a listing has left for another worker.
+
+    Attributes:
+        root: The listed root.
+        start: The first name, in the storage's own terms.
+        end: The name before which the part ends; the root's end where empty.
+        after_start: Whether `start` itself is left out.
+    """
+
+    root: str
+    start: str
+    end: str
+    after_start: bool
 
 
 class Storage(abc.ABC):
-    """A file system, or an object store seen as one. Implementations are stateless values."""
+    """A file system, or an object store seen as one. Implementations are stateless values.
+
+    What the system itself refuses, or what fails in spite of all retries, is an InputError that
+    names the file and the fix: a sick network says nothing about a file.
+
+    Attributes:
+        is_remote: Whether each call is a request that takes as long as a round trip, and may cost
+            something: then many at a time are worth it.
+    """
+
+    is_remote: ClassVar[bool] = True
 
     @abc.abstractmethod
     def list(self, root: str) -> Iterator[StoredFile]:
@@ -48,6 +91,17 @@ class Storage(abc.ABC):
         Raises:
             InputError: `root` cannot be listed.
         """
+
+    def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
+        """Lists as `list` does, but leaves parts of a long listing, for other workers.
+
+        A part is left only after some files were found.
+        """
+        yield from self.list(root)
+
+    def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
+        """Yields the files of a part that `begin_listing` has left."""
+        raise NotImplementedError(f"{type(self).__name__} leaves no parts")
 
     @abc.abstractmethod
     def stat(self, uri: str) -> StoredFile | None:
@@ -66,7 +120,7 @@ class Storage(abc.ABC):
 
         Args:
             uri: The file.
-            offset: Where to begin.
+            offset: Where to begin; nothing is there to read behind the end.
             size_bytes: How much to read; to the end where None.
             version: What the content must be (`StoredFile.version`); any where None.
 
@@ -82,11 +136,29 @@ class Storage(abc.ABC):
 
         The content is durable when the context ends, and not there at all when it ends by an
         exception. Folders on the way are made.
+
+        Raises:
+            WriteFailedError: It cannot be written to the end, but another might.
+            FileExistsError: There is such a file already.
         """
 
     @abc.abstractmethod
     def replace(self, uri: str, data: bytes) -> None:
         """Writes a small file in one step: readers see the old content or the new, never half."""
+
+    @abc.abstractmethod
+    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
+        """Writes a small file in one step, and nothing beside it but `scratch` on the way.
+
+        Args:
+            uri: The file.
+            data: Its content.
+            scratch: A name that is free, for systems that can only rename in one step.
+            new: Whether nothing else may be there. Systems without preconditions replace it.
+
+        Raises:
+            InputError: `new`, and there is a file with another content.
+        """
 
     @abc.abstractmethod
     def rename(self, source: str, destination: str) -> None:
@@ -104,9 +176,9 @@ class Storage(abc.ABC):
     def delete_tree(self, root: str) -> None:
         """Deletes everything below `root`, and `root`; nothing there is no error."""
 
-    @abc.abstractmethod
     def prune(self, root: str) -> None:
         """Removes `root` if it is an empty folder, where folders exist."""
+        del root
 
 
 def join_uri(root: str, *parts: str) -> str:
@@ -114,19 +186,62 @@ def join_uri(root: str, *parts: str) -> str:
     return "/".join([root.rstrip("/"), *parts])
 
 
+def is_uri(path: str) -> bool:
+    """Says whether a path has a scheme, and is no path of this machine."""
+    return _SCHEME.match(path) is not None
+
+
 def storage_for(uri: str) -> Storage:
     """Finds the storage that holds `uri`.
 
     Raises:
-        InputError: Its scheme is not supported.
+        InputError: Nothing here knows its scheme.
     """
-    # Imported here: the implementations stand on this interface.
-    from transforms.local_storage import LocalStorage
-
     match = _SCHEME.match(uri)
-    if match is None:
+    return _storage_by_scheme("" if match is None else match[1])
+
+
+@functools.cache
+def _storage_by_scheme(scheme: str) -> Storage:
+    # Imported here: the implementations stand on this interface, and few runs need all of them.
+    if not scheme:
+        from transforms.local_storage import LocalStorage
+
         return LocalStorage()
-    raise InputError(
-        uri=uri,
-        problem=f"this version reads and writes local paths only, not {match[1]}://",
+    if scheme == "gs":
+        from transforms.gcs.storage import GcsStorage
+
+        return GcsStorage()
+    from transforms.beam_storage import BeamStorage
+
+    return BeamStorage(scheme)
+
+
+def expand_pattern(pattern: str) -> list[str]:
+    """Finds the files that a pattern names: `*`, `?` and `[...]`, none of which match a `/`.
+
+    Returns:
+        Their URIs, sorted; the pattern itself where it holds no wildcard, or is a file's name.
+
+    Raises:
+        InputError: It matches no file, or its folder cannot be listed.
+    """
+    wildcard = _WILDCARD.search(pattern)
+    if wildcard is None:
+        return [pattern]
+    storage = storage_for(pattern)
+    if storage.stat(pattern) is not None:
+        return [pattern]
+    root = pattern[: wildcard.start()].rpartition("/")[0] or (
+        "/" if pattern.startswith("/") else "."
     )
+    parts = pattern[len(root) :].lstrip("/").split("/") if root != "." else pattern.split("/")
+    found = sorted(file.uri for file in storage.list(root) if _matches(file.path, parts))
+    if not found:
+        raise InputError(uri=pattern, problem="no file matches the pattern")
+    return found
+
+
+def _matches(path: str, patterns: list[str]) -> bool:
+    parts = path.split("/")
+    return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))

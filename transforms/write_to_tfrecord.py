@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,12 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
 from transforms.coders import register_coders
-from transforms.examples.record_encoder import EncoderSettings, RecordEncoder
+from transforms.examples.record_encoder import (
+    EncoderSettings,
+    FetchedRecord,
+    RecordEncoder,
+    fetch,
+)
 from transforms.labels import LabelMap
 from transforms.output.naming import ShardNaming
 from transforms.output.outcome import ShardProgress
@@ -27,16 +33,23 @@ from transforms.output.staging import Staging, shard_key
 from transforms.process import tune_process
 from transforms.read_ahead import batch_by_size, map_ahead
 from transforms.records import Record, Reject
+from transforms.report_usage import report_usage
 from transforms.shard_plan import ShardPlan, add_sizes, plan_shards, record_size
 from transforms.sharding import HASH_BYTES, example_hash, shard_index
+from transforms.storage import WriteFailedError, storage_for
 
 register_coders()
+
+# Images of 135 KB by round trips of 30 ms: more brings nothing (benchmarks/RESULTS.md).
+DEFAULT_READ_AHEAD = 32
 
 _REJECTS = "rejects"
 # Threads beyond the CPUs: some always wait for the disk, or for each other.
 _WAITING_THREADS = 2
 _BATCH_ITEMS = 8
 _BATCH_BYTES = 1_000_000
+# Where a shard is lost on the way to object storage, it is written anew.
+_MAX_ATTEMPTS = 3
 
 # A shard's key and a record on its way into it. Beam ignores annotations that are strings, as
 # they are here, so that types which matter to a shuffle are said to it by themselves.
@@ -92,6 +105,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             than there are CPUs.
         max_items_ahead: Images under way in a worker at most.
         max_bytes_ahead: Bytes of images under way in a worker at most.
+        read_ahead: Images that are read at a time, for each shard, where they lie in object
+            storage: its answers take long, but it gives many at once.
         after: A PCollection that must be complete before anything is written.
 
     Raises:
@@ -119,6 +134,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         threads: int | None = None,
         max_items_ahead: int = 64,
         max_bytes_ahead: int = 64_000_000,
+        read_ahead: int = DEFAULT_READ_AHEAD,
         after: PCollection[Any] | None = None,
     ) -> None:
         if coder is not None and not isinstance(coder, beam_coders.BytesCoder):
@@ -157,6 +173,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         self._threads = threads
         self._max_items_ahead = max_items_ahead
         self._max_bytes_ahead = max_bytes_ahead
+        self._read_ahead = read_ahead
         self._after = after
 
     def display_data(self) -> dict[str, Any]:
@@ -200,6 +217,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
                     threads=self._threads,
                     max_items_ahead=self._max_items_ahead,
                     max_bytes_ahead=self._max_bytes_ahead,
+                    read_ahead=self._read_ahead,
                 ),
                 pvalue.AsSingleton(plan),
                 pvalue.AsSingleton(self._label_map),
@@ -256,6 +274,7 @@ def _seed_shards(
     del after
     with staging.explain_errors():
         staging.write_totals(plan.totals)
+    report_usage()
     for split, num_shards in plan.num_shards.items():
         for index in range(num_shards):
             yield (split, index), b""
@@ -282,6 +301,7 @@ class _WriteShardFn(beam.DoFn):
         threads: int | None,
         max_items_ahead: int,
         max_bytes_ahead: int,
+        read_ahead: int,
     ) -> None:
         self._naming = naming
         self._encoder_settings = encoder
@@ -289,9 +309,12 @@ class _WriteShardFn(beam.DoFn):
         self._threads = threads
         self._max_items_ahead = max_items_ahead
         self._max_bytes_ahead = max_bytes_ahead
+        self._read_ahead = read_ahead
 
     def setup(self) -> None:
         tune_process()
+        # Its threads start when they are needed.
+        self._readers = ThreadPoolExecutor(max_workers=self._read_ahead, thread_name_prefix="read")
         self._executor = ThreadPoolExecutor(
             max_workers=self._threads or (os.cpu_count() or 1) + _WAITING_THREADS,
             thread_name_prefix="encode",
@@ -299,6 +322,7 @@ class _WriteShardFn(beam.DoFn):
 
     def teardown(self) -> None:
         self._executor.shutdown(cancel_futures=True)
+        self._readers.shutdown(cancel_futures=True)
 
     def process(
         self,
@@ -330,11 +354,20 @@ class _WriteShardFn(beam.DoFn):
                 progress = ShardProgress(examples=len(payloads), finished=True)
                 self._staging.write_progress(progress, split=split, shard_index=index)
             else:
-                result = self._write(payloads, target=target, label_map=label_map)
+                result = self._write_at_last(payloads, target=target, label_map=label_map)
         for reject in result.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
         # The rejects travel on their own; the shard's result stays small.
         yield msgspec.structs.replace(result, rejects=())
+        report_usage()
+
+    def _write_at_last(
+        self, payloads: Sequence[bytes], *, target: ShardTarget, label_map: LabelMap
+    ) -> ShardResult:
+        for _ in range(_MAX_ATTEMPTS - 1):
+            with contextlib.suppress(WriteFailedError):
+                return self._write(payloads, target=target, label_map=label_map)
+        return self._write(payloads, target=target, label_map=label_map)
 
     def _write(
         self, payloads: Sequence[bytes], *, target: ShardTarget, label_map: LabelMap
@@ -344,7 +377,7 @@ class _WriteShardFn(beam.DoFn):
         )
         # Handing a record to a thread and back costs as much as encoding a small one.
         batches = batch_by_size(
-            map(_record_decoder.decode, payloads),
+            self._fetch_ahead(map(_record_decoder.decode, payloads)),
             size_bytes=_image_size,
             max_items=_BATCH_ITEMS,
             max_bytes=_BATCH_BYTES,
@@ -359,10 +392,31 @@ class _WriteShardFn(beam.DoFn):
         )
         return write_shard(itertools.chain.from_iterable(encoded), target=target)
 
+    def _fetch_ahead(self, records: Iterator[Record]) -> Iterator[FetchedRecord]:
+        first = next(records, None)
+        if first is None:
+            return iter(())
+        records = itertools.chain([first], records)
+        if first.image is None or not storage_for(first.image.uri).is_remote:
+            # The threads that encode read by themselves: a disk answers at once.
+            return map(FetchedRecord, records)
+        return map_ahead(
+            fetch,
+            records,
+            executor=self._readers,
+            size_bytes=_record_size,
+            max_items=self._read_ahead,
+            max_bytes=self._max_bytes_ahead,
+        )
 
-def _image_size(record: Record) -> int:
+
+def _record_size(record: Record) -> int:
     return record.size_bytes
 
 
-def _batch_size(batch: Sequence[Record]) -> int:
+def _image_size(fetched: FetchedRecord) -> int:
+    return fetched.record.size_bytes
+
+
+def _batch_size(batch: Sequence[FetchedRecord]) -> int:
     return sum(map(_image_size, batch))

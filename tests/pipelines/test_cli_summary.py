@@ -11,6 +11,7 @@ import pytest
 from pipelines.summary import Summary, print_summary, render_json, render_text
 from pipelines.tables import Layout
 from transforms.output.outcome import Outcome, SplitOutcome, Status
+from transforms.usage import StorageUsage
 
 TRAIN = SplitOutcome(
     listed=1003,
@@ -33,6 +34,7 @@ def summary(
     message: str = "",
     rejects: str = "",
     current: bool = False,
+    usage: StorageUsage | None = None,
 ) -> Summary:
     return Summary(
         outcome=Outcome(
@@ -45,6 +47,7 @@ def summary(
         exit_code=0,
         wall_time_s=2.0,
         current=current,
+        usage=usage or StorageUsage(),
     )
 
 
@@ -102,6 +105,20 @@ def test_nothing_done_has_no_speed() -> None:
     assert text.endswith("0 images/s\n")
 
 
+def test_requests_to_object_storage_are_told_and_foreseen() -> None:
+    usage = StorageUsage(requests={"list": 1, "get": 1_234}, bytes_received=5_000_000, bytes_sent=0)
+    line = "1 list, 1,234 get; 5.0 MB received, 0 bytes sent\n"
+    assert f"\nobject storage: {line}" in render_text(summary(usage=usage))
+    planned = render_text(summary(Status.APPROVED, usage=usage))
+    assert f"\nobject storage (forecast): {line}" in planned
+    assert "object storage" not in render_text(summary())
+    assert json.loads(render_json(summary(usage=usage)))["storage"] == {
+        "requests": {"list": 1, "get": 1_234},
+        "bytes_received": 5_000_000,
+        "bytes_sent": 0,
+    }
+
+
 def test_json_says_all() -> None:
     value = json.loads(render_json(summary(message="m", rejects="out/d/rejects")))
     assert value == {
@@ -141,6 +158,7 @@ def test_json_says_all() -> None:
         "wall_time_s": 2.0,
         "images_per_s": 505.0,
         "message": "m",
+        "storage": {"requests": {}, "bytes_received": 0, "bytes_sent": 0},
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -19,7 +19,7 @@ from transforms.images.settings import ImageSettings
 from transforms.labels import LabelMap
 from transforms.output.versions import library_versions
 from transforms.reasons import Exclusion, Reason
-from transforms.records import Coding, Record, Reject, decode_annotations
+from transforms.records import Coding, ImageRef, Record, Reject, decode_annotations
 
 # Counted up whenever the same input and settings come to give other bytes.
 ENCODING_VERSION = 2
@@ -53,6 +53,28 @@ class EncoderSettings:
             library_versions(),
         ]
         return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
+
+
+class FetchedRecord(msgspec.Struct, frozen=True):
+    """A record, and what of its files was read ahead.
+
+    Attributes:
+        record: The record.
+        files: The bytes of its image and masks, or why they could not be read; empty where that
+            is still to be done.
+    """
+
+    record: Record
+    files: Mapping[ImageRef, bytes | RejectedError] = {}
+
+    def read(self, file: ImageRef, *, unreadable: Reason = Reason.IMAGE_UNREADABLE) -> bytes:
+        """Returns the bytes of its image or of a mask; see `read_bytes`."""
+        data = self.files.get(file)
+        if data is None:
+            return read_bytes(file, unreadable=unreadable)
+        if isinstance(data, RejectedError):
+            raise data
+        return data
 
 
 class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,16 +113,18 @@ class RecordEncoder:
             features=settings.features, label_map=label_map, annotated_as=settings.annotated_as
         )
 
-    def encode_batch(self, records: Iterable[Record]) -> list[EncodedRecord]:
+    def encode_batch(self, records: Iterable[FetchedRecord]) -> list[EncodedRecord]:
         """Encodes several records; see `encode`."""
         return [self.encode(record) for record in records]
 
-    def encode(self, record: Record) -> EncodedRecord:
+    def encode(self, fetched: FetchedRecord) -> EncodedRecord:
         """Reads a record's image and the masks that annotate it, and encodes all.
 
         Raises:
+            InputError: The storage cannot be read at all.
             OSError: The worker is out of file descriptors or memory.
         """
+        record = fetched.record
         annotations = decode_annotations(record.annotations)
         if record.image is None:
             digest = hashlib.sha256(record.annotations).hexdigest()
@@ -108,7 +132,7 @@ class RecordEncoder:
             return EncodedRecord(record=record, content_sha256=digest, encoded=encoded)
         content_sha256 = ""
         try:
-            data = read_bytes(record.image)
+            data = fetched.read(record.image)
             content_sha256 = hashlib.sha256(data).hexdigest()
             image = store_image(
                 data, coding=record.image.coding, name=record.key, settings=self._image_settings
@@ -119,7 +143,7 @@ class RecordEncoder:
                 image=image,
                 sha256=content_sha256 if image.data is data else None,
                 masks={
-                    role: read_bytes(mask, unreadable=Reason.MASK_UNREADABLE)
+                    role: fetched.read(mask, unreadable=Reason.MASK_UNREADABLE)
                     for role, mask in annotations.masks.items()
                 },
             )
@@ -141,6 +165,28 @@ class RecordEncoder:
         return EncodedRecord(
             record=record, content_sha256=content_sha256, image=image, encoded=encoded
         )
+
+
+def fetch(record: Record) -> FetchedRecord:
+    """Reads a record's image, and the masks that annotate it, ahead of their turn.
+
+    Raises:
+        InputError: The storage cannot be read at all.
+        OSError: The worker is out of file descriptors or memory.
+    """
+    files: dict[ImageRef, bytes | RejectedError] = {}
+    masks = decode_annotations(record.annotations).masks.values()
+    for file, unreadable in (
+        (record.image, Reason.IMAGE_UNREADABLE),
+        *((mask, Reason.MASK_UNREADABLE) for mask in masks),
+    ):
+        if file is not None:
+            try:
+                files[file] = read_bytes(file, unreadable=unreadable)
+            except RejectedError as error:
+                files[file] = error
+                break
+    return FetchedRecord(record, files)
 
 
 def store_image(data: bytes, *, coding: Coding, name: str, settings: ImageSettings) -> StoredImage:

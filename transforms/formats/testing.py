@@ -503,6 +503,9 @@ class _OneFile(Storage):
     def replace(self, uri: str, data: bytes) -> None:
         raise AssertionError(f"a format writes {len(data)} bytes to {uri}")
 
+    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
+        raise AssertionError(f"a format writes {len(data)} bytes to {uri}")
+
     def rename(self, source: str, destination: str) -> None:
         raise AssertionError(f"a format renames {source} to {destination}")
 

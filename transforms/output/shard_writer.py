@@ -23,6 +23,8 @@ from transforms.storage import storage_for
 from transforms.tfrecord import frame_digested
 
 _PROGRESS_INTERVAL_S = 1.0
+# Each time is a request there.
+_REMOTE_PROGRESS_INTERVAL_S = 10.0
 
 
 class ShardTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,11 +163,16 @@ class _Progress:
         self._target = target
         self._examples = 0
         self._told_at_s = time.monotonic()
+        self._interval_s = (
+            _REMOTE_PROGRESS_INTERVAL_S
+            if storage_for(target.staging.root).is_remote
+            else _PROGRESS_INTERVAL_S
+        )
 
     def advance(self) -> None:
         self._examples += 1
         now_s = time.monotonic()
-        if now_s - self._told_at_s >= _PROGRESS_INTERVAL_S:
+        if now_s - self._told_at_s >= self._interval_s:
             self._told_at_s = now_s
             self._tell(finished=False)
 

@@ -144,19 +144,25 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
             join_uri(self._progress_root, f"{split}-{shard_index}.json"), _json.encode(progress)
         )
 
-    def read_progress(self) -> list[ShardProgress]:
-        """Returns how far each shard is that was begun."""
+    def read_progress(self, seen: dict[str, tuple[str, ShardProgress]]) -> list[ShardProgress]:
+        """Returns how far each shard is that was begun.
+
+        Args:
+            seen: What the last call has found, by path and with its version; kept up to date, so
+                that only what has changed is read.
+        """
         storage = storage_for(self.root)
-        progress = []
         for file in storage.list(self._progress_root):
             # A file that is just being replaced is seen again the next time.
-            if file.path.endswith(".json"):
-                try:
+            if not file.path.endswith(".json"):
+                continue
+            version, progress = seen.get(file.path, ("", None))
+            if version != file.version and (progress is None or not progress.finished):
+                with contextlib.suppress(FileNotFoundError):
                     data = storage.read(file.uri)
-                except FileNotFoundError:
-                    continue
-                progress.append(msgspec.json.decode(data, type=ShardProgress))
-        return progress
+                    found = msgspec.json.decode(data, type=ShardProgress)
+                    seen[file.path] = file.version, found
+        return [progress for _, progress in seen.values()]
 
     @property
     def _progress_root(self) -> str:
@@ -173,19 +179,22 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """Records which paths of the output this plan's commit may create."""
         storage_for(self.root).replace(self.commit_uri, _json.encode(sorted(destinations)))
 
-    def write_file(self, path: str, data: bytes) -> None:
+    def write_file(self, path: str, data: bytes, *, new: bool = False) -> None:
         """Writes a small file of the dataset in one step.
 
         Args:
             path: Its path below the dataset's folder, where nothing else ever appears: a file
                 that is half written when the run is killed lies in staging.
             data: Its content.
+            new: Whether nothing else may be there, as far as the storage can tell.
+
+        Raises:
+            InputError: `new`, and another run has written it meanwhile.
         """
-        storage = storage_for(self.output)
-        staged = join_uri(self.run_root, "files", uuid.uuid4().hex)
-        with storage.create(staged) as file:
-            file.write(data)
-        storage.rename(staged, join_uri(self.output, path))
+        scratch = join_uri(self.run_root, "files", uuid.uuid4().hex)
+        storage_for(self.output).publish(
+            join_uri(self.output, path), data, scratch=scratch, new=new
+        )
 
     def clear(self) -> None:
         """Removes this plan's staging, and the staging folder once it holds nothing."""
@@ -232,6 +241,8 @@ def is_in_place(file: StagedFile, *, output: str) -> bool:
     stored = storage.stat(uri)
     if stored is None or stored.size_bytes != file.size_bytes:
         return False
+    if stored.crc32c:
+        return stored.crc32c == file.crc32c
     return f"{google_crc32c.value(storage.read(uri)):08x}" == file.crc32c
 
 

@@ -1,0 +1,44 @@
+"""Fixtures for tests against fake-gcs-server."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gcs.server import NAME, VARIABLE, ProxiedGcs, find_server, running_server
+from transforms.gcs import errors
+
+_bucket_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[ProxiedGcs]:
+    program = find_server()
+    if program is None:
+        pytest.skip(
+            f"{NAME} is not here: neither on PATH, nor in ~/go/bin, nor named by {VARIABLE}"
+        )
+    with running_server(program) as server:
+        yield server
+
+
+@pytest.fixture
+def gcs(gcs_server: ProxiedGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProxiedGcs]:
+    """The server, with fresh counts and no faults, as the storage behind `gs://`."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.proxy.host)
+    monkeypatch.setattr(errors, "_INITIAL_WAIT_S", 0.01)
+    monkeypatch.setattr(errors, "_MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(errors, "TIMEOUT_S", (1.0, 1.0))
+    monkeypatch.setattr(errors, "DEADLINE_S", 20.0)
+    gcs_server.proxy.reset()
+    yield gcs_server
+    gcs_server.proxy.reset()
+
+
+@pytest.fixture
+def bucket(gcs: ProxiedGcs) -> str:
+    """The URI of an empty bucket."""
+    return gcs.make_bucket(f"bucket-{os.getpid()}-{next(_bucket_numbers)}")

@@ -1,0 +1,186 @@
+"""fake-gcs-server, started for tests on loopback and stopped by them.
+
+`go install github.com/fsouza/fake-gcs-server@v1.56.1` installs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.gcs.proxy import GcsProxy, running_proxy
+
+VARIABLE = "SHARDBEAM_FAKE_GCS_SERVER"
+NAME = "fake-gcs-server"
+# Where `.ci/run` installs it.
+TOOLS = Path(__file__).parents[2] / ".tools" / "bin"
+_START_TIMEOUT_S = 30.0
+_PR_SET_PDEATHSIG = 1
+
+
+def find_server() -> str | None:
+    """Finds the program: by the environment variable, on PATH, or where Go installs it."""
+    return (
+        os.environ.get(VARIABLE)
+        or shutil.which(NAME)
+        or shutil.which(NAME, path=f"{TOOLS}{os.pathsep}{Path.home() / 'go' / 'bin'}")
+    )
+
+
+class FakeGcs:
+    """A server as tests fill it and look at it: past the proxy, so that nothing is counted.
+
+    Args:
+        server_port: The server's port.
+        public_port: The port at which clients see it.
+    """
+
+    def __init__(self, *, server_port: int, public_port: int) -> None:
+        self._server = f"http://127.0.0.1:{server_port}"
+        self._public = f"127.0.0.1:{public_port}"
+
+    def make_bucket(self, bucket: str) -> str:
+        """Makes a bucket; returns its URI."""
+        self._call("POST", "/storage/v1/b?project=test", json.dumps({"name": bucket}).encode())
+        return f"gs://{bucket}"
+
+    def write(self, uri: str, data: bytes) -> None:
+        bucket, name = _split(uri)
+        quoted = urllib.parse.quote(name, safe="")
+        path = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quoted}"
+        self._call("POST", path, data)
+
+    def write_tree(self, root: str, files: Mapping[str, bytes]) -> None:
+        for path, data in files.items():
+            self.write(f"{root}/{path}", data)
+
+    def write_folder(self, root: str, folder: Path) -> None:
+        """Copies a folder."""
+        self.write_tree(
+            root,
+            {
+                path.relative_to(folder).as_posix(): path.read_bytes()
+                for path in sorted(folder.rglob("*"))
+                if path.is_file()
+            },
+        )
+
+    def read(self, uri: str) -> bytes:
+        bucket, name = _split(uri)
+        quoted = urllib.parse.quote(name, safe="")
+        return self._call("GET", f"/storage/v1/b/{bucket}/o/{quoted}?alt=media")
+
+    def delete(self, uri: str) -> None:
+        bucket, name = _split(uri)
+        self._call("DELETE", f"/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}")
+
+    def names(self, root: str) -> list[str]:
+        """Names of the objects below a root, relative to it."""
+        bucket, prefix = _split(f"{root}/")
+        names: list[str] = []
+        token = ""
+        while True:
+            query = urllib.parse.urlencode({"prefix": prefix, "pageToken": token})
+            page = json.loads(self._call("GET", f"/storage/v1/b/{bucket}/o?{query}"))
+            names += [item["name"].removeprefix(prefix) for item in page.get("items", [])]
+            token = page.get("nextPageToken", "")
+            if not token:
+                return names
+
+    def read_tree(self, root: str) -> dict[str, bytes]:
+        """Reads all objects below a root."""
+        return {name: self.read(f"{root}/{name}") for name in self.names(root)}
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        request = urllib.request.Request(f"{self._server}{path}", data=body, method=method)
+        # The server takes requests by the name that it was told.
+        request.add_header("Host", self._public)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            data: bytes = response.read()
+            return data
+
+
+def _split(uri: str) -> tuple[str, str]:
+    bucket, _, name = uri.removeprefix("gs://").partition("/")
+    return bucket, name
+
+
+class ProxiedGcs(FakeGcs):
+    """A server, and the proxy before it.
+
+    Attributes:
+        proxy: What clients talk to.
+    """
+
+    def __init__(self, *, proxy: GcsProxy, server_port: int) -> None:
+        super().__init__(server_port=server_port, public_port=proxy.port)
+        self.proxy = proxy
+
+
+@contextlib.contextmanager
+def running_server(program: str) -> Iterator[ProxiedGcs]:
+    """Runs a server and a proxy while the context is entered."""
+    with running_proxy() as proxy, start_server(program, public_port=proxy.port) as port:
+        proxy.upstream = ("127.0.0.1", port)
+        yield ProxiedGcs(proxy=proxy, server_port=port)
+
+
+@contextlib.contextmanager
+def start_server(program: str, *, public_port: int) -> Iterator[int]:
+    """Runs a server while the context is entered.
+
+    Args:
+        program: The server's program.
+        public_port: The port at which clients see it, for the addresses that it tells them.
+
+    Yields:
+        The server's own port.
+    """
+    port = _free_port()
+    public = f"127.0.0.1:{public_port}"
+    process = subprocess.Popen(
+        [
+            *(program, "-backend", "memory", "-scheme", "http", "-log-level", "error"),
+            *("-host", "127.0.0.1", "-port", str(port)),
+            *("-public-host", public, "-external-url", f"http://{public}"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=_end_with_parent,
+    )
+    try:
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if process.poll() is not None or time.monotonic() > deadline_s:
+                raise RuntimeError(f"{program} does not start")
+            time.sleep(0.02)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _end_with_parent() -> None:
+    # Also where the tests themselves are killed.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,169 @@
+"""What every storage does alike: on disk, in Google Cloud Storage, and by Beam's file systems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
+from transforms.beam_storage import BeamStorage
+from transforms.errors import InputError
+from transforms.gcs import upload
+from transforms.gcs.storage import GcsStorage
+from transforms.local_storage import LocalStorage
+from transforms.storage import ChangedError, Storage, StoredFile, expand_pattern, storage_for
+
+DATA = bytes(range(256)) * 4
+
+
+@pytest.fixture(params=["local", "gcs", "memory", "folders"])
+def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A root of each kind, with nothing below."""
+    if request.param == "local":
+        return str(tmp_path / "root")
+    if request.param == "gcs":
+        monkeypatch.setattr(upload, "PART_BYTES", 1 << 18)
+        bucket: str = request.getfixturevalue("bucket")
+        return f"{bucket}/root"
+    MemoryFileSystem.files.clear()
+    FolderFileSystem.files.clear()
+    return f"{request.param}://host/root"
+
+
+@pytest.fixture
+def storage(root: str) -> Storage:
+    return storage_for(root)
+
+
+def write(storage: Storage, uri: str, data: bytes) -> StoredFile:
+    with storage.create(uri) as file:
+        file.write(data)
+    stored = storage.stat(uri)
+    assert stored is not None
+    return stored
+
+
+def test_each_scheme_has_its_storage(root: str, storage: Storage) -> None:
+    kinds = {"/": LocalStorage, "g": GcsStorage, "m": BeamStorage, "f": BeamStorage}
+    assert type(storage) is kinds[root[0]]
+    assert storage.is_remote is not root.startswith("/")
+
+
+def test_lists_what_was_written_below_a_root_only(root: str, storage: Storage) -> None:
+    assert list(storage.list(root)) == []
+    for path in ("a b/ü #1?.jpg", "x", "deep/er/y", ".hidden"):
+        write(storage, f"{root}/{path}", path.encode())
+    write(storage, f"{root}2/x", b"beside")
+    files = {file.path: file for file in storage.list(root)}
+    assert set(files) == {"a b/ü #1?.jpg", "x", "deep/er/y", ".hidden"}
+    for path, file in files.items():
+        assert file.uri == f"{root}/{path}"
+        assert file.size_bytes == len(path.encode())
+        assert storage.read(file.uri, version=file.version) == path.encode()
+    assert set(storage.begin_listing(root)) == set(storage.list(f"{root}/"))
+
+
+def test_reads_whole_files_and_ranges(root: str, storage: Storage) -> None:
+    file = write(storage, f"{root}/x", DATA)
+    empty = write(storage, f"{root}/empty", b"")
+    for version in (file.version, None):
+        assert storage.read(file.uri, version=version) == DATA
+        assert storage.read(file.uri, offset=3, size_bytes=5, version=version) == DATA[3:8]
+        assert storage.read(file.uri, offset=1000, version=version) == DATA[1000:]
+        assert storage.read(file.uri, offset=1020, size_bytes=99, version=version) == DATA[1020:]
+        assert storage.read(file.uri, offset=5000, size_bytes=5, version=version) == b""
+        assert storage.read(file.uri, size_bytes=0, version=version) == b""
+    assert storage.read(empty.uri, version=empty.version) == b""
+
+
+def test_notices_that_a_version_is_gone(root: str, storage: Storage) -> None:
+    file = write(storage, f"{root}/x", DATA)
+    storage.replace(file.uri, b"other")
+    assert storage.read(file.uri) == b"other"
+    with pytest.raises(ChangedError, match=r"/x was changed after it was listed"):
+        storage.read(file.uri, version=file.version)
+    storage.delete(file.uri)
+    with pytest.raises(ChangedError, match=r"/x was deleted after it was listed"):
+        storage.read(file.uri, version=file.version)
+    with pytest.raises(FileNotFoundError):
+        storage.read(file.uri)
+    assert storage.stat(file.uri) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 18, (1 << 18) + 1, 1 << 20])
+def test_a_written_file_is_what_was_written(size: int, root: str, storage: Storage) -> None:
+    data = (DATA * (size // len(DATA) + 1))[:size]
+    with storage.create(f"{root}/deep/x") as file:
+        for start in range(0, size, 100_000):
+            file.write(memoryview(data)[start : start + 100_000])
+    assert storage.read(f"{root}/deep/x") == data
+
+
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_an_aborted_file_is_not_there(size: int, root: str, storage: Storage) -> None:
+    def fail() -> None:
+        with storage.create(f"{root}/x") as file:
+            file.write(bytes(size))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert list(storage.list(root)) == []
+
+
+def test_small_files_are_replaced_and_published_without_a_trace(
+    root: str, storage: Storage
+) -> None:
+    for data in (b"one", b"two"):
+        storage.replace(f"{root}/x", data)
+        assert storage.read(f"{root}/x") == data
+        storage.publish(f"{root}/y", data, scratch=f"{root}/scratch/1")
+        assert storage.read(f"{root}/y") == data
+    assert {file.path for file in storage.list(root)} == {"x", "y"}
+
+
+def test_renames_once(root: str, storage: Storage) -> None:
+    write(storage, f"{root}/a", b"new")
+    write(storage, f"{root}/deep/b", b"old")
+    storage.rename(f"{root}/a", f"{root}/deep/b")
+    assert storage.read(f"{root}/deep/b") == b"new"
+    with pytest.raises(FileNotFoundError):
+        storage.rename(f"{root}/a", f"{root}/deep/b")
+    assert {file.path for file in storage.list(root)} == {"deep/b"}
+
+
+def test_deletes_what_is_there_and_below(root: str, storage: Storage) -> None:
+    for path in ("a/x", "a/b/y", "az", "z"):
+        write(storage, f"{root}/{path}", b"x")
+    storage.delete_tree(f"{root}/a")
+    storage.delete(f"{root}/z")
+    assert {file.path for file in storage.list(root)} == {"az"}
+    storage.delete_tree(f"{root}/a")
+    storage.delete(f"{root}/z")
+    storage.prune(f"{root}/a")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*.json", ["a.json", "b.json"]),
+        ("[b-z].json", ["b.json"]),
+        ("?.json", ["a.json", "b.json"]),
+        ("*/*.json", ["deep/c.json"]),
+        ("a.json", ["a.json"]),
+        ("[x].txt", ["[x].txt"]),
+    ],
+)
+def test_patterns_are_expanded(
+    pattern: str, expected: list[str], root: str, storage: Storage
+) -> None:
+    for path in ("a.json", "b.json", "deep/c.json", "[x].txt", "x.txt"):
+        write(storage, f"{root}/{path}", b"")
+    assert expand_pattern(f"{root}/{pattern}") == [f"{root}/{path}" for path in expected]
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(root: str, storage: Storage) -> None:
+    write(storage, f"{root}/a", b"")
+    with pytest.raises(InputError, match="no file matches the pattern"):
+        expand_pattern(f"{root}/*.json")

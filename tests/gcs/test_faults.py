@@ -1,0 +1,284 @@
+"""What becomes of single requests that fail: repeated where that helps, said plainly where not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import BadRequest
+from google.auth import credentials as google_credentials
+from google.auth import exceptions as auth_exceptions
+
+from tests.gcs.proxy import FAULTS, Fault, Request
+from tests.gcs.server import ProxiedGcs
+from transforms.errors import InputError
+from transforms.gcs import client, errors, upload
+from transforms.gcs import storage as gcs_storage
+from transforms.gcs.storage import GcsStorage
+from transforms.storage import ANONYMOUS_VARIABLE, WriteFailedError
+
+STORAGE = GcsStorage()
+DATA = bytes(range(256)) * 4
+PART = 1 << 18
+# Faults that harm the bytes of an answer.
+BODY_FAULTS = ("corrupt", "reset", "truncate")
+
+
+def fail(kind: str, faults: Iterable[Fault | None]) -> Callable[[Request], Fault | None]:
+    """Lets the first requests of a kind meet these faults, in turn."""
+    left = list(faults)
+
+    def decide(request: Request) -> Fault | None:
+        return left.pop(0) if request.kind == kind and left else None
+
+    return decide
+
+
+@pytest.fixture
+def x(gcs: ProxiedGcs, bucket: str) -> str:
+    uri = f"{bucket}/x"
+    gcs.write(uri, DATA)
+    return uri
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_reading_is_repeated(
+    pinned: bool, fault: Fault, times: int, gcs: ProxiedGcs, x: str
+) -> None:
+    stored = STORAGE.stat(x)
+    assert stored is not None
+    gcs.proxy.reset()
+    gcs.proxy.decide = fail("get", [fault] * times)
+    assert STORAGE.read(x, version=stored.version if pinned else None) == DATA
+    assert gcs.proxy.counts() == {"get": 1 + times}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_listing_is_repeated(fault: Fault, gcs: ProxiedGcs, bucket: str, x: str) -> None:
+    gcs.proxy.decide = fail("list", [fault, fault])
+    assert [file.path for file in STORAGE.list(bucket)] == ["x"]
+    assert gcs.proxy.counts() == {"list": 3}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("new", [False, True])
+def test_small_uploads_are_repeated(fault: Fault, new: bool, gcs: ProxiedGcs, bucket: str) -> None:
+    gcs.proxy.decide = fail("insert", [fault, fault])
+    STORAGE.publish(f"{bucket}/new", DATA, scratch="", new=new)
+    assert gcs.read_tree(bucket) == {"new": DATA}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", ["insert", "upload"])
+def test_long_uploads_are_repeated_or_begun_anew(
+    fault: Fault, kind: str, gcs: ProxiedGcs, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "PART_BYTES", PART)
+    data = DATA * 1000
+    for nth in range(len(data) // PART + 1):
+        gcs.proxy.reset()
+        gcs.proxy.decide = fail(kind, [*[None] * nth, fault])
+        for attempt in range(3):
+            try:
+                with STORAGE.create(f"{bucket}/{kind}-{nth}-{attempt}") as file:
+                    for start in range(0, len(data), 1000):
+                        file.write(data[start : start + 1000])
+            except WriteFailedError:
+                continue
+            break
+        tree = {name: body for name, body in gcs.read_tree(bucket).items() if f"-{nth}-" in name}
+        # Of an upload that has failed nothing is there, and least of all half.
+        assert tree == {f"{kind}-{nth}-{attempt}": data}
+        if kind == "insert":
+            break
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("kind", ["get", "rewrite", "delete"])
+def test_renaming_is_repeated(
+    fault: Fault, kind: str, gcs: ProxiedGcs, bucket: str, x: str
+) -> None:
+    gcs.proxy.decide = fail(kind, [fault, fault])
+    STORAGE.rename(x, f"{bucket}/y")
+    assert gcs.read_tree(bucket) == {"y": DATA}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_deleting_is_repeated(fault: Fault, gcs: ProxiedGcs, bucket: str, x: str) -> None:
+    gcs.write(f"{bucket}/folder/y", DATA)
+    gcs.proxy.decide = fail("delete", [fault] * 4)
+    STORAGE.delete(x)
+    STORAGE.delete_tree(f"{bucket}/folder")
+    assert gcs.names(bucket) == []
+
+
+def test_what_did_not_arrive_as_it_was_sent_is_sent_again() -> None:
+    for message, again in (
+        ('Provided CRC32C "a==" doesn\'t match calculated CRC32C "b==".', True),
+        ("Bucket is a requester pays bucket but no user project provided.", False),
+    ):
+        assert errors.is_transient(BadRequest(message)) is again
+
+
+def test_an_object_of_another_run_is_not_taken_for_ours(gcs: ProxiedGcs, bucket: str) -> None:
+    gcs.write(f"{bucket}/new", b"other")
+    with pytest.raises(InputError, match="was written by another run meanwhile"):
+        STORAGE.publish(f"{bucket}/new", DATA, scratch="", new=True)
+    with pytest.raises(FileExistsError), STORAGE.create(f"{bucket}/new") as file:
+        file.write(DATA)
+    assert gcs.read(f"{bucket}/new") == b"other"
+
+
+def test_what_was_replaced_meanwhile_is_not_deleted(gcs: ProxiedGcs, bucket: str, x: str) -> None:
+    def replace(request: Request) -> None:
+        if request.kind == "delete":
+            gcs.write(x, b"other")
+
+    gcs.proxy.decide = replace
+    STORAGE.delete_tree(bucket)
+    STORAGE.rename(x, f"{bucket}/y")
+    assert gcs.read_tree(bucket) == {"x": b"other", "y": b"other"}
+
+
+@pytest.mark.parametrize("fault", ["503", "closed", "hang", "corrupt"])
+def test_a_deadline_passed_is_an_error_in_one_line(
+    fault: Fault, gcs: ProxiedGcs, bucket: str, x: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(errors, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(errors, "TIMEOUT_S", (0.2, 0.2))
+    stored = STORAGE.stat(x)
+    assert stored is not None
+    gcs.proxy.decide = lambda request: fault
+    calls: list[Callable[[], object]] = [
+        lambda: STORAGE.read(x, version=stored.version),
+        lambda: list(STORAGE.list(bucket)),
+        lambda: STORAGE.stat(x),
+        lambda: STORAGE.replace(x, DATA),
+        lambda: STORAGE.delete(x),
+    ]
+    # The answer to an upload or a deletion may be damaged, and all the same well understood.
+    for call in calls[:3] if fault == "corrupt" else calls:
+        with pytest.raises(InputError) as caught:
+            call()
+        assert str(caught.value).startswith(bucket)
+        assert "no answer from Google Cloud Storage within 0 s (last: " in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_nobody_listening_is_an_error(
+    gcs: ProxiedGcs, x: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(errors, "DEADLINE_S", 0.2)
+    # Port 9 is for throwing things away, and nobody does so here.
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"no answer .* Connection refused"):
+        STORAGE.read(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "permission", "role"),
+    [
+        ("get", lambda uri: STORAGE.read(uri), "storage.objects.get", "objectViewer"),
+        ("get", lambda uri: STORAGE.stat(uri), "storage.objects.get", "objectViewer"),
+        ("list", lambda uri: list(STORAGE.list(uri)), "storage.objects.list", "objectViewer"),
+        ("insert", lambda uri: STORAGE.replace(uri, b""), "storage.objects.create", "objectUser"),
+        ("rewrite", lambda uri: STORAGE.rename(uri, f"{uri}2"), "objects.create", "objectUser"),
+        ("delete", lambda uri: STORAGE.delete(uri), "storage.objects.delete", "objectUser"),
+    ],
+)
+@pytest.mark.parametrize("status", ["401", "403"])
+def test_denied_access_names_object_permission_and_fix(
+    status: str,
+    kind: str,
+    call: Callable[[str], Any],
+    permission: str,
+    role: str,
+    gcs: ProxiedGcs,
+    x: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gcs.proxy.decide = fail(kind, [status])
+    with pytest.raises(InputError) as caught:
+        call(x)
+    message = str(caught.value)
+    assert message.startswith(x)
+    assert permission in message
+    assert x.split("/")[2] in message
+    if status == "403":
+        assert f"grant roles/storage.{role} on the bucket" in message
+    else:
+        assert "gcloud auth application-default login" in message
+    # At once: repeating it helps nobody.
+    assert gcs.proxy.counts()[kind] == 1
+    monkeypatch.setenv(ANONYMOUS_VARIABLE, "1")
+    gcs.proxy.decide = fail(kind, ["401"])
+    with pytest.raises(InputError, match="is not public; run without --anonymous"):
+        call(x)
+
+
+def test_a_bucket_that_is_not_there_is_an_error(gcs: ProxiedGcs, x: str) -> None:
+    uri = "gs://there-is-no-such-bucket/x"
+    for call in (
+        lambda: list(STORAGE.list(uri)),
+        lambda: STORAGE.replace(uri, b""),
+        # Images do not become rejects with their bucket.
+        lambda: STORAGE.read(uri, version="1"),
+    ):
+        with pytest.raises(InputError, match="there is no bucket 'there-is-no-such-bucket'"):
+            call()
+
+
+def test_an_address_without_a_bucket_is_an_error(gcs: ProxiedGcs) -> None:
+    for uri in ("gs://", "gs:///x"):
+        with pytest.raises(InputError, match="expected gs://BUCKET/NAME"):
+            list(STORAGE.list(uri))
+
+
+def test_no_credentials_is_an_error_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(scopes: object) -> None:
+        raise auth_exceptions.DefaultCredentialsError("none")
+
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setattr("google.auth.default", refuse)
+    client._make_client.cache_clear()
+    with pytest.raises(InputError, match=r"gcloud auth application-default login.*--anonymous"):
+        STORAGE.read("gs://bucket/x")
+    # And none are looked for where none are wanted.
+    monkeypatch.setenv(ANONYMOUS_VARIABLE, "1")
+    assert isinstance(client.gcs_client()._credentials, google_credentials.AnonymousCredentials)
+    client._make_client.cache_clear()
+
+
+def test_objects_compressed_by_the_storage(gcs: ProxiedGcs, bucket: str) -> None:
+    """The server does not store such objects by upload; so the answer is made so here."""
+    import gzip
+
+    assert gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=False) == DATA
+    with pytest.raises(OSError, match="Content-Encoding: gzip"):
+        gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=True)
+    with pytest.raises(InputError, match="not compressed"):
+        gcs_storage._unpack(b"{}", uri=bucket, pinned=False)
+
+
+def test_listings_hold_files_only(gcs: ProxiedGcs, bucket: str) -> None:
+    gcs.write_tree(bucket, {"folder/": b"", "folder/x": b"1"})
+    assert [file.path for file in STORAGE.list(bucket)] == ["folder/x"]
+    assert [file.path for file in STORAGE.list(f"{bucket}/folder")] == ["x"]
+
+
+def test_the_proxy_enforces_what_the_server_does_not(gcs: ProxiedGcs, x: str) -> None:
+    """Else the tests above would show nothing."""
+    from google.api_core.exceptions import PreconditionFailed
+
+    blob = gcs_storage._blob(x)
+    for call in (
+        lambda: blob.delete(if_generation_match=1),
+        lambda: gcs_storage._blob(f"{x}2").rewrite(blob, if_source_generation_match=1),
+    ):
+        with pytest.raises(PreconditionFailed):
+            call()
+    assert json.loads(json.dumps(gcs.names(x.rpartition("/")[0]))) == ["x"]

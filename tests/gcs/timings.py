@@ -1,0 +1,45 @@
+"""How patient the storage is: much less in tests."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from transforms.gcs import errors, upload
+
+
+class Timings(NamedTuple):
+    """What the tests change.
+
+    Attributes:
+        timeout_s: For an answer.
+        deadline_s: For all repetitions.
+        initial_wait_s: Before the first of them.
+        max_wait_s: Before any other.
+        part_bytes: Of an upload.
+    """
+
+    timeout_s: float = 1.0
+    deadline_s: float = 20.0
+    initial_wait_s: float = 0.01
+    max_wait_s: float = 0.05
+    part_bytes: int = 8 << 20
+
+
+def get_timings() -> Timings:
+    """Returns what holds now."""
+    return Timings(
+        timeout_s=errors.TIMEOUT_S[1],
+        deadline_s=errors.DEADLINE_S,
+        initial_wait_s=errors._INITIAL_WAIT_S,
+        max_wait_s=errors._MAX_WAIT_S,
+        part_bytes=upload.PART_BYTES,
+    )
+
+
+def set_timings(timings: Timings) -> None:
+    """Makes them hold in this process."""
+    errors.TIMEOUT_S = (timings.timeout_s, timings.timeout_s)
+    errors.DEADLINE_S = timings.deadline_s
+    errors._INITIAL_WAIT_S = timings.initial_wait_s
+    errors._MAX_WAIT_S = timings.max_wait_s
+    upload.PART_BYTES = timings.part_bytes

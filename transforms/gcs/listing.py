@@ -1,0 +1,176 @@
+"""Listing a long prefix with many requests at a time.
+
+A listing gives names in order, a page of 1,000 after the other, and says nothing of what comes
+later: neither how many names nor where they end. So whoever has listed a page of a range splits
+what is left of it in the middle between two names, as long as there are requests to spare. A
+wrong guess costs one empty page; no guess loses or repeats a name.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import string
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+# How many characters of two names are told apart at a time.
+_DIGITS = 12
+# How many names of a page are looked at.
+_SAMPLES = 32
+
+
+class NameRange(NamedTuple):
+    """A range of names.
+
+    Attributes:
+        start: From this name on, if it is one.
+        end: To before this name; all that follow where empty.
+        after_start: Whether `start` itself is left out.
+    """
+
+    start: str = ""
+    end: str = ""
+    after_start: bool = False
+
+
+class Page(NamedTuple, Generic[T]):
+    """A page of a listing.
+
+    Attributes:
+        items: What is on it, in order of the names.
+        names: The names on it, of items and of what is none.
+        more: Whether there may be more in its range.
+    """
+
+    items: Sequence[T]
+    names: Sequence[str]
+    more: bool
+
+
+def list_pages(
+    read_page: Callable[[NameRange], Page[T]],
+    ranges: Iterable[NameRange],
+    *,
+    prefix: str,
+    threads: int,
+    max_pages: int | None = None,
+) -> Iterator[Page[T] | NameRange]:
+    """Yields the pages of ranges of names, in any order, and what is left of them.
+
+    Args:
+        read_page: Makes one request; called by the threads.
+        ranges: What to list.
+        prefix: What all names begin with.
+        threads: Requests at a time.
+        max_pages: After how many pages to stop; never where None.
+
+    Yields:
+        The pages, and in the end the ranges that were not listed, if it stopped.
+
+    Raises:
+        Exception: What `read_page` raises.
+    """
+    waiting = deque(ranges)
+    running: dict[Future[Page[T]], NameRange] = {}
+    pages = 0
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="list") as executor:
+        while waiting or running:
+            while waiting and len(running) < threads and (max_pages is None or pages < max_pages):
+                name_range = waiting.popleft()
+                running[executor.submit(read_page, name_range)] = name_range
+                pages += 1
+            if not running:
+                break
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                name_range = running.pop(future)
+                page = future.result()
+                spare = threads - len(running) - len(waiting)
+                waiting.extend(_rest(page, name_range, prefix=prefix, split=spare > 1))
+                yield page
+    yield from waiting
+
+
+def _rest(page: Page[T], name_range: NameRange, *, prefix: str, split: bool) -> Iterator[NameRange]:
+    if not page.more:
+        return
+    # A page that names nothing, as it may happen, leaves its whole range.
+    last = page.names[-1] if page.names else ""
+    rest = name_range._replace(start=last, after_start=True) if last else name_range
+    middle = find_middle(page.names, end=rest.end, prefix=prefix) if split and last else None
+    if middle is None:
+        yield rest
+    else:
+        yield rest._replace(end=middle)
+        yield NameRange(start=middle, end=rest.end)
+
+
+def find_middle(names: Sequence[str], *, end: str, prefix: str) -> str | None:
+    """Finds a name about half-way between the last of some names and an end.
+
+    Args:
+        names: Names in order, from which it is learned which characters stand where.
+        end: The end; open where empty.
+        prefix: What all names begin with.
+
+    Returns:
+        A name that is greater than the last one and less than the end; None if none was found.
+    """
+    last = names[-1]
+    common = len(_common_prefix(last, end) if end else prefix)
+    samples = [*names[:: len(names) // _SAMPLES + 1], last]
+    alphabets = [
+        _alphabet({name[position] for name in samples if position < len(name)})
+        for position in range(common, common + _DIGITS)
+    ]
+    low = _to_number(last[common:], alphabets)
+    high = _to_number(end[common:], alphabets) if end else _size(alphabets)
+    middle = last[:common] + _to_text((low + high) // 2, alphabets)
+    return middle if last < middle and (not end or middle < end) else None
+
+
+def _common_prefix(one: str, other: str) -> str:
+    differing = (
+        position
+        for position, (left, right) in enumerate(zip(one, other, strict=False))
+        if left != right
+    )
+    return one[: next(differing, min(len(one), len(other)))]
+
+
+def _alphabet(seen: set[str]) -> str:
+    """Completes the characters seen somewhere in names: where there is a 3, there may be a 7."""
+    complete = set(seen)
+    for kind in (string.digits, string.ascii_lowercase, string.ascii_uppercase):
+        letters = seen & set(kind)
+        if letters:
+            is_hexadecimal = letters <= set("abcdefABCDEF") and not seen.isdisjoint(string.digits)
+            complete |= set(kind[:6] if is_hexadecimal else kind)
+    return "".join(sorted(complete))
+
+
+def _size(alphabets: Sequence[str]) -> int:
+    return math.prod(len(alphabet) + 1 for alphabet in alphabets)
+
+
+def _to_number(text: str, alphabets: Sequence[str]) -> int:
+    """Reads a text as a number whose digits count the characters that are not greater."""
+    number = 0
+    for position, alphabet in enumerate(alphabets):
+        digit = bisect.bisect_right(alphabet, text[position]) if position < len(text) else 0
+        number = number * (len(alphabet) + 1) + digit
+    return number
+
+
+def _to_text(number: int, alphabets: Sequence[str]) -> str:
+    text = ""
+    for alphabet in reversed(alphabets):
+        number, digit = divmod(number, len(alphabet) + 1)
+        # The end of a text sorts before all characters: nothing follows it.
+        text = alphabet[digit - 1] + text if digit else ""
+    return text

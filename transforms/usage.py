@@ -1,0 +1,92 @@
+"""What this process has asked of object storage: requests by kind, and bytes each way."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+# The kinds that storage bills, and `upload`, the parts of an upload that an `insert` began.
+REQUEST_KINDS = ("list", "get", "insert", "upload", "rewrite", "delete", "other")
+
+
+class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests to object storage, repeated ones included.
+
+    Attributes:
+        requests: `{kind: count}`, only of kinds that occurred (`REQUEST_KINDS`).
+        bytes_received: Bytes of the answers.
+        bytes_sent: Bytes of the requests.
+    """
+
+    requests: Mapping[str, int] = {}
+    bytes_received: int = 0
+    bytes_sent: int = 0
+
+    def __add__(self, other: StorageUsage) -> StorageUsage:
+        return self._combine(other, sign=1)
+
+    def __sub__(self, other: StorageUsage) -> StorageUsage:
+        return self._combine(other, sign=-1)
+
+    def _combine(self, other: StorageUsage, *, sign: int) -> StorageUsage:
+        counts = {
+            kind: self.requests.get(kind, 0) + sign * other.requests.get(kind, 0)
+            for kind in REQUEST_KINDS
+        }
+        return StorageUsage(
+            requests={kind: count for kind, count in counts.items() if count},
+            bytes_received=self.bytes_received + sign * other.bytes_received,
+            bytes_sent=self.bytes_sent + sign * other.bytes_sent,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.requests)
+
+
+class UsageCounter:
+    """Counts requests; threads may share one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._requests: Counter[str] = Counter()
+        self._bytes_received = 0
+        self._bytes_sent = 0
+        self._taken = StorageUsage()
+
+    def count(self, kind: str, *, bytes_received: int = 0, bytes_sent: int = 0) -> None:
+        """Counts a request, of one of `REQUEST_KINDS`."""
+        with self._lock:
+            self._requests[kind] += 1
+            self._bytes_received += bytes_received
+            self._bytes_sent += bytes_sent
+
+    def total(self) -> StorageUsage:
+        """Returns all that was counted."""
+        with self._lock:
+            return self._total()
+
+    def take(self) -> StorageUsage:
+        """Returns what was counted since the last call."""
+        with self._lock:
+            total = self._total()
+            new, self._taken = total - self._taken, total
+            return new
+
+    def taken(self) -> StorageUsage:
+        """Returns all that `take` has returned so far."""
+        with self._lock:
+            return self._taken
+
+    def _total(self) -> StorageUsage:
+        return StorageUsage(
+            requests=dict(self._requests),
+            bytes_received=self._bytes_received,
+            bytes_sent=self._bytes_sent,
+        )
+
+
+# Of this process.
+usage_counter = UsageCounter()
