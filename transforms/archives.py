@@ -12,7 +12,7 @@ from transforms.archive_tar import list_tar
 from transforms.archive_zip import list_zip
 from transforms.errors import InputError
 from transforms.records import ImageRef
-from transforms.storage import ListingPart, StoredFile, join_uri, storage_for
+from transforms.storage import ListingPart, StoredFile, is_uri, join_uri, storage_for
 
 _ARCHIVE = re.compile(r"\.(tar|zip)$", re.IGNORECASE)
 # What cannot be read from the middle, and how to make of it what can.
@@ -269,7 +269,7 @@ def _split_pattern(pattern: str) -> tuple[str, str]:
 
 def _match(pattern: str) -> Iterator[str]:
     """Yields the files that match a pattern without ranges."""
-    if "://" not in pattern:
+    if not is_uri(pattern):
         yield from (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
         return
     folder = fixed_folder(pattern)

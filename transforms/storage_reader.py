@@ -36,9 +36,9 @@ class StorageReader(io.RawIOBase):
         super().__init__()
         if file.header_bytes or file.coding is Coding.DEFLATED:
             raise ValueError(f"{file.uri}: a zip's member is read with read_bytes")
-        default = _REMOTE_BLOCK_BYTES if "://" in file.uri else _LOCAL_BLOCK_BYTES
         self._file = file
         self._storage = storage_for(file.uri)
+        default = _REMOTE_BLOCK_BYTES if self._storage.is_remote else _LOCAL_BLOCK_BYTES
         self._block_bytes = block_bytes or default
         self._block = b""
         self._block_begin = 0

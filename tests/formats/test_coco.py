@@ -462,26 +462,44 @@ def test_every_valid_document_is_read_back(
 # Memory
 
 
-@pytest.mark.parametrize("with_segmentation", [False, True])
-def test_memory_stays_below_three_times_the_file(tmp_path: Path, with_segmentation: bool) -> None:
-    polygons = [[k + 0.25 for k in range(40)]] if with_segmentation else ...
-    file = tmp_path / "instances.json"
+_POLYGONS = [[k + 0.25 for k in range(40)]]
+_KEYPOINTS = [float(k % 3) for k in range(51)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "tasks", "masks"),
+    [
+        ({"segmentation": ...}, ["detection"], False),
+        ({"segmentation": _POLYGONS}, ["detection"], True),
+        ({"segmentation": _POLYGONS, "keypoints": _KEYPOINTS}, ["keypoints"], True),
+        ({"segmentation": ..., "keypoints": _KEYPOINTS}, ["keypoints"], False),
+        (
+            dict.fromkeys(["segmentation", "bbox", "area", "iscrowd"], ...)
+            | {"caption": "A man with a red helmet on a small moped on a dirt road."},
+            ["captions"],
+            False,
+        ),
+        ({"segmentation": _POLYGONS}, ["semantic"], False),
+    ],
+    ids=["boxes", "polygons", "keypoints", "only keypoints", "captions", "stuff"],
+)
+def test_memory_stays_below_three_times_the_file(
+    tmp_path: Path, changes: dict[str, Any], tasks: list[str], masks: bool
+) -> None:
+    file = tmp_path / "file.json"
     content = document(
         images=[image(id=k, file_name=f"{k:012}.jpg") for k in range(1_500)],
         annotations=[
             annotation(
-                id=k,
-                image_id=k * 7 % 1_500,
-                bbox=[k + 0.5] * 4,
-                area=k + 0.5,
-                segmentation=polygons,
+                **{"id": k, "image_id": k * 7 % 1_500, "bbox": [k + 0.5] * 4, "area": k + 0.5}
+                | changes
             )
             for k in range(10_000)
         ],
     )
     file.write_text(json.dumps(content), encoding="utf-8")
     del content
-    source = CocoFormat(annotations=[str(file)], masks=with_segmentation)
+    source = CocoFormat(annotations=[str(file)], tasks=tasks, masks=masks)
 
     tracemalloc.start()
     try:

@@ -127,6 +127,11 @@ def test_a_folder_without_any_of_the_pngs_is_the_wrong_one(masks: Path) -> None:
         _read(content, masks=masks)
 
 
+def test_a_folder_further_up_is_told(masks: Path) -> None:
+    with pytest.raises(InputError, match="add /panoptic_val to it"):
+        _read(_document(_annotation()), masks=masks.parent)
+
+
 def test_segments_that_cannot_be_used_are_left_out_and_counted(masks: Path) -> None:
     segments = [
         {"id": 1, "category_id": 18},

@@ -15,7 +15,8 @@ from tests.fuzz.csv import fuzz_csv
 from transforms.errors import InputError
 from transforms.formats.base import Kind
 from transforms.formats.csv_table import CsvFormat, read_header, read_rows
-from transforms.formats.load import FormatError
+from transforms.formats.load import FormatError, load_format
+from transforms.formats.testing import check_format
 from transforms.local_storage import LocalStorage
 from transforms.reasons import Exclusion
 from transforms.records import ObjectAnnotation
@@ -181,6 +182,7 @@ def test_lines_in_quotes_are_one_row(tmp_path: Path) -> None:
         ("a,b\n".encode("utf-16"), "UTF-16"),
         ("a,b\n".encode("utf-16-le"), "UTF-16"),
         (b"\x1f\x8b\x08\x00", "gzip"),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "no text"),
     ],
 )
 def test_a_file_of_something_else_is_an_error(
@@ -469,6 +471,29 @@ def test_columns_of_boxes_with_a_type_are_features(tmp_path: Path) -> None:
     assert table.values() == [{"xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4}]
 
 
+@pytest.mark.parametrize(
+    ("content", "with_images"),
+    [
+        ("a,b,c\n1,x,\n2,y,0.5\n", False),
+        ("image,label,split,n\na.jpg,cat,train,1\nb/c.png,dog,train,2\n", True),
+        ("image,label,xmin,ymin,xmax,ymax,n\na.jpg,cat,0,0,1,1,2\nb/c.png,,,,,,\n", True),
+    ],
+)
+def test_tables_hold_what_a_build_relies_on(
+    tmp_path: Path, content: str, with_images: bool
+) -> None:
+    images = tmp_path / "images"
+    (images / "b").mkdir(parents=True)
+    for name in ("a.jpg", "b/c.png"):
+        (images / name).write_bytes(b"pixels are not looked at")
+    (tmp_path / "t.csv").write_text(content)
+    roots = [str(images)] if with_images else []
+    report = check_format(
+        "csv", settings={"manifest": [str(tmp_path / "t.csv")], "image_root": roots}, roots=roots
+    )
+    assert (len(report.annotations), report.rejects, report.excluded) == (2, (), {})
+
+
 # Settings
 
 
@@ -523,8 +548,6 @@ def test_a_column_of_uris_may_be_a_feature(tmp_path: Path) -> None:
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any]) -> None:
-    from transforms.formats.load import load_format
-
     with pytest.raises(FormatError, match="refuses its settings"):
         load_format(name="csv", settings=settings)
 

@@ -14,6 +14,7 @@ from tests.fuzz.jsonl import fuzz_jsonl
 from transforms.errors import InputError
 from transforms.formats.base import Kind
 from transforms.formats.json_lines import JsonLinesFormat
+from transforms.formats.testing import check_format
 from transforms.reasons import Exclusion
 from transforms.records import ObjectAnnotation
 
@@ -147,7 +148,14 @@ def test_a_bad_line_is_a_reject_and_the_others_are_kept(
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"), [(b"\x1f\x8b\x08", "gzip"), ("{}".encode("utf-16"), "UTF-16")]
+    ("content", "problem"),
+    [
+        (b"\x1f\x8b\x08", "gzip"),
+        ("{}".encode("utf-16"), "UTF-16"),
+        (b"a,b\n1,2\n", "expected a JSON object a line, found none; byte 0: "),
+        (b"", "the file holds no rows"),
+        (b"\n \n", "the file holds no rows"),
+    ],
 )
 def test_a_file_of_something_else_is_an_error(tmp_path: Path, content: bytes, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
@@ -315,6 +323,28 @@ def test_bad_vertex_annotations_are_rejects(
     ((_, reason, detail),) = table.defects()
     assert reason == "annotation_malformed"
     assert problem in detail
+
+
+def test_tables_hold_what_a_build_relies_on(tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    rows = []
+    for name in ("a.jpg", "b.jpg"):
+        (images / name).write_bytes(b"pixels are not looked at")
+        annotations = {
+            "classificationAnnotation": {"displayName": "cat"},
+            "boundingBoxAnnotations": [box("dog")],
+        }
+        rows.append(json.dumps({"imageGcsUri": str(images / name), **annotations}))
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    roots = [str(images)]
+    report = check_format(
+        "jsonl",
+        settings={"manifest": [str(tmp_path / "t.jsonl")], "image_root": roots},
+        roots=roots,
+    )
+    assert (set(report.annotations), report.rejects) == ({"a.jpg", "b.jpg"}, ())
+    assert {category.name for category in report.categories} == {"cat", "dog"}
 
 
 def test_random_files_give_values_or_errors_with_a_place() -> None:

@@ -18,6 +18,7 @@ from tests.fuzz.open_images import fuzz_open_images
 from transforms.errors import InputError
 from transforms.formats.base import Kind, Role
 from transforms.formats.open_images import OpenImagesFormat
+from transforms.formats.testing import check_format
 from transforms.joining import merge_annotations
 from transforms.reasons import Reason
 from transforms.records import (
@@ -53,6 +54,8 @@ class Read:
             for uri, content in contents.items()
             if content is not None
         }
+        if classes is not None:
+            files[classes] = Path(classes).read_bytes()
         self.format = OpenImagesFormat(
             boxes=[BOXES] if boxes is not None else [],
             image_labels=[LABELS] if labels is not None else [],
@@ -452,3 +455,17 @@ def test_open_images_v6(shared_data: Path) -> None:
     assert (images["a"].labels, images["b"].labels) == (("Generic label #0",), ())
     assert images["b"].values["image/class/absent/text"] == ("Generic label #0",)
     assert len(read.categories) == 4
+
+    report = check_format(
+        "open-images",
+        settings={
+            "boxes": [str(folder / "oidv6-train-annotations-bbox.csv")],
+            "image_labels": [str(folder / "oidv6-train-annotations-human-imagelabels.csv")],
+        },
+        roots=[str(folder.parent / "images")],
+    )
+    assert {key for key, found in report.annotations.items() if found.image_id} == {
+        "train/a.jpg",
+        "train/b.jpg",
+    }
+    assert report.rejects == ()

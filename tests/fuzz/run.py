@@ -35,7 +35,9 @@ _TELL_EVERY_S = 30
 Fuzz = Callable[[random.Random], object]
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
+    """Some inputs of a target."""
+
     target: str
     seed: str
     first: int
@@ -43,13 +45,14 @@ class _Task(NamedTuple):
 
     @property
     def command(self) -> str:
+        """The command that runs them alone."""
         return (
             f"python -m tests.fuzz.run {self.target} --seed {self.seed} "
             f"--first {self.first} --inputs {self.inputs}"
         )
 
 
-class _FailedError(Exception):
+class FailedError(Exception):
     """An input failed: its number, and how."""
 
     def __init__(self, number: int, failure: str) -> None:
@@ -77,7 +80,12 @@ def fuzz(function: Fuzz, *, target: str, seed: str, first: int, inputs: int) -> 
         yield function(random.Random(f"{seed}/{target}/{number}"))
 
 
-def _run_task(task: _Task) -> Counter[str]:
+def run_task(task: Task) -> Counter[str]:
+    """Runs some inputs, counting their outcomes.
+
+    Raises:
+        FailedError: One failed; those behind it were not run.
+    """
     outcomes: Counter[str] = Counter()
     # What crashes or hangs the process says where.
     faulthandler.enable()
@@ -86,17 +94,17 @@ def _run_task(task: _Task) -> Counter[str]:
         for outcome in fuzz(find_targets()[task.target], **task._asdict()):
             outcomes[str(outcome or "done")] += 1
     except Exception as error:
-        raise _FailedError(task.first + outcomes.total(), traceback.format_exc()) from error
+        raise FailedError(task.first + outcomes.total(), traceback.format_exc()) from error
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcomes
 
 
-def _tasks(targets: Sequence[str], *, seed: str, first: int, inputs: int) -> Iterator[_Task]:
+def _tasks(targets: Sequence[str], *, seed: str, first: int, inputs: int) -> Iterator[Task]:
     end = first + inputs
     for begin in range(first, end, _INPUTS_PER_TASK):
         for target in targets:
-            yield _Task(target, seed, begin, min(_INPUTS_PER_TASK, end - begin))
+            yield Task(target, seed, begin, min(_INPUTS_PER_TASK, end - begin))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,14 +130,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tasks = _tasks(targets, seed=options.seed, first=options.first, inputs=options.inputs)
     # New processes, so that none inherits threads of another's.
     with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as executor:
-        running: dict[Future[Counter[str]], _Task] = {
-            executor.submit(_run_task, task): task for task in tasks
+        running: dict[Future[Counter[str]], Task] = {
+            executor.submit(run_task, task): task for task in tasks
         }
         for future in as_completed(running):
             task = running[future]
             try:
                 outcomes[task.target].update(future.result())
-            except _FailedError as error:
+            except FailedError as error:
                 failures += 1
                 again = task._replace(first=error.number, inputs=1)
                 print(f"{error.failure}\nagain: {again.command}\n", file=sys.stderr)

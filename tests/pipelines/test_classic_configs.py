@@ -177,7 +177,10 @@ def test_cifar10_as_pictures(tmp_path: Path) -> None:
     pixels = write_cifar10(tmp_path / "cifar")
     output = tmp_path / "out"
     words = ("build", "cifar10", "--root", str(tmp_path / "cifar"), "--output", str(output))
-    assert run(*words).exit_code == 0
+    built = run(*words)
+    assert built.exit_code == 0
+    # Every image is in a split that its file tells.
+    assert "(no split)" not in built.stdout + built.stderr
 
     for example in examples(output / "cifar10-test.tfrecord-00000-of-00001"):
         batch, _, index = example.key.partition("/")

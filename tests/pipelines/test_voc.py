@@ -144,7 +144,7 @@ def _map(values: np.ndarray[Any, Any], *, rgb: bool = False) -> bytes:
     return buffer.getvalue()
 
 
-def _write(root: Path, files: dict[str, bytes | str]) -> Path:
+def write_files(root: Path, files: dict[str, bytes | str]) -> Path:
     for path, content in files.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +152,7 @@ def _write(root: Path, files: dict[str, bytes | str]) -> Path:
     return root
 
 
-def _small(**more: bytes | str) -> dict[str, bytes | str]:
+def small_voc(**more: bytes | str) -> dict[str, bytes | str]:
     """A dataset of two splits, with one image each."""
     return {
         "JPEGImages/a.jpg": _jpeg(),
@@ -175,14 +175,14 @@ def test_masks_and_maps(tmp_path: Path, rgb: bool) -> None:
     classes[numbers == 1] = 2
     box = {"xmin": 2, "ymin": 3, "xmax": 9, "ymax": 10}
     # The second object has no box: it is left out, and takes its number along.
-    objects = (
+    objects: tuple[dict[str, object], ...] = (
         {"name": "bicycle", **box},
         {"name": "cat"},
         {"name": "bird", "xmin": 11, "ymin": 13, "xmax": 30, "ymax": 20},
     )
-    root = _write(
+    root = write_files(
         tmp_path / "voc",
-        _small(
+        small_voc(
             **{
                 "Annotations/a.xml": voc_xml(*objects, size=(32, 24)),
                 "SegmentationObject/a.png": _map(numbers, rgb=rgb),
@@ -209,7 +209,9 @@ def test_masks_and_maps(tmp_path: Path, rgb: bool) -> None:
 
 
 def test_what_objects_say(tmp_path: Path) -> None:
-    built = build("voc", "--root", _write(tmp_path / "voc", _small()), output=tmp_path / "out")
+    built = build(
+        "voc", "--root", write_files(tmp_path / "voc", small_voc()), output=tmp_path / "out"
+    )
 
     assert built.exit_code == 0, built.stderr
     (train,), (val,) = built.examples("train"), built.examples("val")
@@ -221,10 +223,10 @@ def test_what_objects_say(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_read_as_its_folder(tmp_path: Path) -> None:
-    root = _write(tmp_path / "voc", _small())
+    root = write_files(tmp_path / "voc", small_voc())
     archive = tmp_path / "voc.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        for path, content in _small().items():
+        for path, content in small_voc().items():
             file.writestr(f"VOCdevkit/VOC2012/{path}", content)
 
     folder = build("voc", "--root", root, output=tmp_path / "folder")
@@ -246,7 +248,7 @@ def test_images_and_annotations_side_by_side(tmp_path: Path) -> None:
         "valid/c.jpg": _jpeg(),
         "valid/c.xml": voc_xml(size=(32, 24)),
     }
-    root = _write(tmp_path / "export", files)
+    root = write_files(tmp_path / "export", files)
 
     # As docs/formats/voc.md says: a source for each folder.
     built = build_config(
@@ -300,7 +302,7 @@ def test_bad_files_are_rejects(tmp_path: Path) -> None:
             ["good", "broken", "bomb", "twice", "both", "size", "missing"]
         ),
     }
-    root = _write(tmp_path / "voc", files)
+    root = write_files(tmp_path / "voc", files)
     built = build(
         "voc",
         *("--root", root, "--set", "masks=png", *TOLERANT),
@@ -330,9 +332,9 @@ def test_bad_files_are_rejects(tmp_path: Path) -> None:
 
 
 def test_an_image_in_two_splits_stays_in_the_first(tmp_path: Path) -> None:
-    files = _small(**{"ImageSets/Main/val.txt": "a\nb\n"})
+    files = small_voc(**{"ImageSets/Main/val.txt": "a\nb\n"})
     built = build(
-        "voc", "--root", _write(tmp_path / "voc", files), *TOLERANT, output=tmp_path / "out"
+        "voc", "--root", write_files(tmp_path / "voc", files), *TOLERANT, output=tmp_path / "out"
     )
 
     assert built.exit_code == 0, built.stderr
@@ -341,7 +343,7 @@ def test_an_image_in_two_splits_stays_in_the_first(tmp_path: Path) -> None:
 
 
 def test_splits_of_the_lists_and_of_the_config_are_not_mixed(tmp_path: Path) -> None:
-    root = _write(tmp_path / "voc", _small())
+    root = write_files(tmp_path / "voc", small_voc())
 
     refused = build("voc", "--root", root, "--splits", "val", "--split", "x", output=tmp_path / "x")
     assert refused.exit_code == 2

@@ -85,7 +85,7 @@ def _jpeg() -> bytes:
     return buffer.getvalue()
 
 
-def _write(root: Path, files: dict[str, bytes | str]) -> Path:
+def write_files(root: Path, files: dict[str, bytes | str]) -> Path:
     for path, content in files.items():
         file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +93,7 @@ def _write(root: Path, files: dict[str, bytes | str]) -> Path:
     return root
 
 
-def _export(**more: bytes | str) -> dict[str, bytes | str]:
+def small_yolo(**more: bytes | str) -> dict[str, bytes | str]:
     """A dataset as Roboflow exports it."""
     data = {"train": "../train/images", "val": "../valid/images", "names": ["dog", "cat"], "nc": 2}
     return {
@@ -111,7 +111,7 @@ def _export(**more: bytes | str) -> dict[str, bytes | str]:
 
 
 def test_splits_of_a_data_yaml(tmp_path: Path) -> None:
-    root = _write(tmp_path / "yolo", _export())
+    root = write_files(tmp_path / "yolo", small_yolo())
     built = build("yolo", "--data", root / "data.yaml", output=tmp_path / "out")
 
     assert built.exit_code == 0, built.stderr
@@ -137,8 +137,8 @@ def test_splits_of_a_data_yaml(tmp_path: Path) -> None:
 def test_segments_become_masks(tmp_path: Path) -> None:
     points = [(4, 3), (20, 3), (20, 15), (4, 15)]
     values = " ".join(f"{x / SIZE[0]:.6f} {y / SIZE[1]:.6f}" for x, y in points)
-    files = _export(**{"train/labels/a.txt": f"0 {values}\n1 0.5 0.5 0.5 0.5\n"})
-    root = _write(tmp_path / "yolo", files)
+    files = small_yolo(**{"train/labels/a.txt": f"0 {values}\n1 0.5 0.5 0.5 0.5\n"})
+    root = write_files(tmp_path / "yolo", files)
     built = build("yolo", "--root", root, "--set", "masks=png", output=tmp_path / "out")
 
     assert built.exit_code == 0, built.stderr
@@ -156,10 +156,10 @@ def test_segments_become_masks(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_read_as_its_folder(tmp_path: Path) -> None:
-    root = _write(tmp_path / "yolo", _export())
+    root = write_files(tmp_path / "yolo", small_yolo())
     archive = tmp_path / "yolo.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-        for path, content in _export().items():
+        for path, content in small_yolo().items():
             file.writestr(path, content)
 
     folder = build("yolo", "--root", root, output=tmp_path / "folder")
@@ -171,18 +171,16 @@ def test_an_archive_is_read_as_its_folder(tmp_path: Path) -> None:
 
 
 def test_bad_labels_are_rejects(tmp_path: Path) -> None:
-    files = _export(
-        **{
-            "train/labels/a.txt": "0 0.5 0.5 0.5 0.5\n2 0.5 0.5 0.5 0.5\n",
-            "train/labels/empty.txt": "0 20 15 10 5\n",
-            "train/labels/nowhere.txt": "0 0.5 0.5 0.5 0.5\n",
-            "train/images/twice.jpg": _jpeg(),
-            "train/images/twice.png": _jpeg(),
-            "train/images/sure.jpg": _jpeg(),
-            "train/labels/sure.txt": "0 0.5 0.5 0.5 0.5 0.9\n0 0.9 0.9 0.3 0.3\n0 0.5 0.5 0 0\n",
-        }
-    )
-    root = _write(tmp_path / "yolo", files)
+    bad: dict[str, bytes | str] = {
+        "train/labels/a.txt": "0 0.5 0.5 0.5 0.5\n2 0.5 0.5 0.5 0.5\n",
+        "train/labels/empty.txt": "0 20 15 10 5\n",
+        "train/labels/nowhere.txt": "0 0.5 0.5 0.5 0.5\n",
+        "train/images/twice.jpg": _jpeg(),
+        "train/images/twice.png": _jpeg(),
+        "train/images/sure.jpg": _jpeg(),
+        "train/labels/sure.txt": "0 0.5 0.5 0.5 0.5 0.9\n0 0.9 0.9 0.3 0.3\n0 0.5 0.5 0 0\n",
+    }
+    root = write_files(tmp_path / "yolo", small_yolo(**bad))
     built = build("yolo", "--root", root, *TOLERANT, output=tmp_path / "out")
 
     assert built.exit_code == 0, built.stderr
@@ -214,7 +212,7 @@ def test_lists_that_name_missing_images(tmp_path: Path) -> None:
         "images/b.jpg": _jpeg(),
         "labels/a.txt": "0 0.5 0.5 0.5 0.5\n",
     }
-    root = _write(tmp_path / "yolo", files)
+    root = write_files(tmp_path / "yolo", files)
     built = build("yolo", "--root", root, *TOLERANT, output=tmp_path / "out")
 
     assert built.exit_code == 0, built.stderr
@@ -231,7 +229,7 @@ def test_lists_that_name_missing_images(tmp_path: Path) -> None:
 
 def test_missing_splits_are_errors_where_they_matter(tmp_path: Path) -> None:
     text = "names: [dog, cat]\ntrain: ../train/images\ntest: ../test/images\n"
-    root = _write(tmp_path / "yolo", _export(**{"data.yaml": text}))
+    root = write_files(tmp_path / "yolo", small_yolo(**{"data.yaml": text}))
 
     missing = build("yolo", "--root", root, output=tmp_path / "missing")
     assert missing.exit_code == 1

@@ -169,12 +169,14 @@ def read_panoptic_file(
             texts[position] = index, text
     if sections.annotations and not matched:
         listed = min(masks, default="")
+        below = min((path for path in masks if path.endswith(f"/{first_name}")), default="")
+        hint = f"; add /{below.removesuffix(f'/{first_name}')} to it" if below else ""
         raise InputError(
             uri=uri,
             place="$.annotations",
             problem=f"none of the {len(sections.annotations)} PNGs that it names is in "
             f"panoptic_masks: it names {first_name!r}, the folder holds "
-            f"{repr(listed) if listed else 'no file'}",
+            f"{repr(listed) if listed else 'no file'}{hint}",
         )
     categories: dict[int, Category] = {}
     for category in sections.categories:

@@ -10,7 +10,7 @@ import csv
 from collections.abc import Iterable, Iterator
 
 from transforms.errors import InputError
-from transforms.formats.line_chunks import read_first_line, read_lines
+from transforms.formats.line_chunks import binary_problem, read_first_line, read_lines
 from transforms.formats.table import TableFormat
 from transforms.formats.table_columns import ColumnSurvey, ColumnType, join_names, read_text
 from transforms.records import AnnotationEntry, Category, Value
@@ -86,8 +86,9 @@ def read_header(uri: str, *, storage: Storage) -> list[str]:
         InputError: The file cannot be read, or its first line is no header.
     """
     line = read_first_line(uri, storage=storage)
-    if b"\0" in line:
-        raise InputError(uri=uri, problem="the file is UTF-16 text: save it as UTF-8")
+    binary = binary_problem(line)
+    if binary is not None:
+        raise InputError(uri=uri, problem=binary)
     try:
         text = line.decode()
         rows = list(csv.reader([text], strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from transforms.errors import InputError
 from transforms.formats.base import Kind
 from transforms.formats.line_chunks import read_lines
 from transforms.formats.table import TableFormat, TableLayout, check_labels
@@ -78,8 +79,10 @@ class JsonLinesFormat(TableFormat):
         end = 1 if stored is None else stored.size_bytes
         before = {name: survey.cells for name, survey in surveys.items()}
         rows = 0
-        for _, row in _read_rows(uri, storage=storage, begin=0, end=end):
+        problem = ""
+        for position, row in _read_rows(uri, storage=storage, begin=0, end=end):
             if isinstance(row, str):
+                problem = problem or f"byte {position}: {row}"
                 continue
             rows += 1
             for name, value in row.items():
@@ -88,6 +91,10 @@ class JsonLinesFormat(TableFormat):
                     survey = surveys[name] = self._new_survey(name)
                     survey.has_missing = bool(before)
                 survey.add_json(value)
+        if problem and not rows:
+            raise InputError(
+                uri=uri, problem=f"expected a JSON object a line, found none; {problem}"
+            )
         for name, survey in surveys.items():
             if survey.cells - before.get(name, 0) < rows:
                 survey.has_missing = True

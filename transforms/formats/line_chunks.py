@@ -13,6 +13,8 @@ from transforms.storage import Storage
 _BLOCK_BYTES = 8 << 20
 # What is asked for first beyond the range, for the line that reaches over its end.
 _TAIL_BYTES = 64 << 10
+# How many of the bytes of one parity are NUL in UTF-16 text, at least.
+_UTF16_SHARE = 0.8
 MAX_LINE_BYTES = 16 << 20
 
 
@@ -91,6 +93,16 @@ def read_first_line(uri: str, *, storage: Storage) -> bytes:
     for _, line in read_lines(uri, storage=storage, begin=0, end=1):
         return line
     return b""
+
+
+def binary_problem(line: bytes) -> str | None:
+    """Says in words what a file is whose first line holds NULs; None where it holds none."""
+    if b"\0" not in line:
+        return None
+    halves = line[::2], line[1::2]
+    if max(half.count(0) / max(1, len(half)) for half in halves) > _UTF16_SHARE:
+        return "the file is UTF-16 text: save it as UTF-8"
+    return "the file is no text"
 
 
 def _without_marks(line: bytes, *, position: int) -> bytes:

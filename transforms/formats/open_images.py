@@ -78,7 +78,7 @@ class OpenImagesFormat(Format):
             kinds |= {Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE}
         self.kinds = frozenset(kinds)
         self._boxes = tuple(boxes)
-        self._files = (*boxes, *image_labels)
+        self._files = (*boxes, *image_labels, *([classes] if classes is not None else []))
         self._classes = classes
         # {label, as rows give it: class name}
         self._names = (
@@ -118,7 +118,7 @@ class OpenImagesFormat(Format):
         return Place(role=Role.IMAGE, key=key, join=stem)
 
     def annotation_files(self) -> Sequence[str]:
-        """URIs of the files of boxes, then of those of labels."""
+        """URIs of the files of boxes, of those of labels, and of the classes file."""
         return self._files
 
     def read_chunk(
@@ -128,15 +128,18 @@ class OpenImagesFormat(Format):
 
         Yields:
             An entry for each run of rows of one image, one with the defect
-            `ANNOTATION_MALFORMED` for the bad ones among them, and the categories: all of the
-            classes file once, or those that the rows of this part name.
+            `ANNOTATION_MALFORMED` for the bad ones among them, and the categories: those of the
+            classes file, or, where there is none, those that the rows of this part name.
 
         Raises:
             InputError: The file cannot be read, or lacks a column.
         """
         uri = self._files[file_index]
-        if self._names is not None and file_index == 0 and begin == 0:
-            yield from self._described_categories(self._names)
+        if self._names is not None and file_index == len(self._files) - 1:
+            # It is small, and has been read whole.
+            if begin == 0:
+                yield from self._described_categories(self._names)
+            return
         labels = Labels(self._names)
         rows: BoxRow | LabelRow
         if file_index < len(self._boxes):

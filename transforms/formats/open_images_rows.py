@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from transforms.errors import InputError
 from transforms.formats.annotation_file import foreign_content, read_annotation_file
-from transforms.formats.line_chunks import read_first_line
+from transforms.formats.line_chunks import binary_problem, read_first_line
 from transforms.records import ObjectAnnotation, Value
 from transforms.storage import Storage
 
@@ -251,8 +251,9 @@ def _read_columns(
     uri: str, *, storage: Storage, required: Sequence[str], optional: Sequence[str]
 ) -> Columns:
     header = read_first_line(uri, storage=storage)
-    if b"\0" in header:
-        raise InputError(uri=uri, problem="the file is UTF-16 text: save it as UTF-8")
+    binary = binary_problem(header)
+    if binary is not None:
+        raise InputError(uri=uri, problem=binary)
     try:
         cells = [cell.decode().strip() for cell in _split_quoted(header)]
     except (RowError, UnicodeDecodeError) as error:

@@ -173,7 +173,8 @@ class TableFormat(Format):
         for file_index, uri in enumerate(self._files):
             self._survey(surveys, storage=storage_for(uri), file_index=file_index)
         layout = self._lay_out(surveys)
-        return {"layout": msgspec.to_builtins(layout)}
+        # As settings travel: tuples are lists.
+        return {"layout": msgspec.json.decode(msgspec.json.encode(layout))}
 
     def splits(self) -> Sequence[str]:
         """The splits that rows name."""
@@ -257,6 +258,8 @@ class TableFormat(Format):
 
     def _lay_out(self, surveys: Mapping[str, ColumnSurvey]) -> TableLayout:
         names = list(surveys)
+        if not names:
+            raise self._error("the file holds no rows")
         for column in self._columns:
             self._check_there(column, names, setting=f"columns.{column}")
         image = self._image_column(names)

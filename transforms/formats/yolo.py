@@ -70,12 +70,14 @@ class YoloFormat(Format):
         self._masks = masks
         self._layout = YoloLayout() if layout is None else msgspec.convert(layout, YoloLayout)
         self._names = dict(self._layout.names)
-        self._known = frozenset(self._layout.known)
-        # {folder of images, and folder of labels: split}
-        self._split_folders = {folder.path: folder.split for folder in self._layout.folders}
+        self._known = frozenset(map(normalize_key, self._layout.known))
+        # {folder of images: split}, and the same of labels
+        self._split_folders = {
+            normalize_key(folder.path): folder.split for folder in self._layout.folders
+        }
         self._label_folders = {
-            join_of_image(f"{folder.path}/").rstrip("/"): folder.split
-            for folder in self._layout.folders
+            join_of_image(f"{folder}/").rstrip("/"): split
+            for folder, split in self._split_folders.items()
         }
 
     def resolved_settings(self) -> Mapping[str, Any]:

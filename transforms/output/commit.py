@@ -142,7 +142,8 @@ def _listed_by_split(
     }
     if listing.files:
         # What the listing has and the join has not would come to light here.
-        counts[NO_SPLIT] = listing.files[NO_SPLIT] - sum(counts.values())
+        if others := listing.files[NO_SPLIT] - sum(counts.values()):
+            counts[NO_SPLIT] = others
     elif NO_SPLIT in tally.splits:
         # Rows of a table without images.
         counts[NO_SPLIT] = tally.splits[NO_SPLIT].listed
