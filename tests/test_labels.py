@@ -317,3 +317,16 @@ def test_the_map_depends_on_no_order_and_no_two_names_share_an_id(
     else:
         declared = {item.source_id for item in categories if item.name in label_map.names}
         assert declared <= {None} or set(label_map.ids.values()) <= declared
+
+
+def test_of_two_lists_of_keypoints_the_longer_counts() -> None:
+    """Where a file does not name them, it has as many as its objects happen to have."""
+    short, long = (
+        Category(name="person", source_id=1, origin=origin, keypoints=names)
+        for origin, names in (("a.json", ("k1", "k2")), ("b.json", ("k1", "k2", "k3")))
+    )
+
+    for categories in ([short, long], [long, short]):
+        label_map = build_label_map(categories=categories, settings=LabelSettings(), objects=True)
+        assert label_map.keypoints == ("k1", "k2", "k3")
+        assert label_map.keypoint_columns == {"person": (0, 1, 2)}

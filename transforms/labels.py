@@ -173,13 +173,14 @@ def _check_ids(ids: Mapping[str, int], *, settings: LabelSettings) -> None:
 def _keypoints(
     categories: Iterable[Category],
 ) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """Numbers the keypoints' names, in order of their categories."""
+    """Numbers the keypoints' names, in order of their categories; the longest list counts."""
     positions: dict[str, int] = {}
     columns: dict[str, tuple[int, ...]] = {}
     for category in categories:
         if category.keypoints:
             own = tuple(positions.setdefault(name, len(positions)) for name in category.keypoints)
-            columns.setdefault(category.name, own)
+            known = columns.get(category.name, ())
+            columns[category.name] = max(known, own, key=len)
     return tuple(positions), columns
 
 

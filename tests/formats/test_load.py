@@ -64,7 +64,7 @@ def _labels(source: Format, key: str) -> tuple[str, ...]:
 
 
 def test_built_in_formats() -> None:
-    assert format_names() == ("coco", "image-folder")
+    assert {"coco", "lvis", "image-folder"} <= set(format_names())
     assert isinstance(load_format(name="coco", settings={"annotations": ["a.json"]}), CocoFormat)
     assert isinstance(load_format(name="image-folder", settings={}), ImageFolderFormat)
 
@@ -76,8 +76,8 @@ def test_settings_reach_the_constructor() -> None:
 
 
 def test_same_name_and_settings_give_the_same_object() -> None:
-    first = load_format(name="coco", settings={"annotations": ["a"], "keep_segmentation": True})
-    again = load_format(name="coco", settings={"keep_segmentation": True, "annotations": ["a"]})
+    first = load_format(name="coco", settings={"annotations": ["a"], "masks": True})
+    again = load_format(name="coco", settings={"masks": True, "annotations": ["a"]})
     other = load_format(name="coco", settings={"annotations": ["b"]})
 
     assert first is again
@@ -239,7 +239,7 @@ def test_mended_file_can_be_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, r"missing a required (keyword-only )?argument: 'annotations'; its settings: "),
+        ({}, "ValueError: annotations: expected at least one file"),
         ({"annotations": ["a"], "x": 1}, "unexpected keyword argument 'x'; its settings"),
         ({"annotations": "a.json"}, "TypeError: annotations: expected a list"),
         ({"annotations": []}, "ValueError: annotations: expected at least one file"),
