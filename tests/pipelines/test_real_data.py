@@ -161,7 +161,6 @@ COCO_SAMPLES = [
             ("coco_instances", "instances", "val", 2),
             ("coco", "instances", "val", 2),
             ("coco_person_keypoints", "person_keypoints", "val", 2),
-            ("coco_stuff", "stuff", "train", 1),
             # Images without any annotations.
             ("coco_image_info", "image_info", "val", 0),
         ]
@@ -232,16 +231,17 @@ def test_a_coco_sample_gives_all_its_images_and_boxes(
         ]
 
 
-@pytest.mark.parametrize("kind", ["captions", "labels", "panoptic"])
-def test_a_coco_sample_of_another_kind_is_an_error_that_says_so(
-    kind: str, shared_data: Path, tmp_path: Path
+def test_panoptic_segments_among_annotations_are_an_error_that_says_where_they_go(
+    shared_data: Path, tmp_path: Path
 ) -> None:
-    root = f"{DATUMARO}/coco_{kind}"
-    sample = CocoSample(f"{root}/images/val", f"{root}/annotations/{kind}_val.json", 0, 0)
+    root = f"{DATUMARO}/coco_panoptic"
+    sample = CocoSample(f"{root}/images/val", f"{root}/annotations/panoptic_val.json", 0, 0)
     built = build_coco(sample, shared_data=shared_data, output=tmp_path / "out")
     assert built.exit_code == 1
-    assert f"{kind}_val.json: $.annotations: none of the " in built.summary["message"]
-    assert "is this a file of COCO instances" in built.summary["message"]
+    assert (
+        "panoptic_val.json: $.annotations: a file of panoptic segments" in built.summary["message"]
+    )
+    assert "--panoptic-masks DIR" in built.summary["message"]
 
 
 def test_annotations_whose_images_are_elsewhere_are_an_error_that_names_both(
