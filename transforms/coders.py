@@ -10,7 +10,7 @@ from apache_beam.coders.coders import FastCoder
 from apache_beam.coders.typecoders import registry
 
 from transforms.labels import LabelMap
-from transforms.output.shard_result import ShardResult
+from transforms.output.shard_result import ShardResult, StagedFile
 from transforms.records import (
     AnnotationEntry,
     Category,
@@ -76,5 +76,6 @@ def register_coders() -> None:
         Record,
         Reject,
         ShardResult,
+        StagedFile,
     ):
         registry.register_coder(struct_type, StructCoder)

@@ -75,7 +75,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         """Adds the step to a pipeline."""
         rejects_files = (
             self.rejects
-            | "KeyBySplit" >> beam.Map(_key_by_split)
+            | "KeyBySplit" >> beam.Map(_key_by_split).with_output_types(tuple[str, Reject])
             | "GroupBySplit" >> beam.GroupByKey()
             | "WriteRejects" >> beam.Map(_write_rejects, staging=self.staging)
         )
@@ -88,7 +88,10 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         start = shards.pipeline | "Start" >> beam.Create([None])
         moved = (
             start
-            | "Gate" >> beam.FlatMap(_gate, *results, dataset=self.dataset, staging=self.staging)
+            | "Gate"
+            >> beam.FlatMap(
+                _gate, *results, dataset=self.dataset, staging=self.staging
+            ).with_output_types(StagedFile)
             # StagedFile; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
             | "Move" >> beam.ParDo(_MoveFn(staging=self.staging))
@@ -147,6 +150,7 @@ def committed_files(
     return files + [split.file for split in rejects]
 
 
+@beam.typehints.with_output_types(str)
 class _MoveFn(beam.DoFn):
     """Moves files, many at a time: each is some requests long where storage is remote."""
 

@@ -92,7 +92,11 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         return JoinResult(
             records=joined.records,
             rejects=joined[_REJECTS],
-            tally=joined[_TALLIES] | "MergeTallies" >> beam.CombineGlobally(merge_tallies),
+            tally=joined[_TALLIES]
+            | "MergeTallies"
+            >> beam.CombineGlobally(merge_tallies)
+            .with_input_types(JoinTally)
+            .with_output_types(JoinTally),
         )
 
 

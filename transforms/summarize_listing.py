@@ -24,6 +24,9 @@ from transforms.sharding import SplitAssignment
 
 register_coders()
 
+# A split, and a count with a fingerprint, which is too large for the coder of an `int`.
+_Counted = tuple[str, Any]
+
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SummarizeListing(beam.PTransform[Any, PCollection[ListingSummary]]):
@@ -48,14 +51,17 @@ class SummarizeListing(beam.PTransform[Any, PCollection[ListingSummary]]):
         """Adds the step: `(images, others, rejects) | SummarizeListing(...)`, of `ListImages`."""
         images, others, rejects = inputs
         parts = [
-            images | "SummarizeImages" >> beam.Map(summarize_image, splits=self.splits),
-            others | "SummarizeOthers" >> beam.Map(summarize_other),
-            rejects | "SummarizeRejects" >> beam.Map(summarize_reject),
+            images
+            | "SummarizeImages"
+            >> beam.Map(summarize_image, splits=self.splits).with_output_types(_Counted),
+            others | "SummarizeOthers" >> beam.Map(summarize_other).with_output_types(_Counted),
+            rejects | "SummarizeRejects" >> beam.Map(summarize_reject).with_output_types(_Counted),
         ]
         if self.contained is not None:
             parts.append(
                 self.contained
-                | "SummarizeContained" >> beam.Map(summarize_member, splits=self.splits)
+                | "SummarizeContained"
+                >> beam.Map(summarize_member, splits=self.splits).with_output_types(_Counted)
             )
         return (
             parts

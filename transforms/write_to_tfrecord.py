@@ -255,7 +255,7 @@ class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[Sh
         """Adds the step to a pipeline."""
         return (
             records
-            | "Sizes" >> beam.Map(record_size)
+            | "Sizes" >> beam.Map(record_size).with_output_types(tuple[str, tuple[int, int]])
             | "AddSizes" >> beam.CombinePerKey(add_sizes)
             | "ToDict" >> combiners.ToDict()
             | "Plan"
