@@ -18,6 +18,7 @@ from configs.source_keys import source_keys
 from pipelines.flags import (
     BUILD_COMMANDS,
     COMMANDS,
+    DATAFLOW_RUNNER,
     UsageError,
     build_parser,
     formats_parser,
@@ -57,6 +58,7 @@ class BuildArguments:
         threads: Threads that read images in each worker process; None for two more than CPUs.
         read_ahead: Images read from object storage at a time, for each shard; None for the
             default.
+        wait: Whether a job on Dataflow is followed to its end; None for in a terminal.
         json: Whether the summary is printed as JSON.
         verbose: Whether Beam's informational messages are logged.
     """
@@ -68,6 +70,7 @@ class BuildArguments:
     if_changed: bool = False
     threads: int | None = None
     read_ahead: int | None = None
+    wait: bool | None = None
     json: bool = False
     verbose: bool = False
 
@@ -191,14 +194,18 @@ def _parse_build(arguments: Sequence[str]) -> BuildArguments:
         got = " ".join(targets) or "none"
         raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
     _set_anonymous(namespace)
+    options = beam_options(namespace, parser=parser, ours=vars(ours))
+    if namespace.wait is False and options.get("runner") != DATAFLOW_RUNNER:
+        raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
     return BuildArguments(
         command=command,
         config=_make_config(namespace, command=command, target=targets[0]),
-        beam_options=beam_options(namespace, parser=parser, ours=vars(ours)),
+        beam_options=options,
         overwrite=namespace.overwrite,
         if_changed=namespace.if_changed,
         threads=namespace.threads,
         read_ahead=namespace.read_ahead,
+        wait=namespace.wait,
         json=namespace.json,
         verbose=namespace.verbose,
     )

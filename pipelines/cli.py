@@ -50,8 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         return _run(arguments)
-    except KeyboardInterrupt:
-        _complain("interrupted; a build goes on from here when it is started again")
+    except KeyboardInterrupt as interrupt:
+        _complain(
+            str(interrupt) or "interrupted; a build goes on from here when it is started again"
+        )
         return _INTERRUPTED
 
 
@@ -106,7 +108,8 @@ def _run_build(arguments: BuildArguments) -> int:
     with without_collector():
         from configs.load import ConfigError
         from pipelines.output_state import OutputError
-        from pipelines.run import RunError, run_build, run_plan
+        from pipelines.run import run_build, run_plan
+        from pipelines.run_error import RunError
         from transforms.errors import InputError
         from transforms.formats.load import FormatError
 
@@ -115,7 +118,7 @@ def _run_build(arguments: BuildArguments) -> int:
     started_s = time.monotonic()
     try:
         return run_build(arguments) if arguments.command == "build" else run_plan(arguments)
-    except (ConfigError, FormatError, OutputError) as error:
+    except (ConfigError, FormatError, OutputError, UsageError) as error:
         message, code = str(error), _USAGE
     except (InputError, RunError) as error:
         message, code = str(error), _FAILED

@@ -11,6 +11,7 @@ from configs.source_keys import SourceKey, source_keys
 
 BUILD_COMMANDS = ("build", "plan")
 COMMANDS = (*BUILD_COMMANDS, "formats", "show", "sample")
+DATAFLOW_RUNNER = "DataflowRunner"
 
 _TOP_USAGE = "shardbeam [--help] [--version] COMMAND ..."
 _TOP_HELP = """\
@@ -192,6 +193,12 @@ def build_parser(
         "(default: 32)",
     )
     _add_anonymous_flag(run)
+    run.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        help="on Dataflow: follow the job to its end, or only submit it (default: follow it in a "
+        "terminal)",
+    )
     run.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     run.add_argument("--verbose", action="store_true", help="log what Beam does")
     return parser

@@ -16,21 +16,25 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apache_beam as beam
 import msgspec
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.runners.runner import PipelineRunner
 
 from pipelines.arguments import BuildArguments
 from pipelines.beam_options import PipelineViews
 from pipelines.build import build_dataset
+from pipelines.flags import DATAFLOW_RUNNER
 from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import OutputError, check_apart, is_committed
 from pipelines.plan import Plan, make_plan
 from pipelines.preview import list_inputs, preview_dataset
 from pipelines.progress import ProgressMonitor
+from pipelines.run_error import RunError
 from pipelines.staged_progress import StagedProgress
-from pipelines.summary import Summary, print_summary
+from pipelines.summary import Summary, print_job, print_summary
 from pipelines.usage import UsageMeter, forecast_usage
 from transforms.errors import InputError
 from transforms.output.commit import DATASET_INFO
@@ -41,19 +45,27 @@ from transforms.output.staging import Staging
 from transforms.storage import join_uri, storage_for
 from transforms.usage import StorageUsage
 
+if TYPE_CHECKING:
+    from pipelines.dataflow import Job
+
+# Beam's job server takes the order to cancel, and Flink may finish the job all the same.
+_CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
+_CLUSTER_WORDS = (
+    "interrupted; the job server was told to cancel the job, but the cluster may go on with it: "
+    "look there before the same command is started again"
+)
+
 T = TypeVar("T", Outcome, ListingSummary)
 
 _EXIT_CODES = {Status.APPROVED: 0, Status.COMMITTED: 0, Status.REFUSED: 3, Status.FAILED: 1}
 
 # How an error of ours looks in the text of a runner's error, which has lost its type.
 _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
+# What Flink's job server says of a job that failed, and what Beam makes of it.
+_JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
 # And what Beam's local runner says of a worker process that was killed.
 _WORKER_LOST = "RuntimeError: Channel closed prematurely"
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
-
-
-class RunError(Exception):
-    """A run failed; the message is one line that names the file, the place and the fix."""
 
 
 def run_build(arguments: BuildArguments) -> int:
@@ -63,6 +75,7 @@ def run_build(arguments: BuildArguments) -> int:
         The exit code.
 
     Raises:
+        UsageError: A job that Dataflow could not run as asked.
         OutputError: The output folder cannot be used as asked.
         InputError: The input cannot be used.
         RunError: The same, found out by a worker.
@@ -70,6 +83,14 @@ def run_build(arguments: BuildArguments) -> int:
     """
     meter = UsageMeter()
     plan = make_plan(arguments.config)
+    # Without an empty list of flags Beam would read the program's own command line.
+    options = PipelineViews([], **arguments.beam_options)
+    on_dataflow = options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
+    if on_dataflow:
+        # Imported here: its clients take a while, and no other runner needs them.
+        from pipelines.dataflow import prepare_job
+
+        prepare_job(options, plan=plan)
     check_apart(plan.output, sources=plan.sources)
     annotation_files = _stat_annotation_files(plan)
     started = datetime.datetime.now(tz=datetime.timezone.utc)
@@ -97,8 +118,6 @@ def run_build(arguments: BuildArguments) -> int:
 
     run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
     staging = Staging(output=plan.output, plan=plan.digest, run_id=run_id)
-    # Without an empty list of flags Beam would read the program's own command line.
-    options = PipelineViews([], **arguments.beam_options)
     runner = make_runner(options)
     pipeline = beam.Pipeline(runner=runner, options=options)
     build_dataset(
@@ -113,9 +132,22 @@ def run_build(arguments: BuildArguments) -> int:
         threads=arguments.threads,
         read_ahead=arguments.read_ahead,
     )
+    follow = functools.partial(_run_to_end, pipeline, meter=meter)
+    words = _CLUSTER_WORDS if type(runner).__name__ in _CLUSTER_RUNNERS else ""
+    if on_dataflow:
+        job = _submit(pipeline, runner=runner, options=options)
+        if job is None or not _waits(arguments):
+            print_job(job, output=plan.output, as_json=arguments.json)
+            return 0
+        follow = functools.partial(_follow, job, meter=meter)
+        words = (
+            f"interrupted; job {job.id} goes on without this command. To cancel it: "
+            f"{job.cancel_command}"
+        )
     progress = StagedProgress(staging)
-    with ProgressMonitor(read=progress.read, stream=sys.stderr, poll_s=progress.poll_s):
-        error = _run_pipeline(pipeline, meter=meter)
+    monitor = ProgressMonitor(read=progress.read, stream=sys.stderr, poll_s=progress.poll_s)
+    with _interrupted_with(words), monitor:
+        error = _catch(follow)
     recorded = _read_outcome(staging)
     if recorded is None or recorded.status is Status.APPROVED:
         # It ended before its gate, or after it and before it was committed.
@@ -203,28 +235,63 @@ def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Except
         uri = join_uri(folder, "result.json")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
         build(pipeline, result_uri=uri)
-        error = _run_pipeline(pipeline)
+        error = _catch(functools.partial(_run_to_end, pipeline))
         if error is not None:
             return error
         return msgspec.json.decode(Path(uri).read_bytes(), type=result_type)
 
 
-def _run_pipeline(pipeline: beam.Pipeline, *, meter: UsageMeter | None = None) -> Exception | None:
-    """Runs a pipeline to its end; returns the error it ended with.
+def _waits(arguments: BuildArguments) -> bool:
+    return sys.stderr.isatty() if arguments.wait is None else arguments.wait
 
-    Args:
-        pipeline: The pipeline.
-        meter: Gets what the workers have asked of object storage.
+
+def _submit(
+    pipeline: beam.Pipeline, *, runner: PipelineRunner, options: PipelineOptions
+) -> Job | None:
+    from pipelines.dataflow import submit_job
+
+    words = "interrupted while the job was submitted; the console says whether it runs all the same"
+    with _interrupted_with(words), _interruptible():
+        return submit_job(pipeline, runner=runner, options=options)
+
+
+def _follow(job: Job, *, meter: UsageMeter) -> None:
+    sys.stderr.write(f"shardbeam: job {job.id}: {job.console}\n")
+    job.follow()
+    meter.add_result(job.result)
+
+
+@contextlib.contextmanager
+def _interrupted_with(words: str) -> Iterator[None]:
+    """Says what an interrupt within the context means, where it is not what it means at home."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(words) from None
+
+
+def _run_to_end(pipeline: beam.Pipeline, *, meter: UsageMeter | None = None) -> None:
+    result = pipeline.run()
+    try:
+        result.wait_until_finish()
+    except KeyboardInterrupt:
+        # Where this process runs the job, there is nothing left to cancel.
+        with contextlib.suppress(Exception):
+            result.cancel()
+        raise
+    if meter is not None:
+        meter.add_result(result)
+
+
+def _catch(run: Callable[[], None]) -> Exception | None:
+    """Runs a pipeline to its end; returns the error it ended with.
 
     Raises:
         KeyboardInterrupt: The process got SIGINT or SIGTERM.
     """
     with _interruptible() as interrupted:
         try:
-            result = pipeline.run()
-            result.wait_until_finish()
-            if meter is not None:
-                meter.add_result(result)
+            run()
         except Exception as error:  # Of whatever type: runners change it.
             if interrupted.is_set():
                 raise KeyboardInterrupt from error
@@ -279,9 +346,21 @@ def _failure(error: Exception | None) -> Exception:
     found = _INPUT_ERROR.search(text)
     if found is not None:
         return RunError(_WHILE_RUNNING.sub("", found["message"]))
+    if isinstance(error, RunError):
+        return RunError(_one_line(str(error)))
+    failed = _JOB_FAILED.search(text)
+    if failed is not None:
+        return RunError(f"the job ended as {failed['state']}: {failed['cause']}")
     if _WORKER_LOST in text:
         return RunError(
             "a worker process ended before its work was done, perhaps for lack of memory; run the "
             "same command again, finished shards are kept"
         )
     return error
+
+
+def _one_line(text: str) -> str:
+    """Leaves a traceback out, and puts what is left on one line."""
+    before, _, trace = text.partition("Traceback (most recent call last)")
+    last = trace.strip().rpartition("\n")[2]
+    return " ".join(f"{before} {last}".split())

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.filesize import decimal
@@ -18,6 +19,9 @@ from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split
 from transforms.reasons import Reason
 from transforms.sharding import NO_SPLIT
 from transforms.usage import StorageUsage
+
+if TYPE_CHECKING:
+    from pipelines.dataflow import Job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,29 @@ def print_summary(summary: Summary, *, as_json: bool) -> None:
         write_stdout(render_json(summary))
     else:
         write_stdout(render_text(summary, layout=stdout_layout()))
+
+
+def print_job(job: Job | None, *, output: str, as_json: bool) -> None:
+    """Prints on stdout what was submitted, where nobody waits for its end.
+
+    Args:
+        job: The job; None where a template was written instead.
+        output: The dataset's folder.
+        as_json: Whether to print one JSON object on one line: `status` (`submitted` or
+            `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.
+    """
+    value: dict[str, object] = {"status": "submitted" if job else "template"}
+    value |= {"exit_code": 0, "output": output}
+    lines = [f"template written, for: {escape(output)}"]
+    if job is not None:
+        value |= {"job_id": job.id, "console": job.console, "cancel": job.cancel_command}
+        lines = [
+            f"submitted, for: {escape(output)}",
+            f"job: {job.id}",
+            f"console: {job.console}",
+            f"to cancel it: {job.cancel_command}",
+        ]
+    write_stdout(json.dumps(value) + "\n" if as_json else "\n".join(lines) + "\n")
 
 
 def render_json(summary: Summary) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,13 @@ from pipelines.cli import main
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.
 TIMEOUT_S = 120
+
+# Settings that suit `write_mixed`.
+MIXED_SETTINGS = (
+    *("--fractions", "train=0.7,validation=0.3"),
+    *("--set", "output.num_shards=5"),
+    *("--set", "rejects.max_ratio=1"),
+)
 
 # Files by their path below a folder, `/`-separated.
 Tree = dict[str, bytes]
@@ -52,6 +60,27 @@ def coco_words(shapes: Path, output: Path, *more: str) -> list[str]:
     ]
 
 
+def write_mixed(shapes: Path, folder: Path) -> Path:
+    """Writes the sample with something of everything: rejects of each kind, an excluded file.
+
+    Returns:
+        `folder`.
+    """
+    for name in ("images", "annotations"):
+        shutil.copytree(shapes / name, folder / name)
+    images = sorted((folder / "images").iterdir())
+    images[0].unlink()
+    images[1].write_bytes(images[1].read_bytes()[:-500])
+    images[2].write_bytes(b"")
+    (folder / "images" / "notes.txt").write_text("no image")
+    shutil.copy(images[3], folder / "images" / "unannotated.jpg")
+    path = folder / "annotations" / "instances.json"
+    document = json.loads(path.read_bytes())
+    document["images"].append(document["images"][4])
+    path.write_text(json.dumps(document))
+    return folder
+
+
 def run(*words: str) -> Run:
     """Runs the command in this process."""
     stdout, stderr = io.StringIO(), io.StringIO()
@@ -75,11 +104,11 @@ def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
     )
 
 
-def finish(process: subprocess.Popen[str]) -> Run:
+def finish(process: subprocess.Popen[str], *, timeout_s: float = TIMEOUT_S) -> Run:
     """Waits for a command that was started."""
     with process:
         try:
-            stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+            stdout, stderr = process.communicate(timeout=timeout_s)
         except BaseException:
             process.kill()
             raise

@@ -15,6 +15,7 @@ import pytest
 from pipelines.arguments import BuildArguments, parse_arguments
 from pipelines.run import run_build
 from tests.pipelines.dataset import (
+    MIXED_SETTINGS,
     Tree,
     check_whole,
     coco_words,
@@ -24,34 +25,18 @@ from tests.pipelines.dataset import (
     read_tree,
     run,
     start,
+    write_mixed,
 )
 from transforms.local_storage import LocalStorage
 from transforms.storage import StoredFile
 
-SETTINGS = (
-    *("--fractions", "train=0.7,validation=0.3"),
-    *("--set", "output.num_shards=5"),
-    *("--set", "rejects.max_ratio=1"),
-)
+SETTINGS = MIXED_SETTINGS
 
 
 @pytest.fixture(scope="module")
 def mixed(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample with something of everything: rejects of each kind, an excluded file, resizes."""
-    folder = tmp_path_factory.mktemp("mixed")
-    for name in ("images", "annotations"):
-        shutil.copytree(shapes / name, folder / name)
-    images = sorted((folder / "images").iterdir())
-    images[0].unlink()
-    images[1].write_bytes(images[1].read_bytes()[:-500])
-    images[2].write_bytes(b"")
-    (folder / "images" / "notes.txt").write_text("no image")
-    shutil.copy(images[3], folder / "images" / "unannotated.jpg")
-    path = folder / "annotations" / "instances.json"
-    document = json.loads(path.read_bytes())
-    document["images"].append(document["images"][4])
-    path.write_text(json.dumps(document))
-    return folder
+    return write_mixed(shapes, tmp_path_factory.mktemp("mixed"))
 
 
 @pytest.fixture(scope="module")

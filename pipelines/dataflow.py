@@ -1,0 +1,286 @@
+"""Builds on Google Cloud Dataflow: what is checked before, the job, and following it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.util
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+import google.cloud.storage as storage
+from apache_beam.io.gcp.gcsio import create_storage_client
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+    WorkerOptions,
+)
+from apache_beam.runners.dataflow.dataflow_runner import (
+    DataflowPipelineResult,
+    DataflowRunner,
+)
+from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+from apache_beam.runners.runner import PipelineRunner, PipelineState
+from apache_beam.utils.retry import PermanentException
+from google.api_core.exceptions import GoogleAPICallError, NotFound
+
+from pipelines.container_image import check_image
+from pipelines.flags import DATAFLOW_RUNNER, UsageError
+from pipelines.plan import Plan
+from pipelines.run_error import RunError
+
+_POLL_S = 5.0
+_SETUP_FILES = ("setup.py", "pyproject.toml")
+
+# https://cloud.google.com/storage/docs/locations
+_MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
+_DUAL_REGIONS = {
+    "asia1": ("asia-northeast1", "asia-northeast2"),
+    "eur4": ("europe-north1", "europe-west4"),
+    "eur5": ("europe-west1", "europe-west2"),
+    "eur7": ("europe-west2", "europe-west3"),
+    "eur8": ("europe-west3", "europe-west6"),
+    "nam4": ("us-central1", "us-east1"),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """A submitted job.
+
+    Attributes:
+        result: What Beam knows of it.
+        client: Beam's client of the service.
+        id: Its id.
+        project: Its project.
+        region: Its region.
+    """
+
+    result: DataflowPipelineResult
+    client: DataflowApplicationClient
+    id: str
+    project: str
+    region: str
+
+    @property
+    def console(self) -> str:
+        """The address of its page."""
+        return (
+            f"https://console.cloud.google.com/dataflow/jobs/{self.region}/{self.id}"
+            f"?project={self.project}"
+        )
+
+    @property
+    def cancel_command(self) -> str:
+        """The command that cancels it."""
+        return (
+            f"gcloud dataflow jobs cancel {self.id} --region={self.region} --project={self.project}"
+        )
+
+    def follow(self) -> None:
+        """Waits until it ends.
+
+        Raises:
+            RunError: It failed (with all that the service says of it, in several lines), was
+            cancelled, or the service does not know it any more.
+        """
+        try:
+            while not PipelineState.is_terminal(state := self.result.state):
+                time.sleep(_POLL_S)
+            if state != PipelineState.DONE:
+                raise RunError(self._describe_end(state))
+        except NotFound as error:
+            raise RunError(
+                f"job {self.id} is lost: the service does not know it any more; run the same "
+                "command again, finished shards are kept"
+            ) from error
+        except GoogleAPICallError as error:
+            raise RunError(
+                f"job {self.id} cannot be followed any more ({error.message}), and may go on: "
+                f"{self.console}"
+            ) from error
+
+    def _describe_end(self, state: str) -> str:
+        if state == PipelineState.CANCELLED:
+            return (
+                f"job {self.id} was cancelled; run the same command again, finished shards are kept"
+            )
+        messages = list(self._errors())
+        # A step's own error says more than that a work item was tried four times.
+        told = [text for text in messages if "Traceback" in text] or messages
+        cause = told[-1] if told else "the service does not say why"
+        return f"job {self.id} ended as {state} ({self.console}): {cause}"
+
+    def _errors(self) -> Iterator[str]:
+        token = None
+        while True:
+            messages, token = self.client.list_messages(
+                self.id, page_token=token, minimum_importance="JOB_MESSAGE_ERROR"
+            )
+            for message in messages:
+                yield message.message_text
+            if not token:
+                return
+
+
+def prepare_job(options: PipelineOptions, *, plan: Plan) -> None:
+    """Checks all that can be before anything is staged, and fills in what can be worked out.
+
+    Raises:
+        UsageError: The job could not run: a flag is missing, a path is out of its workers' reach,
+            or its workers would have other versions than this program.
+    """
+    google = options.view_as(GoogleCloudOptions)
+    missing = [
+        f"--{flag}" for flag in ("project", "region", "temp_location") if not getattr(google, flag)
+    ]
+    if missing:
+        raise UsageError(f"--runner={DATAFLOW_RUNNER}: missing {', '.join(missing)}")
+    locations = {"--temp_location": google.temp_location}
+    if google.staging_location:
+        locations["--staging_location"] = google.staging_location
+    check_paths(plan, locations=locations)
+    _check_code(options)
+    client = create_storage_client(options, not google.no_auth)
+    for name, uri in {**locations, "output.path": plan.output}.items():
+        _check_bucket(uri, name=name, region=google.region, client=client)
+    if not google.job_name:
+        google.job_name = _job_name(plan.dataset.name)
+
+
+def check_paths(plan: Plan, *, locations: dict[str, str]) -> None:
+    """Refuses paths that only this machine knows.
+
+    Args:
+        plan: The build.
+        locations: `{flag: path}` of where the job keeps its own files.
+
+    Raises:
+        UsageError: There is one.
+    """
+    for name, uri in {**locations, "output.path": plan.output}.items():
+        if not uri.startswith("gs://"):
+            raise UsageError(f"{name}: Dataflow writes to gs:// only, got {uri}")
+    for source in plan.sources:
+        module, own_format, _ = source.format.rpartition(".py:")
+        if own_format:
+            raise UsageError(
+                f"{module}.py: Dataflow's workers do not have this file; put the format into a "
+                "package of their image, and name it package.module:Class"
+            )
+        for uri in (*source.roots, *source.load_format().annotation_files()):
+            if "://" not in uri:
+                raise UsageError(
+                    f"{uri}: a local path, which Dataflow's workers cannot read; copy it to gs://"
+                )
+
+
+def _check_code(options: PipelineOptions) -> None:
+    """Sees to it that workers get this program, in these versions."""
+    setup = options.view_as(SetupOptions)
+    image = options.view_as(WorkerOptions).sdk_container_image
+    if setup.setup_file:
+        # Beam changes the folder while it builds the package.
+        setup.setup_file = os.path.abspath(setup.setup_file)
+        if not os.path.isfile(setup.setup_file):
+            raise UsageError(f"--setup_file: no such file: {setup.setup_file}")
+        if os.path.basename(setup.setup_file) not in _SETUP_FILES:
+            raise UsageError(f"--setup_file: expected a setup.py, got {setup.setup_file}")
+        if importlib.util.find_spec("build") is None:
+            raise UsageError(
+                "--setup_file: needs the extra `build`: pip install 'shardbeam[build]'"
+            )
+    elif not image:
+        raise UsageError(
+            "Dataflow's workers need the program: give --sdk_container_image=IMAGE, or from a "
+            "checkout --setup_file=./setup.py (docs/runners.md)"
+        )
+    if image:
+        check_image(image)
+
+
+def _check_bucket(uri: str, *, name: str, region: str, client: storage.Client) -> None:
+    bucket_name = uri.removeprefix("gs://").partition("/")[0]
+    try:
+        bucket = client.get_bucket(bucket_name, timeout=30)
+    except NotFound:
+        raise UsageError(f"{name}: there is no bucket gs://{bucket_name}; make it first") from None
+    except GoogleAPICallError as error:
+        raise UsageError(
+            f"{name}: gs://{bucket_name} cannot be looked at ({error.message}); the permission "
+            "storage.buckets.get is needed"
+        ) from error
+    if not in_reach(
+        location=bucket.location, data_locations=bucket.data_locations or (), region=region
+    ):
+        raise UsageError(
+            f"{name}: gs://{bucket_name} lies in {bucket.location}, and the workers in {region}: "
+            "every byte would cross regions; choose a bucket near them, or another --region"
+        )
+
+
+def in_reach(*, location: str | None, data_locations: Sequence[str], region: str) -> bool:
+    """Says whether a bucket lies in a region, or in an area that holds it.
+
+    Args:
+        location: The bucket's location, such as `US-CENTRAL1`, `EU` or `NAM4`; None is anywhere.
+        data_locations: The regions of a dual-region that was put together by hand.
+        region: The region, such as `us-central1`.
+    """
+    if location is None:
+        return True
+    place = location.lower()
+    if data_locations:
+        return region in [part.lower() for part in data_locations]
+    if place in _DUAL_REGIONS:
+        return region in _DUAL_REGIONS[place]
+    if place in _MULTI_REGIONS:
+        return region.startswith(_MULTI_REGIONS[place])
+    return place == region
+
+
+def _job_name(dataset: str) -> str:
+    """Names a job by its dataset and its start: small letters, digits and dashes."""
+    name = re.sub(r"[^a-z0-9]+", "-", dataset.lower()).strip("-")
+    return f"shardbeam-{name}-{datetime.datetime.now(tz=datetime.timezone.utc):%Y%m%d-%H%M%S}"
+
+
+def submit_job(
+    pipeline: beam.Pipeline, *, runner: PipelineRunner, options: PipelineOptions
+) -> Job | None:
+    """Stages a pipeline and submits its job.
+
+    Args:
+        pipeline: The pipeline.
+        runner: The `DataflowRunner` that it is made for.
+        options: Its options.
+
+    Returns:
+        The job; None where `--template_location` asks for a template instead.
+
+    Raises:
+        RunError: It was not accepted.
+    """
+    google = options.view_as(GoogleCloudOptions)
+    try:
+        result = pipeline.run()
+    except GoogleAPICallError as error:
+        raise RunError(f"the job was not accepted: {error.code} {error.message}") from error
+    except (OSError, RuntimeError, PermanentException) as error:
+        # Storage, the build of the package, and a running job of the same name.
+        raise RunError(f"the job could not be submitted: {' '.join(str(error).split())}") from error
+    assert isinstance(runner, DataflowRunner)
+    assert isinstance(result, DataflowPipelineResult)
+    if not result.has_job:
+        return None
+    return Job(
+        result=result,
+        client=runner.dataflow_client,
+        id=result.job_id(),
+        project=google.project,
+        region=google.region,
+    )

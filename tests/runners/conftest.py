@@ -1,0 +1,35 @@
+"""Fixtures for the tests of runners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from apache_beam.utils import retry
+
+from pipelines import dataflow
+from tests.gcs.conftest import bucket, gcs, gcs_server
+from tests.gcs.server import FakeGcs
+from tests.pipelines.dataset import write_mixed
+from tests.runners.cloud import Cloud
+from tests.runners.dataflow_service import dataflow_service
+
+__all__ = ["bucket", "gcs", "gcs_server"]
+
+
+@pytest.fixture(scope="session")
+def mixed(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mixed(shapes, tmp_path_factory.mktemp("mixed"))
+
+
+@pytest.fixture
+def cloud(
+    gcs: FakeGcs, bucket: str, mixed: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Cloud]:
+    gcs.write_folder(bucket, mixed)
+    monkeypatch.setattr(dataflow, "_POLL_S", 0.05)
+    # Beam asks for a job that is not found for ten minutes.
+    monkeypatch.setattr(retry.Clock, "sleep", lambda clock, seconds: None)
+    with dataflow_service() as (service, flags):
+        yield Cloud(gcs=gcs, bucket=bucket, service=service, flags=flags)

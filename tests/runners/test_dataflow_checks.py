@@ -1,0 +1,105 @@
+"""What is refused before anything is staged on Dataflow's behalf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pipelines.container_image import own_versions
+from pipelines.dataflow import in_reach
+from tests.pipelines.dataset import run
+from tests.runners.cloud import IMAGE, Cloud
+
+VERSIONS = own_versions()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "Dataflow's workers need the program: give --sdk_container_image=IMAGE, or "),
+        (["--project="], "--runner=DataflowRunner: missing --project"),
+        (["--region=", "--temp_location="], "missing --region, --temp_location"),
+        (["--temp_location=/tmp/x"], "--temp_location: Dataflow writes to gs:// only, got /tmp/x"),
+        (["--staging_location=tmp"], "--staging_location: Dataflow writes to gs:// only, got tmp"),
+        (["--output", "out"], "output.path: Dataflow writes to gs:// only, got "),
+        (["--images", "pictures"], "pictures: a local path, which Dataflow's workers cannot read"),
+        (["--setup_file=nowhere/setup.py"], "--setup_file: no such file: "),
+        (["--temp_location=gs://no-such-bucket/x"], "there is no bucket gs://no-such-bucket"),
+        (["--output", "gs://no-such-bucket/x"], "output.path: there is no bucket "),
+        (["--region=europe-west1"], "lies in US-CENTRAL1, and the workers in europe-west1: "),
+        (
+            ["--sdk_container_image=apache/beam_python3.9_sdk:2.50.0"],
+            "apache/beam_python3.9_sdk:2.50.0 has Python 3.9 and Beam 2.50.0, and this program "
+            f"runs on Python {VERSIONS.python} and Beam {VERSIONS.beam}; they must be the same",
+        ),
+    ],
+)
+def test_refusals(flags: Sequence[str], message: str, cloud: Cloud) -> None:
+    if not any("sdk_container_image" in flag or "setup_file" in flag for flag in flags) and flags:
+        flags = [f"--sdk_container_image={IMAGE}", *flags]
+    result = run(*cloud.words(*flags))
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert message in line
+    assert cloud.service.job is None
+    assert [name for name in cloud.gcs.names(cloud.bucket) if name.startswith("tmp/")] == []
+
+
+def test_a_local_annotation_file(cloud: Cloud, mixed: Path) -> None:
+    path = mixed / "annotations" / "instances.json"
+    result = run(*cloud.words(f"--sdk_container_image={IMAGE}", "--annotations", str(path)))
+    assert result.exit_code == 2
+    assert f"{path}: a local path, which Dataflow's workers cannot read" in result.stderr
+    assert cloud.service.job is None
+
+
+def test_a_format_of_ones_own_in_a_file(cloud: Cloud, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "from transforms.formats.base import Format, Kind\n"
+        "class Own(Format):\n"
+        "    kinds = frozenset({Kind.CLASSIFICATION})\n"
+    )
+    config = tmp_path / "own.yaml"
+    config.write_text(
+        "name: own\n"
+        f"splits: {{train: {{format: '{tmp_path}/own.py:Own', images: '{cloud.bucket}/images'}}}}\n"
+        f"output: {{path: '{cloud.output}'}}\n"
+    )
+    flags = [*cloud.job_flags, f"--sdk_container_image={IMAGE}"]
+    result = run("build", str(config), *flags)
+    assert result.exit_code == 2
+    assert f"{tmp_path}/own.py: Dataflow's workers do not have this file" in result.stderr
+    assert cloud.service.job is None
+
+
+def test_no_wait_is_for_dataflow(cloud: Cloud) -> None:
+    result = run(*cloud.words("--runner=DirectRunner", "--no-wait"))
+    assert result.exit_code == 2
+    assert "--no-wait: only with --runner=DataflowRunner" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("location", "data_locations", "region", "expected"),
+    [
+        ("US-CENTRAL1", (), "us-central1", True),
+        ("US-CENTRAL1", (), "us-east1", False),
+        ("US", (), "us-east1", True),
+        ("US", (), "europe-west1", False),
+        ("EU", (), "europe-west1", True),
+        ("ASIA", (), "asia-northeast1", True),
+        ("ASIA", (), "australia-southeast1", False),
+        ("NAM4", (), "us-east1", True),
+        ("NAM4", (), "us-west1", False),
+        ("EUR4", (), "europe-north1", True),
+        # Put together by hand: the location is the continent.
+        ("US", ("US-EAST1", "US-WEST1"), "us-west1", True),
+        ("US", ("US-EAST1", "US-WEST1"), "us-central1", False),
+        (None, (), "us-central1", True),
+    ],
+)
+def test_in_reach(
+    location: str | None, data_locations: Sequence[str], region: str, expected: bool
+) -> None:
+    assert in_reach(location=location, data_locations=data_locations, region=region) is expected
