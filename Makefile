@@ -46,7 +46,42 @@ lint: $(READY)
 
 .PHONY: test
 test: lint  ## Lint, format check, types, import contract, all tests.
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/pytest -n auto --dist worksteal -m "not runners"
+
+# Of the Beam that is locked.
+BEAM_VERSION = $(shell sed -n 's/^apache-beam.*==\([0-9.]*\).*/\1/p' requirements.lock)
+TOOLS := $(CURDIR)/.tools
+GO_INSTALL = GOBIN=$(TOOLS)/bin go install
+
+.PHONY: runner-tools
+runner-tools:  ## Get what the tests of runners need, as far as there are Go and Maven.
+	@if command -v go >/dev/null; \
+		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server); \
+		else echo "runner-tools: no Go here, so no Prism, boot and storage server" >&2; fi
+	@if command -v mvn >/dev/null; then $(MAKE) $(TOOLS)/flink; \
+		else echo "runner-tools: no Maven here, so no Flink" >&2; fi
+
+$(TOOLS)/bin/prism: requirements.lock
+	$(GO_INSTALL) github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
+	@touch $@
+
+$(TOOLS)/bin/beam-boot: requirements.lock
+	$(GO_INSTALL) github.com/apache/beam/sdks/v2/python/container@v$(BEAM_VERSION)
+	mv $(TOOLS)/bin/container $@
+	@touch $@
+
+$(TOOLS)/bin/fake-gcs-server:
+	$(GO_INSTALL) github.com/fsouza/fake-gcs-server@v1.56.1
+
+$(TOOLS)/flink: tests/runners/flink-pom.xml
+	rm -rf $@ $@.new
+	mvn --batch-mode --quiet --file $< dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=$@.new
+	mv $@.new $@
+
+.PHONY: test-runners
+test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a container.
+	$(BIN)/pytest -m runners -rs
 
 .PHONY: format
 format: $(READY)  ## Format the code, mend what can be mended by itself.
@@ -75,6 +110,10 @@ lock:  ## Make the lock files anew (needs uv).
 		--generate-hashes --no-header --no-annotate --quiet --upgrade -o requirements.lock
 	uv pip compile pyproject.toml --extra build --universal --python-version 3.10 --constraint requirements.lock \
 		--generate-hashes --no-header --no-annotate --quiet -o requirements-worker.lock
+
+.PHONY: template
+template: $(READY)  ## Describe the Flex Template's parameters anew.
+	$(BIN)/python -m pipelines.flex_template > docker/metadata.json
 
 .PHONY: protos
 protos:  ## Compile the Example proto anew (needs grpcio-tools).

@@ -1,0 +1,173 @@
+"""The launcher of the Flex Template: from a template's parameters to the command line.
+
+Dataflow starts it as `python launcher.py --key=value ...`: the template's own parameters, and
+flags of Beam's such as `--template_location`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pipelines.beam_flags import beam_parser
+from pipelines.cli import main
+from pipelines.flags import DATAFLOW_RUNNER, UsageError, build_parser
+
+CONFIG = "config"
+FORMAT = "format"
+IMAGE = "sdk_container_image"
+# What has no meaning for a launcher, which only writes the job down.
+_LEFT_OUT = frozenset({"help", "words", "wait", "json", "verbose"})
+_URI = r"^[a-z][a-z0-9+.-]*://.+$"
+_SWITCH = r"^(true|false)$"
+# {metavar: regular expression of the values}
+_PATTERNS = {
+    "DIR": _URI,
+    "FILE": _URI,
+    "N": r"^[1-9][0-9]*$",
+    "X.Y.Z": r"^[0-9]+\.[0-9]+\.[0-9]+$",
+    "NAME=FRACTION,...": r"^[^=,]+=[0-9.]+(,[^=,]+=[0-9.]+)*$",
+    "KEY=VALUE": r"^[^=]+=",
+}
+_ANYTHING = r"^.+$"
+
+
+def launch(arguments: Sequence[str]) -> int:
+    """Runs `shardbeam build` as a template's parameters say.
+
+    Args:
+        arguments: `--key=value` each.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        words = command_line(arguments)
+    except UsageError as error:
+        sys.stderr.write(f"shardbeam: error: {error}\n")
+        return 2
+    return main(words)
+
+
+def command_line(arguments: Sequence[str]) -> list[str]:
+    """Translates a template's parameters.
+
+    `config` and `format` become the word after `build`; parameters that are flags of ours are
+    spelled as those (`if_changed` as `--if-changed`), a repeatable one by a JSON list or one
+    value. Switches, also Beam's, are `true` or `false`. All else stays as it is.
+
+    Raises:
+        UsageError: There is neither a config nor a format, or both, or a value is wrong.
+    """
+    ours = {action.dest: action for action in _actions()}
+    switches = {
+        flag
+        for action in beam_parser()._actions
+        if action.nargs == 0
+        for flag in action.option_strings
+    }
+    targets = []
+    flags = [f"--runner={DATAFLOW_RUNNER}"]
+    for argument in arguments:
+        flag, _, value = argument.partition("=")
+        name = flag.removeprefix("--")
+        if name in (CONFIG, FORMAT):
+            targets.append(value)
+        elif name in ours and _is_switch(ours[name]):
+            flags += _switch(ours[name].option_strings[-1], value)
+        elif name in ours:
+            flags += _spell(ours[name], value)
+        elif flag in switches and value:
+            flags += _switch(flag, value)
+        else:
+            flags.append(argument)
+    if len(targets) != 1:
+        raise UsageError(f"expected the parameter {CONFIG} or {FORMAT}, and only one of them")
+    return ["build", *targets, *flags]
+
+
+def _switch(flag: str, value: str) -> list[str]:
+    if value not in ("true", "false"):
+        raise UsageError(f"{flag}: expected true or false, got {value!r}")
+    return [flag] if value == "true" else []
+
+
+def _spell(action: argparse.Action, value: str) -> list[str]:
+    flag = action.option_strings[-1]
+    items = [value]
+    if _is_repeatable(action) and value.startswith("["):
+        try:
+            items = msgspec.json.decode(value, type=list[str])
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{flag}: expected a JSON list of strings: {error}") from error
+    return [f"{flag}={item}" for item in items]
+
+
+def template_metadata() -> dict[str, Any]:
+    """Describes the template's parameters, for whoever fills them in (docker/metadata.json)."""
+    return {
+        "name": "Shardbeam",
+        "description": "Builds a sharded TFRecord dataset of image files and their annotations.",
+        "parameters": [
+            {
+                "name": CONFIG,
+                "label": "Config",
+                "helpText": "The config file of the dataset (YAML). Either this or a format.",
+                "isOptional": True,
+                "regexes": [_URI],
+            },
+            {
+                "name": FORMAT,
+                "label": "Format",
+                "helpText": "The format of the images and annotations, without a config file.",
+                "isOptional": True,
+                "regexes": [r"^[a-z0-9-]+$"],
+            },
+            *map(_describe, _actions()),
+            {
+                "name": IMAGE,
+                "label": "Image of the workers",
+                "helpText": "The container image of the workers: the template's own.",
+                "isOptional": False,
+                "regexes": [_ANYTHING],
+            },
+        ],
+    }
+
+
+def _describe(action: argparse.Action) -> dict[str, Any]:
+    help_text = str(action.help)
+    pattern = _SWITCH if _is_switch(action) else _PATTERNS.get(str(action.metavar), _ANYTHING)
+    if _is_repeatable(action):
+        help_text = f"{help_text}. One value, or a JSON list of several"
+        pattern = rf"{pattern}|^\[.*\]$"
+    return {
+        "name": action.dest,
+        "label": action.dest.replace("_", " ").capitalize(),
+        "helpText": f"{help_text[0].upper()}{help_text[1:]}.",
+        "isOptional": True,
+        "regexes": [pattern],
+    }
+
+
+def _actions() -> list[argparse.Action]:
+    return [action for action in build_parser()._actions if action.dest not in _LEFT_OUT]
+
+
+def _is_switch(action: argparse.Action) -> bool:
+    return action.nargs == 0
+
+
+def _is_repeatable(action: argparse.Action) -> bool:
+    return isinstance(action, argparse._AppendAction)
+
+
+if __name__ == "__main__":
+    # `make template` writes the description.
+    json.dump(template_metadata(), sys.stdout, indent=2)
+    sys.stdout.write("\n")

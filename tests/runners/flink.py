@@ -1,0 +1,291 @@
+"""A real Flink cluster on this machine: a JobManager, two TaskManagers, a Beam job server."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.runners.tools import TOOLS, find_tool
+
+# Starting a cluster, and a build on it: seconds of Java for each stage, on a busy machine.
+TIMEOUT_S = 280
+_HOST = "127.0.0.1"
+_NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+# What Beam's job server reaches into, which Java closes from version 16 on.
+_OPENED = [f"java.base/java.{name}" for name in ("util", "lang", "lang.reflect", "net", "time")]
+_JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+_TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+_JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+
+_CONFIG = """\
+jobmanager.rpc.address: {host}
+jobmanager.rpc.port: {rpc_port}
+jobmanager.bind-host: {host}
+rest.address: {host}
+rest.bind-address: {host}
+rest.port: {rest_port}
+taskmanager.host: {host}
+taskmanager.bind-host: {host}
+io.tmp.dirs: {folder}/tmp
+# Flink's own scripts work these out, and are not used here.
+taskmanager.cpu.cores: 1
+taskmanager.numberOfTaskSlots: 1
+taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.framework.off-heap.size: 128m
+taskmanager.memory.task.heap.size: 256m
+taskmanager.memory.task.off-heap.size: 0m
+taskmanager.memory.managed.size: 64m
+taskmanager.memory.network.min: 160m
+taskmanager.memory.network.max: 160m
+taskmanager.memory.jvm-metaspace.size: 256m
+taskmanager.memory.jvm-overhead.min: 64m
+taskmanager.memory.jvm-overhead.max: 64m
+# Beam's classes are on the cluster's own class path. Loaded anew for each job, they would end
+# the Python workers after every stage.
+classloader.resolve-order: parent-first
+restart-strategy.type: fixed-delay
+restart-strategy.fixed-delay.attempts: 10
+# Longer than `--environment_cache_millis`: until then Beam would give the job a dead worker.
+restart-strategy.fixed-delay.delay: 5 s
+# A killed TaskManager is noticed within seconds.
+heartbeat.interval: 1000
+heartbeat.timeout: 5000
+"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlinkCluster:
+    """A running cluster.
+
+    Attributes:
+        folder: Its configuration, logs and temporary files.
+        jars: The folder with all jars.
+        rest_port: Flink's REST interface.
+        job_port: Beam's job service.
+        processes: All that was started.
+        task_managers: Those that run tasks.
+    """
+
+    folder: Path
+    jars: Path
+    rest_port: int
+    job_port: int
+    processes: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
+    task_managers: list[subprocess.Popen[bytes]] = dataclasses.field(default_factory=list)
+
+    def portable_flags(
+        self, *, worker: Path | None = None, environment: Mapping[str, str] = _NO_VARIABLES
+    ) -> tuple[str, ...]:
+        """Flags that send a build to the cluster's job server.
+
+        Args:
+            worker: What starts a Python worker; Beam's boot, in this environment, where None.
+            environment: Variables that workers have beyond the TaskManagers'.
+        """
+        return (
+            "--runner=PortableRunner",
+            f"--job_endpoint={_HOST}:{self.job_port}",
+            *self._flags(worker, environment),
+        )
+
+    def flink_flags(self, *, environment: Mapping[str, str] = _NO_VARIABLES) -> tuple[str, ...]:
+        """Flags that make the build start a job server of its own."""
+        return (
+            "--runner=FlinkRunner",
+            f"--flink_master={_HOST}:{self.rest_port}",
+            f"--flink_job_server_jar={_write_job_server(self.folder, jars=self.jars)}",
+            *self._flags(None, environment),
+        )
+
+    def _flags(self, worker: Path | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+        command = str(worker or _write_worker(self.folder))
+        return (
+            "--environment_type=PROCESS",
+            f"--environment_config={json.dumps({'command': command, 'env': dict(environment)})}",
+            # Workers stay from one stage to the next.
+            "--environment_cache_millis=2000",
+            "--parallelism=2",
+        )
+
+    def start(self) -> None:
+        """Starts everything, and returns when it is ready for a job."""
+        self._start_java(_JOB_MANAGER, "--configDir", str(self.folder), name="job-manager")
+        self.start_task_manager()
+        self.start_task_manager()
+        self._start_java(
+            _JOB_SERVER,
+            *("--job-host", _HOST, "--job-port", str(self.job_port)),
+            *("--artifact-port", "0", "--expansion-port", "0"),
+            *("--flink-master", f"{_HOST}:{self.rest_port}"),
+            *("--artifacts-dir", str(self.folder / "artifacts")),
+            name="job-server",
+        )
+        self.wait_for(lambda: self._count_task_managers() == 2)
+        self.wait_for(lambda: _listens(self.job_port))
+
+    def start_task_manager(self) -> None:
+        """Starts a TaskManager."""
+        arguments = ("--configDir", str(self.folder))
+        self.task_managers.append(self._start_java(_TASK_MANAGER, *arguments, name="task-manager"))
+
+    def stop(self) -> None:
+        """Ends everything, with the workers that TaskManagers have started."""
+        for process in self.processes:
+            # They lead groups of their own; a worker may outlive its TaskManager in there.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Waits until a condition holds; what cannot be asked yet does not."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            with contextlib.suppress(urllib.error.URLError, ConnectionError):
+                if condition():
+                    return
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.2)
+
+    def logs(self) -> str:
+        """Returns the ends of all logs."""
+        return "\n".join(
+            f"{log.name}:\n{log.read_text(errors='replace')[-2000:]}"
+            for log in sorted(self.folder.glob("*.log"))
+        )
+
+    def failures(self) -> int:
+        """Says how often the job that was submitted last has failed."""
+        history = self._get(f"jobs/{self._last_job()['jid']}/exceptions")["exceptionHistory"]
+        return len(history["entries"])
+
+    def job_state(self) -> str:
+        """Says how the job stands that was submitted last."""
+        state: str = self._last_job()["state"]
+        return state
+
+    def _last_job(self) -> dict[str, Any]:
+        jobs: list[dict[str, Any]] = self._get("jobs/overview")["jobs"]
+        return max(jobs, key=lambda job: job["start-time"])
+
+    def python_workers(self) -> list[psutil.Process]:
+        """Lists the Python workers of all TaskManagers."""
+        return [
+            process
+            for task_manager in self.task_managers
+            if task_manager.poll() is None
+            for process in psutil.Process(task_manager.pid).children(recursive=True)
+            if _is_python_worker(process)
+        ]
+
+    def _count_task_managers(self) -> int:
+        return len(self._get("taskmanagers")["taskmanagers"])
+
+    def _get(self, path: str) -> Any:  # noqa: ANN401  # JSON.
+        with urllib.request.urlopen(f"http://{_HOST}:{self.rest_port}/{path}") as answer:
+            return json.load(answer)
+
+    def _start_java(self, main: str, *arguments: str, name: str) -> subprocess.Popen[bytes]:
+        opens = [f"--add-opens={opened}=ALL-UNNAMED" for opened in _OPENED]
+        with (self.folder / f"{name}-{len(self.processes)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                ["java", "-Xmx450m", *opens, "-cp", f"{self.jars}/*", main, *arguments],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+
+@contextlib.contextmanager
+def flink_cluster(folder: Path) -> Iterator[FlinkCluster]:
+    """Runs a cluster whose files are in `folder`; skips the test where it cannot be had."""
+    find_tool("java")
+    find_tool("beam-boot")
+    jars = TOOLS / "flink"
+    if not jars.is_dir():
+        pytest.skip("Flink's jars are not here; `make runner-tools` gets them")
+    rest_port = free_port()
+    (folder / "tmp").mkdir()
+    (folder / "config.yaml").write_text(
+        _CONFIG.format(host=_HOST, rest_port=rest_port, rpc_port=free_port(), folder=folder)
+    )
+    cluster = FlinkCluster(folder=folder, jars=jars, rest_port=rest_port, job_port=free_port())
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def free_port() -> int:
+    """Finds a port on loopback that nobody listens on."""
+    with socket.socket() as server:
+        server.bind((_HOST, 0))
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with socket.create_connection((_HOST, port)):
+        return True
+
+
+def _is_python_worker(process: psutil.Process) -> bool:
+    try:
+        return "apache_beam.runners.worker.sdk_worker_main" in process.cmdline()
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return False
+
+
+def _write_worker(folder: Path) -> Path:
+    """Writes the command that starts a worker: Beam's boot, in this environment."""
+    path = folder / "worker"
+    path.write_text(
+        "#!/bin/sh\n"
+        f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH\n"
+        "export RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1\n"
+        f"exec {shlex.quote(str(find_tool('beam-boot')))} "
+        f'--semi_persist_dir={shlex.quote(str(folder / "tmp"))} "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+def _write_job_server(folder: Path, *, jars: Path) -> Path:
+    """Writes one executable jar that stands for all: users have one by Beam's build."""
+    headers = {
+        "Manifest-Version": "1.0",
+        "Main-Class": _JOB_SERVER,
+        "Class-Path": " ".join(jar.as_uri() for jar in sorted(jars.glob("*.jar"))),
+        "Add-Opens": " ".join(_OPENED),
+    }
+    lines = []
+    for name, value in headers.items():
+        line = f"{name}: {value}"
+        # No line may be longer than 72 bytes; a space goes on with the last.
+        lines += [line[:70], *(f" {line[at : at + 69]}" for at in range(70, len(line), 69))]
+    path = folder / "job-server.jar"
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr("META-INF/MANIFEST.MF", "\r\n".join([*lines, ""]))
+    return path
