@@ -77,9 +77,7 @@ def test_foreign_files_in_the_output_are_refused(
     assert gcs.names(f"{bucket}/out") == ["notes.txt"]
 
 
-def test_an_output_within_the_images_is_refused(
-    gcs: ProxiedGcs, bucket: str, shapes: Path
-) -> None:
+def test_an_output_within_the_images_is_refused(gcs: ProxiedGcs, bucket: str, shapes: Path) -> None:
     gcs.write_folder(f"{bucket}/in/annotations", shapes / "annotations")
     result = run(*words(bucket, "--set", f"output.path={bucket}/in/images/out"))
     assert result.exit_code == 2
