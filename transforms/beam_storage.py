@@ -21,6 +21,7 @@ from apache_beam.io.filesystem import (
     FileSystem,
 )
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 from google.api_core import retry
 
 from transforms.errors import InputError
@@ -33,6 +34,7 @@ _INITIAL_WAIT_S = 0.3
 _MAX_WAIT_S = 20.0
 # What repeating does not mend.
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_TRANSIENT_CODES = frozenset({408, 429, 500, 502, 503, 504})
 _NOT_FOUND_CODES = frozenset({404, "404", "NoSuchKey", "NotFound"})
 _NOT_FOUND_WORDS = re.compile("not found|does not exist|no such", re.IGNORECASE)
 _MAX_WORDS = 200
@@ -51,6 +53,9 @@ class BeamStorage(Storage):
     def __init__(self, scheme: str) -> None:
         self._scheme = scheme
         uri = f"{scheme}://"
+        if FileSystems._pipeline_options is None:
+            # As long as nobody has made a pipeline, which sets its own; some systems take no None.
+            FileSystems.set_options(PipelineOptions([]))
         if scheme == "file":
             raise InputError(uri=uri, problem="write local paths without file://")
         try:
@@ -61,6 +66,10 @@ class BeamStorage(Storage):
                 problem="no file system of this scheme is known; local paths and gs:// need "
                 "nothing, others an extra of Beam's: pip install 'apache-beam[aws]' for s3://, "
                 "[azure] for azfs://, [hadoop] for hdfs://",
+            ) from error
+        except BeamIOError as error:
+            raise InputError(
+                uri=uri, problem=f"Beam's file system cannot be used: {_in_words(error)}"
             ) from error
 
     def list(self, root: str) -> Iterator[StoredFile]:
@@ -254,13 +263,12 @@ def _is_not_found(error: BaseException) -> bool:
 
 
 def _may_pass(error: BaseException) -> bool:
-    if _is_not_found(error):
-        return False
-    causes = list(_causes(error))
-    return isinstance(error, OSError) and not any(
-        isinstance(cause, _LASTING) or getattr(cause, "code", None) in (401, 403)
-        for cause in causes
-    )
+    *_, cause = _causes(error)
+    code = getattr(cause, "code", None)
+    if isinstance(code, int):
+        return code in _TRANSIENT_CODES
+    # Beam's own error says nothing about what it stands for.
+    return isinstance(cause, OSError) and not isinstance(cause, (*_LASTING, BeamIOError))
 
 
 def _in_words(error: BaseException) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import run
 from benchmarks.contenders import COPY, DECODE, HEADER, NAIVE, PILLOW_LOOP, SIMPLEJPEG_LOOP, TFDS
+from tests.gcs.server import NAME, find_server
 
 
 def _tables(report: str) -> list[list[list[str]]]:
@@ -44,6 +45,18 @@ def test_images_part_measures_every_contender(tmp_path: Path) -> None:
     # What the contenders wrote is gone, what they read is kept.
     kept = sorted(path.name for path in (tmp_path / "data").iterdir())
     assert kept == ["shapes-24", "shapes-24-first-6"]
+
+
+def test_storage_part_measures_each_read_ahead(tmp_path: Path) -> None:
+    if find_server() is None:
+        pytest.skip(f"{NAME} is not here")
+    results, targets = _tables(_run_quick("storage", tmp_path))
+    assert [row[0].split(",")[0] for row in results[1:]] == [
+        *["Shardbeam"] * 5,
+        *["`FileSystems.open`"] * 2,
+    ]
+    assert all(float(cell.replace(",", "")) > 0 for row in results[1:] for cell in row[1:])
+    assert len(targets) == 1 + 1
 
 
 def test_records_part_measures_every_stage(tmp_path: Path) -> None:

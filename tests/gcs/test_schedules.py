@@ -23,7 +23,7 @@ from tests.pipelines.dataset import Tree, check_whole, coco_words, dataset_files
 
 LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
 SCHEDULES = 300 if LONG else 12
-TIMINGS = Timings(timeout_s=0.5, part_bytes=1 << 18)
+TIMINGS = Timings(timeout_s=1.5, deadline_s=60.0, part_bytes=1 << 18)
 SETTINGS = ("--set", "output.num_shards=2", "--set", "rejects.max_ratio=1")
 OLD_SETTINGS = (
     *("--fractions", "train=0.5,test=0.5"),
@@ -34,7 +34,7 @@ OLD_SETTINGS = (
 PHASES = {"list": 7, "get": 35, "insert": 18, "upload": 6, "rewrite": 5, "delete": 13}
 REQUESTS = 84
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(autouse=True)
