@@ -199,7 +199,8 @@ def test_known_errors_are_one_line(
 def test_what_only_the_formats_know_is_a_config_error_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["plan", *COCO, "--set", "features.drop=[image/hight]"]) == 2
+    folders = ["plan", "image-folder", "--images", "i", "--output", "o"]
+    assert main([*folders, "--set", "features.drop=[image/hight]"]) == 2
     message = capsys.readouterr().err
     assert message.startswith("shardbeam: error: config: features.drop: unknown key 'image/hight'")
     assert message.count("\n") == 1

@@ -457,7 +457,7 @@ def test_wrong_calls(numbered: Path, tmp_path: Path) -> None:
         (empty, {}, InputError, "no records that would tell"),
         (valueless, {}, InputError, "no values in its records that would tell"),
         (text, {}, InputError, "byte 0: not a TFRecord file"),
-        ("gs://bucket/data", {}, InputError, "local paths only"),
+        ("scheme://bucket/data", {}, InputError, "scheme://"),
     ]
     for path, options, error, message in calls:
         with pytest.raises(error, match=message):
