@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import random
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -323,7 +324,14 @@ def test_a_label_of_two_lines_is_a_reject(tmp_path: Path) -> None:
         ("gs://data/images/a.jpg", ("gs://data/images/a.jpg", "outside_roots")),
         ("https://x.org/a.jpg", ("https://x.org/a.jpg", "outside_roots")),
         ("", ("t.csv: line 2", "annotation_malformed")),
-        ("a\0b.jpg", ("a\\x00b.jpg", "unreadable_name")),
+        pytest.param(
+            "a\0b.jpg",
+            ("a\\x00b.jpg", "unreadable_name"),
+            marks=pytest.mark.skipif(
+                sys.version_info < (3, 11),
+                reason="the csv module of Python 3.10 reads no NUL: the row is malformed",
+            ),
+        ),
     ],
 )
 def test_images_below_the_root_and_others(

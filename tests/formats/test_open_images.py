@@ -333,7 +333,7 @@ def test_classes_of_one_name_stay_apart(tmp_path: Path) -> None:
         ("/m/0\n", "line 1: expected a label and a name"),
         (",Cat\n", "line 1: expected a label and a name"),
         ('/m/0,"Cat\n/m/1,Dog\n', "line 2: "),
-        ("/m/0,Cat\n".encode("utf-16").decode("latin-1"), "no classes|expected"),
+        ("/m/0,Cat\n".encode("utf-16").decode("latin-1"), "no classes|expected|NUL"),
     ],
 )
 def test_bad_classes_are_an_error(tmp_path: Path, content: str, problem: str) -> None:

@@ -1,0 +1,35 @@
+"""Each built-in format from `gs://`: the same dataset as from local disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.gcs.server import ProxiedGcs
+from tests.pipelines.builds import build
+from tests.pipelines.dataset import read_dataset
+from tests.pipelines.format_samples import SAMPLES, FormatSample
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_the_same_as_from_local_disk(
+    sample: FormatSample,
+    gcs: ProxiedGcs,
+    bucket: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    data = sample.place(
+        tmp_path / "data", shared_data=lambda: request.getfixturevalue("shared_data")
+    )
+    gcs.write_folder(f"{bucket}/data", data)
+    gcs.proxy.reset()
+
+    local = build(*sample.command(data), output=tmp_path / "local")
+    assert not gcs.proxy.requests
+    remote = build(*sample.command(f"{bucket}/data"), output=tmp_path / "remote")
+
+    assert (local.exit_code, remote.exit_code) == (0, 0), local.stderr + remote.stderr
+    assert gcs.proxy.requests
+    assert read_dataset(tmp_path / "remote") == read_dataset(tmp_path / "local")

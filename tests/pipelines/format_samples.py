@@ -1,0 +1,345 @@
+"""One sample of each built-in format: how it is built, and what must then be in the dataset.
+
+The expected values were read off the sources by hand, or with pycocotools and NumPy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tests.formats.archive_files import write_tar, write_zip
+from tests.formats.cifar_files import write_cifar10, write_cifar100
+from tests.formats.test_voc import voc_xml
+from tests.pipelines.dataset import read_tree
+from tests.pipelines.test_jsonl import vertex, write_lines
+from tests.pipelines.test_lvis import draw
+from tests.pipelines.test_voc import small_voc, write_files
+
+# Gives the folder of the real samples, or skips the test.
+SharedData = Callable[[], Path]
+Writer = Callable[[Path, SharedData], object]
+
+LABELSTUDIO = "labelstudio-yolo/test_import_yolo_data_unif_dims"
+
+
+class FormatSample(NamedTuple):
+    """A sample, and what it must give.
+
+    Attributes:
+        format_name: Its format.
+        data: A folder of the real samples, read in place; or what writes the input into a folder.
+        words: The rest of the command line; `{data}` stands for the folder.
+        counts: Examples by split.
+        key: An image's key.
+        split: Its split.
+        values: What its Example must hold, by key. Of an image it is the first pixel, of
+            object masks the pixels that each covers, of a class map `{value: pixels}`.
+        variant: Tells samples of the same format apart.
+    """
+
+    format_name: str
+    data: str | Writer
+    words: tuple[str, ...]
+    counts: Mapping[str, int]
+    key: str
+    values: Mapping[str, Any]
+    split: str = "train"
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.format_name}-{self.variant}" if self.variant else self.format_name
+
+    def command(self, data: Path | str) -> tuple[str, ...]:
+        """What follows `shardbeam build`, for the sample at a path or URI."""
+        return (self.format_name, *(word.format(data=data) for word in self.words))
+
+    def place(self, folder: Path, *, shared_data: SharedData) -> Path:
+        """Gives the folder of the sample; writes it into `folder` if it is not a real one."""
+        if isinstance(self.data, str):
+            return shared_data() / self.data
+        folder.mkdir()
+        self.data(folder, shared_data)
+        return folder
+
+
+def _write_zipped_coco(folder: Path, shared_data: SharedData) -> None:
+    source = shared_data() / "dali" / "coco_dummy"
+    images = {f"images/{path}": data for path, data in read_tree(source / "images").items()}
+    write_zip(folder / "images.zip", images)
+    (folder / "instances.json").write_bytes((source / "instances.json").read_bytes())
+
+
+def _write_lvis(folder: Path, shared_data: SharedData) -> None:
+    """The real annotations; their images, which are not in the sample, in gray."""
+    data = (shared_data() / "lvis" / "lvis_val_100.json").read_bytes()
+    (folder / "lvis.json").write_bytes(data)
+    for image in json.loads(data)["images"]:
+        draw(folder / "images", image, image["file_name"])
+
+
+def _write_voc_maps(folder: Path, _: SharedData) -> None:
+    numbers = np.zeros((24, 32), np.uint8)
+    numbers[2:10, 1:9] = 1
+    numbers[12:20, 10:30] = 2
+    classes = numbers.copy()
+    classes[numbers == 2] = 3
+    classes[10, 1:9] = 255
+    objects: tuple[dict[str, object], ...] = (
+        {"name": "aeroplane", "xmin": 2, "ymin": 3, "xmax": 9, "ymax": 10},
+        {"name": "bird", "xmin": 11, "ymin": 13, "xmax": 30, "ymax": 20},
+    )
+    write_files(folder, small_voc(**{"Annotations/a.xml": voc_xml(*objects, size=(32, 24))}))
+    for name, values in (("SegmentationObject", numbers), ("SegmentationClass", classes)):
+        (folder / name).mkdir()
+        _write_palette_png(folder / name / "a.png", values)
+
+
+def _write_palette_png(path: Path, values: npt.NDArray[np.uint8]) -> None:
+    image = Image.fromarray(values)
+    image.putpalette(bytes(range(256)) * 3)
+    image.save(path)
+
+
+def _write_vertex(folder: Path, shared_data: SharedData) -> None:
+    """The boxes of Label Studio's YOLO export as Vertex AI has them."""
+    source = shared_data() / LABELSTUDIO
+    (folder / "images").mkdir()
+    names = (source / "classes.txt").read_text().split()
+    rows = []
+    for image in sorted((source / "images").iterdir()):
+        (folder / "images" / image.name).write_bytes(image.read_bytes())
+        boxes = []
+        for line in (source / "labels" / f"{image.stem}.txt").read_text().splitlines():
+            number, x, y, width, height = line.split()
+            left, top = float(x) - float(width) / 2, float(y) - float(height) / 2
+            boxes.append(
+                {
+                    "displayName": names[int(number)],
+                    "xMin": left,
+                    "yMin": top,
+                    "xMax": left + float(width),
+                    "yMax": top + float(height),
+                }
+            )
+        use = "test" if image.stem == "img_5" else "training"
+        rows.append(vertex(image.name, use=use, boundingBoxAnnotations=boxes))
+    write_lines(folder / "import.jsonl", rows)
+
+
+def _write_captioned_tars(folder: Path, shared_data: SharedData) -> None:
+    source = shared_data() / "clipscore-captions"
+    captions = json.loads((source / "refs.json").read_bytes())
+    for number, (name, texts) in enumerate(sorted(captions.items())):
+        image = (source / "images" / f"{name}.jpg").read_bytes()
+        files = {
+            f"{name}.jpg": image,
+            f"{name}.txt": texts[0].encode(),
+            f"{name}.cls": str(number).encode(),
+        }
+        write_tar(folder / f"{number:05}.tar", files)
+
+
+SAMPLES = (
+    FormatSample(
+        "coco",
+        "dali/coco_pixelwise",
+        (
+            *("--images", "{data}/images", "--annotations", "{data}/instances.json"),
+            *("--set", "masks=png"),
+        ),
+        {"train": 6},
+        "eat-1237431_1280.jpg",
+        {
+            "image/object/class/text": [b"Pizza", b"Table"],
+            "image/object/class/label": [2, 3],
+            "image/object/bbox/xmin": [62 / 1280, 0],
+            "image/object/bbox/xmax": [(62 + 905) / 1280, 1],
+            "image/object/bbox/ymin": [494 / 815, 482 / 815],
+            "image/object/mask": [182_379, 161_448],
+        },
+        variant="masks",
+    ),
+    FormatSample(
+        "coco",
+        _write_zipped_coco,
+        ("--images", "{data}/images.zip/images", "--annotations", "{data}/instances.json"),
+        {"train": 64},
+        "0.jpeg",
+        {
+            "image/source_id": [b"0"],
+            "image/object/class/label": [37],
+            "image/object/bbox/xmin": [313 / 619],
+            "image/object/bbox/ymin": [168 / 324],
+            "image/object/bbox/xmax": [(313 + 162) / 619],
+            "image/object/bbox/ymax": [(168 + 120) / 324],
+            "image/object/area": [19_440],
+        },
+        variant="zip",
+    ),
+    FormatSample(
+        "lvis",
+        _write_lvis,
+        ("--images", "{data}/images", "--annotations", "{data}/lvis.json"),
+        {"train": 100},
+        "COCO_val2014_000000266409.jpg",
+        {
+            "image/object/class/text": [b"ski", b"ski", b"ski_pole", b"ski_pole"],
+            "image/object/class/label": [982, 982, 985, 985],
+            "image/object/bbox/xmin": [372.46 / 640, 400.21 / 640, 440.81 / 640, 318.77 / 640],
+            "image/neg_category_ids": [284, 53, 754, 299, 654, 541, 566],
+        },
+    ),
+    FormatSample(
+        "voc",
+        "bccd-voc/BCCD",
+        # Most of the images that its lists name are not in the sample.
+        ("--root", "{data}", "--set", "rejects.max_ratio=1"),
+        {"train": 12, "val": 5, "test": 7},
+        "JPEGImages/BloodImage_00343.jpg",
+        {
+            "image/object/class/text": [*[b"RBC"] * 9, *[b"Platelets"] * 2, b"WBC"],
+            "image/object/bbox/xmin": [
+                *(483 / 640, 524 / 640, 95 / 640, 180 / 640, 255 / 640, 522 / 640),
+                *(31 / 640, 131 / 640, 337 / 640, 0, 69 / 640, 182 / 640),
+            ],
+            "image/object/bbox/ymax": [
+                *(303 / 480, 396 / 480, 244 / 480, 329 / 480, 307 / 480, 119 / 480),
+                *(98 / 480, 145 / 480, 444 / 480, 410 / 480, 255 / 480, 153 / 480),
+            ],
+        },
+    ),
+    FormatSample(
+        "voc",
+        _write_voc_maps,
+        ("--root", "{data}", "--semantic", "--set", "masks=png"),
+        {"train": 1, "val": 1},
+        "JPEGImages/a.jpg",
+        {
+            "image/object/class/text": [b"aeroplane", b"bird"],
+            "image/object/bbox/xmin": [1 / 32, 10 / 32],
+            "image/object/mask": [8 * 8, 8 * 20],
+            "image/segmentation/class/encoded": {0: 768 - 64 - 160 - 8, 1: 64, 3: 160, 255: 8},
+        },
+        variant="maps",
+    ),
+    FormatSample(
+        "yolo",
+        LABELSTUDIO,
+        ("--root", "{data}"),
+        {"train": 5},
+        "images/img_1.jpg",
+        {
+            "image/object/class/text": [b"bus", b"number", b"closed_door", b"closed_door"],
+            "image/object/bbox/xmin": [0.015625, 0.253125, 0.3703125, 0.7453125],
+            "image/object/bbox/ymin": [0.0273556, 0.0972644, 0.1793313, 0.2097264],
+        },
+    ),
+    FormatSample(
+        "open-images",
+        "datumaro/open_images_dataset/v6",
+        (
+            *("--images", "{data}/images"),
+            *("--boxes", "{data}/annotations/oidv6-train-annotations-bbox.csv"),
+            *("--boxes", "{data}/annotations/test-annotations-bbox.csv"),
+            *("--classes", "{data}/annotations/oidv6-class-descriptions.csv"),
+            *("--image-labels", "{data}/annotations/test-annotations-human-imagelabels.csv"),
+        ),
+        {"train": 4},
+        "test/c.jpg",
+        {
+            "image/source_id": [b"c"],
+            "image/object/class/text": [b"Generic label #3"],
+            "image/object/bbox/xmin": [0.7],
+            "image/object/bbox/xmax": [0.8],
+            "image/object/bbox/ymin": [0],
+            "image/object/bbox/ymax": [0.5],
+            "image/object/group_of": [1],
+            "image/class/text": [b"Generic label #1", b"Generic label #3"],
+        },
+    ),
+    FormatSample(
+        "csv",
+        "datumaro/kaggle_dataset/image_csv",
+        ("--manifest", "{data}/ann.csv", "--image-root", "{data}/images"),
+        {"train": 5},
+        "3.jpg",
+        {"image/class/text": [b"dog"], "image/class/label": [1]},
+    ),
+    FormatSample(
+        "jsonl",
+        _write_vertex,
+        ("--manifest", "{data}/import.jsonl", "--image-root", "{data}/images"),
+        {"train": 4, "test": 1},
+        "img_1.jpg",
+        {
+            "image/object/class/text": [b"bus", b"number", b"closed_door", b"closed_door"],
+            "image/object/bbox/xmin": [0.015625, 0.253125, 0.3703125, 0.7453125],
+            "image/object/bbox/ymin": [0.0273556, 0.0972644, 0.1793313, 0.2097264],
+        },
+    ),
+    FormatSample(
+        "filename-label",
+        "bigdl-cifar/cifar",
+        ("--images", "{data}", "--pattern", r"(?P<label>[a-z]+)_s_(?P<number>\d+)\.png$"),
+        {"train": 7},
+        "deer/alces_alces_s_000625.png",
+        {"image/class/text": [b"alces"], "image/class/label": [2], "number": [b"000625"]},
+    ),
+    FormatSample(
+        "image-folder",
+        "bigdl-cifar/cifar",
+        ("--images", "{data}"),
+        {"train": 7},
+        "airplane/airbus_s_000034.png",
+        {
+            "image/class/text": [b"airplane"],
+            "image/class/label": [0],
+            "image/encoded": [137, 166, 199],
+        },
+    ),
+    FormatSample(
+        "cifar10",
+        lambda folder, _: write_cifar10(folder),
+        ("--root", "{data}"),
+        {"train": 50, "test": 12},
+        "data_batch_1.bin/00007",
+        {
+            "image/class/text": [b"horse"],
+            "image/class/label": [7],
+            "image/encoded": [243, 49, 108],
+        },
+    ),
+    FormatSample(
+        "cifar100",
+        lambda folder, _: write_cifar100(folder),
+        ("--root", "{data}"),
+        {"train": 120, "test": 15},
+        "test.bin/00007",
+        {
+            "image/class/text": [b"fine 7"],
+            "image/class/label": [7],
+            "image/class/coarse/text": [b"super 7"],
+            "image/encoded": [185, 13, 1],
+        },
+        split="test",
+    ),
+    FormatSample(
+        "webdataset",
+        _write_captioned_tars,
+        ("--tars", "{data}/*.tar"),
+        {"train": 2},
+        "00001.tar/image2.jpg",
+        {
+            "image/caption": [b"a dog is wearing ear muffs as it lies on a carpet."],
+            "image/class/label": [1],
+        },
+    ),
+)
