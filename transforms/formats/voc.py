@@ -15,16 +15,11 @@ import msgspec
 from transforms.errors import InputError, did_you_mean
 from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
 from transforms.formats.base import Format, Kind, Place, Role
-from transforms.formats.names import (
-    escape_key,
-    is_hidden,
-    is_image_name,
-    key_problem,
-    normalize_key,
-)
+from transforms.formats.names import is_hidden, is_image_name, normalize_key
 from transforms.formats.root_files import RootFiles, read_file
+from transforms.formats.split_lists import split_entry
 from transforms.formats.voc_xml import VocObject, parse_voc_xml
-from transforms.reasons import Correction, Exclusion, Reason
+from transforms.reasons import Correction, Exclusion
 from transforms.records import (
     AnnotationEntry,
     Category,
@@ -236,16 +231,12 @@ class VocFormat(Format):
         item = self._layout.lists[file_index]
         folder = item.path[: -len(f"ImageSets/{self._image_set}/{item.split}.txt")]
         for line, name in _read_list(item):
-            key = _join(normalize_key(folder + name), is_id=True)
-            problem = key_problem(key)
-            yield AnnotationEntry(
-                key=key if problem is None else escape_key(key) or f"{item.path}: line {line}",
-                annotations=b"",
-                file_index=file_index,
-                position=line,
-                defect=None if problem is None else Reason.UNREADABLE_NAME,
-                detail="" if problem is None else f"{item.path}: line {line}: {problem}",
+            yield split_entry(
+                _join(normalize_key(folder + name), is_id=True),
                 split=item.split,
+                path=item.path,
+                line=line,
+                file_index=file_index,
             )
 
     def read_listed(

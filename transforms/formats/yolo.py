@@ -13,14 +13,9 @@ import msgspec
 
 from transforms.errors import InputError
 from transforms.formats.base import Format, Kind, Place, Role
-from transforms.formats.names import (
-    escape_key,
-    is_hidden,
-    is_image_name,
-    key_problem,
-    normalize_key,
-)
+from transforms.formats.names import is_hidden, is_image_name, normalize_key
 from transforms.formats.root_files import read_file
+from transforms.formats.split_lists import split_entry
 from transforms.formats.yolo_data import text_lines
 from transforms.formats.yolo_labels import parse_yolo_labels
 from transforms.formats.yolo_layout import (
@@ -31,7 +26,6 @@ from transforms.formats.yolo_layout import (
     join_of_labels,
     listed_path,
 )
-from transforms.reasons import Reason
 from transforms.records import AnnotationEntry, Category, ImageAnnotations, encode_annotations
 from transforms.storage import Storage
 
@@ -133,16 +127,12 @@ class YoloFormat(Format):
             return
         item = self._layout.lists[file_index - len(self._layout.files)]
         for line, name in text_lines(read_file(item.file), uri=item.file.uri):
-            key = join_of_image(normalize_key(listed_path(name, item=item)))
-            problem = key_problem(key)
-            yield AnnotationEntry(
-                key=key if problem is None else escape_key(key) or f"{item.path}: line {line}",
-                annotations=b"",
-                file_index=file_index,
-                position=line,
-                defect=None if problem is None else Reason.UNREADABLE_NAME,
-                detail="" if problem is None else f"{item.path}: line {line}: {problem}",
+            yield split_entry(
+                join_of_image(normalize_key(listed_path(name, item=item))),
                 split=item.split,
+                path=item.path,
+                line=line,
+                file_index=file_index,
             )
 
     def read_listed(self, data: bytes, *, path: str, root: int) -> Iterator[AnnotationEntry]:
