@@ -7,9 +7,12 @@ only.
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 import sys
 import threading
+import types
+from typing import Any
 
 import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
@@ -19,6 +22,7 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_hand
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner, create_runner
 from apache_beam.runners.worker import sdk_worker
+from apache_beam.transforms import core
 from apache_beam.utils.sentinel import Sentinel
 
 # What a worker process runs. Started with `-m` it would have the current folder first on its
@@ -45,6 +49,29 @@ def _print_nothing(*values: object, **options: object) -> None:
 
 # What a worker thread prints are tracebacks of errors that it logs and reports as well.
 vars(sdk_worker)["print"] = _print_nothing
+
+_inspect_arguments = core.get_function_args_defaults
+
+
+class _Bound:
+    """Whatever a method is bound to: its arguments do not depend on it."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _method_arguments(function: types.FunctionType) -> tuple[list[str], list[Any]]:
+    return _inspect_arguments(types.MethodType(function, _Bound()))
+
+
+def _arguments(function: Any) -> tuple[list[str], list[Any]]:  # noqa: ANN401  # As Beam has it.
+    if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
+        names, defaults = _method_arguments(function.__func__)
+        return list(names), list(defaults)
+    return _inspect_arguments(function)
+
+
+# Beam inspects all methods of a DoFn, some thirty, whenever it makes, checks, encodes or sets up a
+# step: 15,000 signatures in a build, a fifth of a small one's time, and nearly all the same ones.
+vars(core)["get_function_args_defaults"] = _arguments
 
 
 @worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)

@@ -10,11 +10,10 @@ import apache_beam as beam
 import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms import window
-from apache_beam.utils import windowed_value
 
 from transforms.coders import register_coders
 from transforms.formats.base import Kind
+from transforms.global_window import in_global_window
 from transforms.joining import JoinSettings, join_key
 from transforms.records import AnnotationEntry, ListedImage, Record, Reject
 from transforms.sources import Source
@@ -154,11 +153,4 @@ class _JoinFn(beam.DoFn):
             yield pvalue.TaggedOutput(_REJECTS, reject)
 
     def finish_bundle(self) -> Iterator[pvalue.TaggedOutput[str, Any]]:
-        yield pvalue.TaggedOutput(
-            _TALLIES,
-            windowed_value.WindowedValue(
-                self._counter.tally(),
-                window.GlobalWindow().max_timestamp(),
-                (window.GlobalWindow(),),
-            ),
-        )
+        yield in_global_window(pvalue.TaggedOutput(_TALLIES, self._counter.tally()))

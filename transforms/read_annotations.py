@@ -10,11 +10,10 @@ from typing import Any, NamedTuple, TypeAlias
 import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms import window
-from apache_beam.utils import windowed_value
 
 from transforms.coders import register_coders
 from transforms.errors import InputError
+from transforms.global_window import in_global_window
 from transforms.reading import read_listed_file
 from transforms.records import AnnotationEntry, Category, ListedFile, ListedImage
 from transforms.report_usage import report_usage
@@ -166,7 +165,7 @@ class _ReadListedFn(beam.DoFn):
             yield from self._read_waiting()
 
     def finish_bundle(self) -> Iterator[Any]:
-        yield from map(_windowed, self._read_waiting())
+        yield from map(in_global_window, self._read_waiting())
         report_usage()
 
     def _read_waiting(self) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
@@ -178,14 +177,6 @@ class _ReadListedFn(beam.DoFn):
         source = self._sources[file.source]
         items = read_listed_file(file, source_format=source.load_format())
         return _outputs(items, source=source)
-
-
-def _windowed(output: _Entry | pvalue.TaggedOutput[str, Any]) -> Any:  # noqa: ANN401  # Beam's own.
-    """Puts an output into the only window there is, as the end of a bundle has to."""
-    if isinstance(output, pvalue.TaggedOutput):
-        return pvalue.TaggedOutput(output.tag, _windowed(output.value))
-    everything = window.GlobalWindow()
-    return windowed_value.WindowedValue(output, everything.max_timestamp(), (everything,))
 
 
 def _outputs(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -17,6 +19,7 @@ from apache_beam.io import filesystem
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
+from transforms.begin_next import HandedOut
 from transforms.coders import register_coders
 from transforms.examples.record_encoder import (
     EncoderSettings,
@@ -24,6 +27,7 @@ from transforms.examples.record_encoder import (
     RecordEncoder,
     fetch,
 )
+from transforms.global_window import in_global_window
 from transforms.labels import LabelMap
 from transforms.output.naming import ShardNaming
 from transforms.output.outcome import ShardProgress
@@ -48,6 +52,8 @@ _REJECTS = "rejects"
 _WAITING_THREADS = 2
 _BATCH_ITEMS = 8
 _BATCH_BYTES = 1_000_000
+# One is begun while another ends.
+_SHARDS_AT_A_TIME = 2
 # Where a shard is lost on the way to object storage, it is written anew.
 _MAX_ATTEMPTS = 3
 
@@ -319,10 +325,15 @@ class _WriteShardFn(beam.DoFn):
             max_workers=self._threads or (os.cpu_count() or 1) + _WAITING_THREADS,
             thread_name_prefix="encode",
         )
+        self._shards = ThreadPoolExecutor(max_workers=_SHARDS_AT_A_TIME, thread_name_prefix="shard")
 
     def teardown(self) -> None:
+        self._shards.shutdown(cancel_futures=True)
         self._executor.shutdown(cancel_futures=True)
         self._readers.shutdown(cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        self._under_way: deque[Future[ShardResult]] = deque()
 
     def process(
         self,
@@ -348,29 +359,74 @@ class _WriteShardFn(beam.DoFn):
             num_shards=num_shards,
             file_name=self._naming.file_name(split=split, shard_index=index, num_shards=num_shards),
         )
+        # While a shard's last images are encoded, written and synced, the next one is begun.
+        handed_out = HandedOut()
+        shard = self._shards.submit(
+            self._find_or_write, payloads, target=target, label_map=label_map, handed_out=handed_out
+        )
+        self._under_way.append(shard)
+        handed_out.wait(shard)
+        while len(self._under_way) == _SHARDS_AT_A_TIME or (
+            self._under_way and self._under_way[0].done()
+        ):
+            yield from self._outputs(self._under_way.popleft())
+
+    def finish_bundle(self) -> Iterator[Any]:
+        while self._under_way:
+            for output in self._outputs(self._under_way.popleft()):
+                yield in_global_window(output)
+
+    def _outputs(
+        self, shard: Future[ShardResult]
+    ) -> Iterator[ShardResult | pvalue.TaggedOutput[str, Reject]]:
         with self._staging.explain_errors():
-            result = self._staging.find_shard(shard_key=key)
-            if result is not None:
-                progress = ShardProgress(examples=len(payloads), finished=True)
-                self._staging.write_progress(progress, split=split, shard_index=index)
-            else:
-                result = self._write_at_last(payloads, target=target, label_map=label_map)
+            result = shard.result()
         for reject in result.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
         # The rejects travel on their own; the shard's result stays small.
         yield msgspec.structs.replace(result, rejects=())
         report_usage()
 
-    def _write_at_last(
-        self, payloads: Sequence[bytes], *, target: ShardTarget, label_map: LabelMap
+    def _find_or_write(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        target: ShardTarget,
+        label_map: LabelMap,
+        handed_out: HandedOut,
     ) -> ShardResult:
+        found = self._staging.find_shard(shard_key=target.shard_key)
+        if found is None:
+            return self._write_at_last(
+                payloads, target=target, label_map=label_map, handed_out=handed_out
+            )
+        progress = ShardProgress(examples=len(payloads), finished=True)
+        self._staging.write_progress(progress, split=target.split, shard_index=target.shard_index)
+        return found
+
+    def _write_at_last(
+        self,
+        payloads: Sequence[bytes],
+        *,
+        target: ShardTarget,
+        label_map: LabelMap,
+        handed_out: HandedOut,
+    ) -> ShardResult:
+        write = functools.partial(
+            self._write, payloads, target=target, label_map=label_map, handed_out=handed_out
+        )
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(WriteFailedError):
-                return self._write(payloads, target=target, label_map=label_map)
-        return self._write(payloads, target=target, label_map=label_map)
+                return write()
+        return write()
 
     def _write(
-        self, payloads: Sequence[bytes], *, target: ShardTarget, label_map: LabelMap
+        self,
+        payloads: Sequence[bytes],
+        *,
+        target: ShardTarget,
+        label_map: LabelMap,
+        handed_out: HandedOut,
     ) -> ShardResult:
         encoder = RecordEncoder(
             settings=self._encoder_settings, label_map=label_map, split=target.split
@@ -384,7 +440,7 @@ class _WriteShardFn(beam.DoFn):
         )
         encoded = map_ahead(
             encoder.encode_batch,
-            batches,
+            handed_out.watch(batches),
             executor=self._executor,
             size_bytes=_batch_size,
             max_items=max(1, self._max_items_ahead // _BATCH_ITEMS),

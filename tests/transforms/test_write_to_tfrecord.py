@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import inspect
 import io
+import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -389,3 +392,49 @@ def test_an_output_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Pa
     message = f"InputError: {output}: cannot be written: Not a directory"
     with pytest.raises(RuntimeError, match=message), local_pipeline() as pipeline:
         write(pipeline, [("train", records[0])], staging=staging)
+
+
+def test_a_shard_is_begun_while_the_one_before_is_ending(
+    tmp_path: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Barrier(2, timeout=30)
+    attempts: list[str] = []
+    new_attempt, finish_shard = Staging.new_attempt, Staging.finish_shard
+
+    def begin(self: Staging, *, shard_key: str) -> str:
+        attempts.append(shard_key)
+        # The second shard begins while the first, all of whose images are encoded, is not done.
+        if len(attempts) == 2:
+            begun.wait()
+        return new_attempt(self, shard_key=shard_key)
+
+    def finish(self: Staging, result: ShardResult, *, shard_key: str) -> None:
+        if shard_key == attempts[0]:
+            begun.wait()
+        finish_shard(self, result, shard_key=shard_key)
+
+    monkeypatch.setattr(Staging, "new_attempt", begin)
+    monkeypatch.setattr(Staging, "finish_shard", finish)
+    records = [("train", record) for record in make_records(tmp_path / "images", 9)]
+    with local_pipeline() as pipeline:
+        result = write(pipeline, records, staging=staging, num_shards=3)
+        assert_that(result.shards, summaries([0, 1, 2], summary=lambda shard: shard.shard_index))
+    assert sum(shard.examples for shard in finished_shards(staging).values()) == 9
+
+
+def test_a_shard_that_fails_while_it_ends_fails_the_run(
+    tmp_path: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_shard = Staging.finish_shard
+
+    def finish(self: Staging, result: ShardResult, *, shard_key: str) -> None:
+        if result.shard_index == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finish_shard(self, result, shard_key=shard_key)
+
+    monkeypatch.setattr(Staging, "finish_shard", finish)
+    records = [("train", record) for record in make_records(tmp_path / "images", 9)]
+    message = "InputError: .*cannot be written: No space left on device"
+    with pytest.raises(RuntimeError, match=message), local_pipeline() as pipeline:
+        write(pipeline, records, staging=staging, num_shards=3)
+    assert all(shard.shard_index != 1 for shard in finished_shards(staging).values())
