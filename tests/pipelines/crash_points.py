@@ -88,4 +88,7 @@ def _read_state(folder: Path) -> Tree:
         for path in folder.rglob("*")
         if path.is_dir() and not any(path.iterdir())
     ]
-    return {**read_tree(folder), **dict.fromkeys(empty, b"")}
+    files = read_tree(folder)
+    # Another thread may have put something into one meanwhile.
+    empty = [path for path in empty if not any(name.startswith(path) for name in files)]
+    return {**files, **dict.fromkeys(empty, b"")}
