@@ -32,6 +32,7 @@ from pipelines.container_image import check_image
 from pipelines.flags import DATAFLOW_RUNNER, UsageError
 from pipelines.plan import Plan
 from pipelines.run_error import RunError
+from transforms.output.lease import RemoteJob
 
 _POLL_S = 5.0
 _SETUP_FILES = ("setup.py", "pyproject.toml")
@@ -46,6 +47,10 @@ _DUAL_REGIONS = {
     "eur8": ("europe-west3", "europe-west6"),
     "nam4": ("us-central1", "us-east1"),
 }
+
+
+class JobEndedError(RunError):
+    """A job has ended, and not well."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,14 +90,15 @@ class Job:
         """Waits until it ends.
 
         Raises:
-            RunError: It failed (with all that the service says of it, in several lines), was
-            cancelled, or the service does not know it any more.
+            JobEndedError: It failed (with all that the service says of it, in several lines), or
+                was cancelled.
+            RunError: The service does not know it any more, or does not answer.
         """
         try:
             while not PipelineState.is_terminal(state := self.result.state):
                 time.sleep(_POLL_S)
             if state != PipelineState.DONE:
-                raise RunError(self._describe_end(state))
+                raise JobEndedError(self._describe_end(state))
         except NotFound as error:
             raise RunError(
                 f"job {self.id} is lost: the service does not know it any more; run the same "
@@ -150,6 +156,12 @@ def prepare_job(options: PipelineOptions, *, plan: Plan) -> None:
         _check_bucket(uri, name=name, region=google.region, client=client)
     if not google.job_name:
         google.job_name = _job_name(plan.dataset.name)
+
+
+def planned_job(options: PipelineOptions) -> RemoteJob:
+    """Describes the job that is going to be submitted: it has no id yet."""
+    google = options.view_as(GoogleCloudOptions)
+    return RemoteJob(name=google.job_name, project=google.project, region=google.region)
 
 
 def check_paths(plan: Plan, *, locations: dict[str, str]) -> None:
