@@ -40,7 +40,14 @@ from pipelines.usage import UsageMeter, forecast_usage
 from transforms.errors import InputError
 from transforms.output.commit import DATASET_INFO
 from transforms.output.dataset import RunRecord, RunSettings, read_runs, run_path
-from transforms.output.lease import LEASE_S, JobAnswer, LeaseRecord, RemoteJob, new_record
+from transforms.output.lease import (
+    LEASE_S,
+    JobAnswer,
+    LeaseLostError,
+    LeaseRecord,
+    RemoteJob,
+    new_record,
+)
 from transforms.output.lease_keeper import LeaseKeeper
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Outcome, Status
@@ -178,7 +185,7 @@ def _build(
     words = _CLUSTER_WORDS if type(runner).__name__ in _CLUSTER_RUNNERS else ""
     if on_dataflow:
         job = _submit(pipeline, runner=runner, options=options)
-        keeper.name_job(_describe_job(job, options=options))
+        _hand_over(keeper, job, options=options)
         if job is None or not _waits(arguments):
             keeper.leave()
             print_job(job, output=plan.output, as_json=arguments.json)
@@ -382,6 +389,19 @@ def _submit(
     words = "interrupted while the job was submitted; the console says whether it runs all the same"
     with _interrupted_with(words), _interruptible():
         return submit_job(pipeline, runner=runner, options=options)
+
+
+def _hand_over(keeper: LeaseKeeper, job: Job | None, *, options: PipelineOptions) -> None:
+    """Makes a job, or the one that a template is going to start, the holder of the lease."""
+    try:
+        keeper.name_job(_describe_job(job, options=options))
+    except LeaseLostError as error:
+        if job is None:
+            raise
+        raise LeaseLostError(
+            f"{error}. Job {job.id} was submitted all the same, and will not commit; to cancel "
+            f"it: {job.cancel_command}"
+        ) from error
 
 
 def _follow(job: Job, *, meter: UsageMeter) -> None:

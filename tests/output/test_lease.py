@@ -33,6 +33,7 @@ from transforms.output.lease import (
     release_claim,
     take_lease,
 )
+from transforms.output.process_identity import own_process
 from transforms.storage import StoredFile
 
 JOB = RemoteJob(name="nightly", project="pictures", region="us-central1")
@@ -247,7 +248,7 @@ def test_no_order_of_steps_gives_two_runs_one_lease(steps: list[tuple[str, Any]]
 
 
 def test_a_process_of_this_machine_that_has_ended_holds_nothing(uri: str, clock: Clock) -> None:
-    process = lease_module.own_process()
+    process = own_process()
     if process is None:
         pytest.skip("needs /proc")
     gone = msgspec.structs.replace(process, started=process.started - 1)
@@ -257,7 +258,7 @@ def test_a_process_of_this_machine_that_has_ended_holds_nothing(uri: str, clock:
 
 
 def test_a_lease_of_this_very_process_is_held_until_it_is_forgotten(uri: str, clock: Clock) -> None:
-    process = lease_module.own_process()
+    process = own_process()
     if process is None:
         pytest.skip("needs /proc")
     lease = take(uri, clock, process=process)

@@ -20,6 +20,8 @@ import pytest
 
 from pipelines import lease as pipelines_lease
 from pipelines import run as pipelines_run
+from pipelines.local_runner import LocalRunner
+from pipelines.run_error import RunError
 from tests.pipelines.dataset import (
     Tree,
     coco_words,
@@ -32,9 +34,8 @@ from tests.pipelines.dataset import (
     run_records,
     start,
 )
-from transforms import commit_dataset
 from transforms.local_storage import LocalStorage
-from transforms.output.lease import LeaseRecord, new_record, read_lease
+from transforms.output.lease import LeaseRecord, check_claim, new_record, read_lease
 from transforms.output.lease_keeper import LeaseKeeper
 
 SHARDS = ("--set", "output.num_shards=5")
@@ -213,7 +214,6 @@ def test_a_run_that_loses_its_lease_stops_and_commits_nothing(
     monkeypatch.setattr(
         pipelines_lease, "LeaseKeeper", functools.partial(LeaseKeeper, renew_s=renew_s)
     )
-    check_claim = commit_dataset.check_claim
     taken: list[LeaseRecord] = []
     done, gone_on = threading.Event(), list[None]()
 
@@ -226,7 +226,7 @@ def test_a_run_that_loses_its_lease_stops_and_commits_nothing(
             gone_on.append(None)
         check_claim(claim)
 
-    monkeypatch.setattr(commit_dataset, "check_claim", take_and_check)
+    monkeypatch.setattr("transforms.commit_dataset.check_claim", take_and_check)
     result = run(*words)
     assert not gone_on
     done.set()
@@ -338,3 +338,55 @@ def test_where_nothing_has_to_be_written_nothing_is(
         "finished shards are kept",
     )
     assert read_tree(output) == before
+
+
+# Runners whose jobs may outlive this process
+
+
+class FlinkRunner(LocalRunner):
+    """One that is taken for a cluster."""
+
+
+@pytest.fixture
+def on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines_run, "make_runner", lambda options: FlinkRunner(options=options))
+
+
+@pytest.mark.usefixtures("on_a_cluster")
+def test_a_cluster_that_is_done_holds_nothing(words: list[str], output: Path) -> None:
+    assert run(*words).exit_code == 0
+    record = read_record(output)
+    assert (record.runner, record.released) == ("FlinkRunner", True)
+    # That this process ends says nothing about the cluster.
+    assert record.process is None
+
+
+@pytest.mark.usefixtures("on_a_cluster")
+@pytest.mark.parametrize(
+    ("error", "exit_code", "released"),
+    [
+        (RuntimeError("Pipeline job-1 failed in state FAILED: out of slots"), 1, True),
+        (RunError("the connection to the job server broke"), 1, False),
+        (KeyboardInterrupt(), 130, False),
+    ],
+    ids=["failed", "not known", "interrupted"],
+)
+def test_a_cluster_that_may_go_on_holds_the_lease_until_it_expires(
+    error: BaseException,
+    exit_code: int,
+    released: bool,
+    words: list[str],
+    output: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pipelines_run, "_run_to_end", fail)
+    result = run(*words)
+    assert result.exit_code == exit_code, result
+    assert read_record(output).released is released
+    if exit_code == 130:
+        assert "The output is kept from other runs for 120 s more" in last_line(result.stderr)
+    monkeypatch.undo()
+    assert run(*words).exit_code == (0 if released else 4)

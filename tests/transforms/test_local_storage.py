@@ -196,7 +196,7 @@ def test_processes_that_swap_at_once_lose_no_change(tmp_path: Path) -> None:
 
 
 def swap_and_hang(uri: str, version: str) -> None:
-    def hang(descriptor: int) -> None:
+    def hang(descriptor: object) -> None:
         del descriptor
         time.sleep(600)
 

@@ -76,7 +76,7 @@ class LeaseKeeper:
         try:
             self.release()
         finally:
-            if error is not None and self._lost is not None:
+            if self._lost is not None and not isinstance(error, LeaseLostError | None):
                 raise self._lost from error
 
     @property
