@@ -196,8 +196,8 @@ def test_processes_that_swap_at_once_lose_no_change(tmp_path: Path) -> None:
 
 
 def swap_and_hang(uri: str, version: str) -> None:
-    def hang(descriptor: object) -> None:
-        del descriptor
+    def hang(fd: object) -> None:
+        del fd
         time.sleep(600)
 
     # Before the rename, with the lock in hand.

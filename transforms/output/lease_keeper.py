@@ -76,7 +76,11 @@ class LeaseKeeper:
         try:
             self.release()
         finally:
-            if self._lost is not None and not isinstance(error, LeaseLostError | None):
+            if (
+                self._lost is not None
+                and error is not None
+                and not isinstance(error, LeaseLostError)
+            ):
                 raise self._lost from error
 
     @property
