@@ -32,7 +32,6 @@ from pipelines.container_image import check_image
 from pipelines.flags import DATAFLOW_RUNNER, UsageError
 from pipelines.plan import Plan
 from pipelines.run_error import RunError
-from transforms.output.lease import RemoteJob
 
 _POLL_S = 5.0
 _SETUP_FILES = ("setup.py", "pyproject.toml")
@@ -156,12 +155,6 @@ def prepare_job(options: PipelineOptions, *, plan: Plan) -> None:
         _check_bucket(uri, name=name, region=google.region, client=client)
     if not google.job_name:
         google.job_name = _job_name(plan.dataset.name)
-
-
-def planned_job(options: PipelineOptions) -> RemoteJob:
-    """Describes the job that is going to be submitted: it has no id yet."""
-    google = options.view_as(GoogleCloudOptions)
-    return RemoteJob(name=google.job_name, project=google.project, region=google.region)
 
 
 def check_paths(plan: Plan, *, locations: dict[str, str]) -> None:

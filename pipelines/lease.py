@@ -8,6 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.runner import PipelineRunner
+
+from pipelines.flags import DATAFLOW_RUNNER
 from pipelines.output_state import OutputError
 from pipelines.plan import Plan
 from transforms.errors import InputError
@@ -19,6 +23,7 @@ from transforms.output.lease import (
     LeaseRecord,
     RemoteJob,
     check_free,
+    new_record,
     read_lease,
     take_lease,
 )
@@ -33,6 +38,41 @@ T = TypeVar("T")
 def lease_uri(plan: Plan) -> str:
     """Names the lease of a plan's output: a place that is the same for every run of it."""
     return join_uri(plan.output, LEASE_PATH)
+
+
+def describe_run(
+    plan: Plan, *, runner: PipelineRunner, options: PipelineOptions, ends_with_process: bool
+) -> LeaseRecord:
+    """Describes a run as the holder of its output's lease.
+
+    Args:
+        plan: What it builds.
+        runner: By which runner.
+        options: Beam's.
+        ends_with_process: Whether nothing of it is left once this process has ended.
+    """
+    name = type(runner).__name__
+    return new_record(
+        plan=plan.digest,
+        output=plan.output,
+        runner=name,
+        ends_with_process=ends_with_process,
+        job=describe_job(options) if name == DATAFLOW_RUNNER else None,
+    )
+
+
+def describe_job(options: PipelineOptions, *, job_id: str = "") -> RemoteJob:
+    """Describes the job on Dataflow that the options make; without an id before it has one."""
+    google = options.view_as(GoogleCloudOptions)
+    return RemoteJob(name=google.job_name, id=job_id, project=google.project, region=google.region)
+
+
+def ask_for_job(job: RemoteJob, *, options: PipelineOptions) -> JobAnswer:
+    """Asks Dataflow how a job stands."""
+    # Imported here: its clients take a while, and most runs never ask.
+    from pipelines.dataflow_jobs import ask_for_job
+
+    return ask_for_job(job, options=options)
 
 
 def take_output(

@@ -27,7 +27,14 @@ from pipelines.arguments import BuildArguments
 from pipelines.beam_options import PipelineViews
 from pipelines.build import build_dataset
 from pipelines.flags import DATAFLOW_RUNNER
-from pipelines.lease import keep_lease, lease_uri, take_output
+from pipelines.lease import (
+    ask_for_job,
+    describe_job,
+    describe_run,
+    keep_lease,
+    lease_uri,
+    take_output,
+)
 from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import OutputError, check_apart, is_committed
 from pipelines.plan import Plan, make_plan
@@ -42,11 +49,7 @@ from transforms.output.commit import DATASET_INFO
 from transforms.output.dataset import RunRecord, RunSettings, read_runs, run_path
 from transforms.output.lease import (
     LEASE_S,
-    JobAnswer,
     LeaseLostError,
-    LeaseRecord,
-    RemoteJob,
-    new_record,
 )
 from transforms.output.lease_keeper import LeaseKeeper
 from transforms.output.listing import ListingSummary
@@ -108,13 +111,15 @@ def run_build(arguments: BuildArguments) -> int:
     started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
     runner = make_runner(options)
-    record = _describe_run(plan, runner=runner, options=options)
+    record = describe_run(
+        plan, runner=runner, options=options, ends_with_process=_ends_with_process(runner)
+    )
     lease, found = take_output(
         lease_uri(plan),
         record,
         look=functools.partial(_look_at_output, arguments, plan, annotation_files),
         must_write=_must_write,
-        ask=functools.partial(_ask_for_job, options=options),
+        ask=functools.partial(ask_for_job, options=options),
     )
     with keep_lease(lease) as keeper:
         if found.current is None:
@@ -249,33 +254,6 @@ def _must_write(found: _Found) -> bool:
     return found.current is None or found.is_staged
 
 
-def _describe_run(plan: Plan, *, runner: PipelineRunner, options: PipelineOptions) -> LeaseRecord:
-    """Describes this run as the holder of the output's lease."""
-    name = type(runner).__name__
-    job = _describe_job(None, options=options) if name == DATAFLOW_RUNNER else None
-    return new_record(
-        plan=plan.digest,
-        output=plan.output,
-        runner=name,
-        ends_with_process=_ends_with_process(runner),
-        job=job,
-    )
-
-
-def _describe_job(job: Job | None, *, options: PipelineOptions) -> RemoteJob:
-    from pipelines.dataflow import planned_job
-
-    planned = planned_job(options)
-    return planned if job is None else msgspec.structs.replace(planned, id=job.id)
-
-
-def _ask_for_job(job: RemoteJob, *, options: PipelineOptions) -> JobAnswer:
-    # Imported here, as most runs never ask.
-    from pipelines.dataflow_jobs import ask_for_job
-
-    return ask_for_job(job, options=options)
-
-
 def _ends_with_process(runner: PipelineRunner) -> bool:
     return type(runner).__name__ not in (DATAFLOW_RUNNER, *_CLUSTER_RUNNERS)
 
@@ -394,7 +372,7 @@ def _submit(
 def _hand_over(keeper: LeaseKeeper, job: Job | None, *, options: PipelineOptions) -> None:
     """Makes a job, or the one that a template is going to start, the holder of the lease."""
     try:
-        keeper.name_job(_describe_job(job, options=options))
+        keeper.name_job(describe_job(options, job_id=job.id if job else ""))
     except LeaseLostError as error:
         if job is None:
             raise

@@ -153,6 +153,15 @@ def test_a_deleted_lease_is_lost(uri: str, clock: Clock) -> None:
     assert not Path(uri).exists()
 
 
+def test_a_lease_counts_from_when_it_is_taken(uri: str, clock: Clock) -> None:
+    new = record(clock)
+    # As long as a listing may take.
+    clock.advance(10 * LEASE_S)
+    taken = take_lease(read_lease(uri), new, clock=clock)
+    assert taken is not None
+    assert "since 2026-01-02 03:24:05 UTC" in held(uri, clock)
+
+
 def test_of_two_that_see_a_free_lease_one_takes_it(uri: str, clock: Clock) -> None:
     for _ in range(2):
         found = read_lease(uri)

@@ -329,7 +329,7 @@ def take_lease(found: FoundLease, record: LeaseRecord, *, clock: Clock = utc_now
 
     Args:
         found: The lease as it was read, and found free.
-        record: The new holder.
+        record: The new holder, from now on.
         clock: Tells the time.
 
     Returns:
@@ -339,6 +339,9 @@ def take_lease(found: FoundLease, record: LeaseRecord, *, clock: Clock = utc_now
         InputError: The file cannot be written.
         OSError: The same, on local disk.
     """
+    now = clock()
+    expires_at = now + datetime.timedelta(seconds=LEASE_S)
+    record = msgspec.structs.replace(record, acquired_at=now, renewed_at=now, expires_at=expires_at)
     _held_here.add(record.holder)
     try:
         version = storage_for(found.uri).swap(found.uri, _encode(record), version=found.version)
