@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 _USAGE = 2
+_HELD = 4
 _INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 done (or nothing to do), 1 failed, 2 wrong usage or config, 3 more
-        rejects than the config tolerates, 130 interrupted.
+        rejects than the config tolerates, 4 another run writes to the output, 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
@@ -112,6 +113,7 @@ def _run_build(arguments: BuildArguments) -> int:
         from pipelines.run_error import RunError
         from transforms.errors import InputError
         from transforms.formats.load import FormatError
+        from transforms.output.lease import LeaseError
 
     if arguments.verbose:
         log_everything()
@@ -122,6 +124,8 @@ def _run_build(arguments: BuildArguments) -> int:
         message, code = str(error), _USAGE
     except (InputError, RunError) as error:
         message, code = str(error), _FAILED
+    except LeaseError as error:
+        message, code = str(error), _HELD
     _complain(message)
     if arguments.json:
         _print_failure(

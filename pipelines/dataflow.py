@@ -48,6 +48,10 @@ _DUAL_REGIONS = {
 }
 
 
+class JobEndedError(RunError):
+    """A job has ended, and not well."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
     """A submitted job.
@@ -85,14 +89,15 @@ class Job:
         """Waits until it ends.
 
         Raises:
-            RunError: It failed (with all that the service says of it, in several lines), was
-            cancelled, or the service does not know it any more.
+            JobEndedError: It failed (with all that the service says of it, in several lines), or
+                was cancelled.
+            RunError: The service does not know it any more, or does not answer.
         """
         try:
             while not PipelineState.is_terminal(state := self.result.state):
                 time.sleep(_POLL_S)
             if state != PipelineState.DONE:
-                raise RunError(self._describe_end(state))
+                raise JobEndedError(self._describe_end(state))
         except NotFound as error:
             raise RunError(
                 f"job {self.id} is lost: the service does not know it any more; run the same "

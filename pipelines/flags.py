@@ -26,7 +26,8 @@ commands:
 
 shardbeam COMMAND --help tells about a command.
 
-exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects, 130 interrupted
+exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects, 4 another run writes
+to the output, 130 interrupted
 """
 _BUILD_USAGE = """\
 shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]

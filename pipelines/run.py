@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import apache_beam as beam
 import msgspec
@@ -27,6 +27,14 @@ from pipelines.arguments import BuildArguments
 from pipelines.beam_options import PipelineViews
 from pipelines.build import build_dataset
 from pipelines.flags import DATAFLOW_RUNNER
+from pipelines.lease import (
+    ask_for_job,
+    describe_job,
+    describe_run,
+    keep_lease,
+    lease_uri,
+    take_output,
+)
 from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import OutputError, check_apart, is_committed
 from pipelines.plan import Plan, make_plan
@@ -39,9 +47,14 @@ from pipelines.usage import UsageMeter, forecast_usage
 from transforms.errors import InputError
 from transforms.output.commit import DATASET_INFO
 from transforms.output.dataset import RunRecord, RunSettings, read_runs, run_path
+from transforms.output.lease import (
+    LEASE_S,
+    LeaseLostError,
+)
+from transforms.output.lease_keeper import LeaseKeeper
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Outcome, Status
-from transforms.output.staging import Staging
+from transforms.output.staging import STAGING_FOLDER, Staging
 from transforms.storage import join_uri, storage_for
 from transforms.usage import StorageUsage
 
@@ -52,7 +65,8 @@ if TYPE_CHECKING:
 _CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 _CLUSTER_WORDS = (
     "interrupted; the job server was told to cancel the job, but the cluster may go on with it: "
-    "look there before the same command is started again"
+    "look there before the same command is started again. The output is kept from other runs for "
+    f"{LEASE_S:.0f} s more"
 )
 
 T = TypeVar("T", Outcome, ListingSummary)
@@ -75,6 +89,7 @@ def run_build(arguments: BuildArguments) -> int:
         The exit code.
 
     Raises:
+        LeaseError: Another run writes to the output, or has taken it over from this one.
         UsageError: A job that Dataflow could not run as asked.
         OutputError: The output folder cannot be used as asked.
         InputError: The input cannot be used.
@@ -95,30 +110,67 @@ def run_build(arguments: BuildArguments) -> int:
     annotation_files = _stat_annotation_files(plan)
     started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
-    if is_committed(plan.output):
-        current = _current_run(plan, annotation_files) if arguments.if_changed else None
-        if current is not None:
+    runner = make_runner(options)
+    record = describe_run(
+        plan, runner=runner, options=options, ends_with_process=_ends_with_process(runner)
+    )
+    lease, found = take_output(
+        lease_uri(plan),
+        record,
+        look=functools.partial(_look_at_output, arguments, plan, annotation_files),
+        must_write=_must_write,
+        ask=functools.partial(ask_for_job, options=options),
+    )
+    with keep_lease(lease) as keeper:
+        if found.current is None:
+            try:
+                return _build(
+                    arguments,
+                    plan,
+                    annotation_files=annotation_files,
+                    options=options,
+                    runner=runner,
+                    keeper=keeper,
+                    meter=meter,
+                    started=started,
+                    started_s=started_s,
+                )
+            except KeyboardInterrupt:
+                if not _ends_with_process(runner):
+                    # What was submitted may go on.
+                    keeper.leave()
+                raise
+        if found.is_staged:
             Staging(output=plan.output, plan=plan.digest, run_id="").clear()
-            message = "nothing to do: inputs and config are as they were"
-            outcome = msgspec.structs.replace(current.outcome, message=message)
-            return _finish(
-                arguments,
-                plan,
-                outcome=outcome,
-                started_s=started_s,
-                usage=meter.usage(),
-                current=True,
-            )
-        if not arguments.overwrite:
-            changed = "; inputs or config have changed" if arguments.if_changed else ""
-            raise OutputError(
-                f"{plan.output}: holds a committed dataset already{changed}; add --overwrite to "
-                "replace it, or choose another output.path"
-            )
+        keeper.release()
+        message = "nothing to do: inputs and config are as they were"
+        outcome = msgspec.structs.replace(found.current.outcome, message=message)
+        return _finish(
+            arguments,
+            plan,
+            outcome=outcome,
+            started_s=started_s,
+            usage=meter.usage(),
+            current=True,
+        )
 
+
+def _build(
+    arguments: BuildArguments,
+    plan: Plan,
+    *,
+    annotation_files: tuple[tuple[str, int, str], ...],
+    options: PipelineOptions,
+    runner: PipelineRunner,
+    keeper: LeaseKeeper,
+    meter: UsageMeter,
+    started: datetime.datetime,
+    started_s: float,
+) -> int:
+    """Builds, with the lease in hand; see `run_build`."""
+    on_dataflow = type(runner).__name__ == DATAFLOW_RUNNER
     run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
     staging = Staging(output=plan.output, plan=plan.digest, run_id=run_id)
-    runner = make_runner(options)
     pipeline = beam.Pipeline(runner=runner, options=options)
     build_dataset(
         pipeline,
@@ -128,6 +180,8 @@ def run_build(arguments: BuildArguments) -> int:
             started_at=started.isoformat(),
             runner=type(runner).__name__,
             annotation_files=annotation_files,
+            # Nobody may be waiting for a job on Dataflow.
+            lease=keeper.claim(released_by_job=on_dataflow),
         ),
         threads=arguments.threads,
         read_ahead=arguments.read_ahead,
@@ -136,7 +190,9 @@ def run_build(arguments: BuildArguments) -> int:
     words = _CLUSTER_WORDS if type(runner).__name__ in _CLUSTER_RUNNERS else ""
     if on_dataflow:
         job = _submit(pipeline, runner=runner, options=options)
+        _hand_over(keeper, job, options=options)
         if job is None or not _waits(arguments):
+            keeper.leave()
             print_job(job, output=plan.output, as_json=arguments.json)
             return 0
         follow = functools.partial(_follow, job, meter=meter)
@@ -148,11 +204,69 @@ def run_build(arguments: BuildArguments) -> int:
     monitor = ProgressMonitor(read=progress.read, stream=sys.stderr, poll_s=progress.poll_s)
     with _interrupted_with(words), monitor:
         error = _catch(follow)
+    if error is not None and not _has_ended(error, runner=runner):
+        keeper.leave()
     recorded = _read_outcome(staging)
     if recorded is None or recorded.status is Status.APPROVED:
         # It ended before its gate, or after it and before it was committed.
         raise _failure(error)
+    # Before the requests are added up.
+    keeper.release()
     return _finish(arguments, plan, outcome=recorded, started_s=started_s, usage=meter.usage())
+
+
+class _Found(NamedTuple):
+    """What is in the output before a build.
+
+    Attributes:
+        current: The run that committed it, if there is nothing to do.
+        is_staged: Whether anything is staged there.
+    """
+
+    current: RunRecord | None
+    is_staged: bool
+
+
+def _look_at_output(
+    arguments: BuildArguments, plan: Plan, annotation_files: tuple[tuple[str, int, str], ...]
+) -> _Found:
+    """Looks whether the output may be written, and has to be. Writes nothing.
+
+    Raises:
+        OutputError: The output folder cannot be used as asked.
+    """
+    if not is_committed(plan.output):
+        return _Found(current=None, is_staged=False)
+    current = _current_run(plan, annotation_files) if arguments.if_changed else None
+    if current is not None:
+        root = join_uri(plan.output, STAGING_FOLDER)
+        return _Found(current=current, is_staged=storage_for(root).holds(root))
+    if not arguments.overwrite:
+        changed = "; inputs or config have changed" if arguments.if_changed else ""
+        raise OutputError(
+            f"{plan.output}: holds a committed dataset already{changed}; add --overwrite to "
+            "replace it, or choose another output.path"
+        )
+    return _Found(current=None, is_staged=False)
+
+
+def _must_write(found: _Found) -> bool:
+    return found.current is None or found.is_staged
+
+
+def _ends_with_process(runner: PipelineRunner) -> bool:
+    return type(runner).__name__ not in (DATAFLOW_RUNNER, *_CLUSTER_RUNNERS)
+
+
+def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
+    """Says whether a run that this process follows no more, because of an error, has ended."""
+    if _ends_with_process(runner):
+        return True
+    if type(runner).__name__ == DATAFLOW_RUNNER:
+        from pipelines.dataflow import JobEndedError
+
+        return isinstance(error, JobEndedError)
+    return _JOB_FAILED.search("".join(traceback.format_exception(error))) is not None
 
 
 def run_plan(arguments: BuildArguments) -> int:
@@ -253,6 +367,19 @@ def _submit(
     words = "interrupted while the job was submitted; the console says whether it runs all the same"
     with _interrupted_with(words), _interruptible():
         return submit_job(pipeline, runner=runner, options=options)
+
+
+def _hand_over(keeper: LeaseKeeper, job: Job | None, *, options: PipelineOptions) -> None:
+    """Makes a job, or the one that a template is going to start, the holder of the lease."""
+    try:
+        keeper.name_job(describe_job(options, job_id=job.id if job else ""))
+    except LeaseLostError as error:
+        if job is None:
+            raise
+        raise LeaseLostError(
+            f"{error}. Job {job.id} was submitted all the same, and will not commit; to cancel "
+            f"it: {job.cancel_command}"
+        ) from error
 
 
 def _follow(job: Job, *, meter: UsageMeter) -> None:

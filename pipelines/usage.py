@@ -114,10 +114,12 @@ def _writing(outcome: Outcome) -> StorageUsage:
         requests={
             # What is there before, the staging before the gate and when it is cleared.
             "list": 7 + 2 * math.ceil(2 * shards / _PAGE_FILES),
-            # Each shard is looked up; what is moved, is asked for its version.
-            "get": shards + moved + 10,
-            # Shard, index, result and progress; then the dataset's own files.
-            "insert": 4 * shards + rejects + 10,
+            # Each shard is looked up; what is moved, is asked for its version. Three are for the
+            # lease.
+            "get": shards + moved + 13,
+            # Shard, index, result and progress; then the dataset's own files, and the lease, which
+            # is taken and released.
+            "insert": 4 * shards + rejects + 12,
             "upload": parts,
             "rewrite": moved,
             # What was moved, results and progress; then what was about the run.

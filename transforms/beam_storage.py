@@ -157,6 +157,13 @@ class BeamStorage(Storage):
         if target != uri:
             self.rename(scratch, uri)
 
+    def holds(self, root: str) -> bool:
+        """Says whether there is anything below `root`; see the base class."""
+        system = _file_system(root)
+        if not system.has_dirs():
+            return super().holds(root)
+        return bool(self._attempt(lambda: system.exists(root), uri=root))
+
     def rename(self, source: str, destination: str) -> None:
         """Moves a file; see the base class."""
         if self.stat(source) is None:

@@ -28,6 +28,7 @@ from transforms.output.dataset import (
     metadata_paths,
     write_dataset_files,
 )
+from transforms.output.lease import check_claim, release_claim
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Status
 from transforms.output.shard_result import ShardResult, StagedFile
@@ -60,7 +61,8 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
 
     Raises:
         RefusedError: (at run time) The gate refused; the outcome says why.
-        InputError: (at run time) A staged file is gone, or the output cannot be written.
+        InputError: (at run time) A staged file is gone, the output cannot be written, or another
+            run has taken its lease.
     """
 
     dataset: DatasetSettings
@@ -90,7 +92,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             start
             | "Gate"
             >> beam.FlatMap(
-                _gate, *results, dataset=self.dataset, staging=self.staging
+                _gate, *results, dataset=self.dataset, run=self.run, staging=self.staging
             ).with_output_types(StagedFile)
             # StagedFile; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
@@ -125,9 +127,13 @@ def _gate(
     tally: JoinTally,
     *,
     dataset: DatasetSettings,
+    run: RunSettings,
     staging: Staging,
 ) -> Iterator[StagedFile]:
     del start
+    if run.lease is not None:
+        # From here on two runs would be in each other's way.
+        check_claim(run.lease)
     splits = count_splits(
         splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
     )
@@ -192,6 +198,10 @@ def _finish(
     staging: Staging,
 ) -> str:
     del moved
+    lease = run.lease if run.lease is not None and run.lease.released_by_job else None
+    if lease is not None:
+        # A repetition must not come after what another run has begun meanwhile.
+        check_claim(lease)
     splits = count_splits(
         splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
     )
@@ -207,5 +217,7 @@ def _finish(
             label_map=label_map,
         )
         staging.clear()
+    if lease is not None:
+        release_claim(lease)
     report_usage()
     return staging.output

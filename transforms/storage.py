@@ -80,9 +80,11 @@ class Storage(abc.ABC):
     Attributes:
         is_remote: Whether each call is a request that takes as long as a round trip, and may cost
             something: then many at a time are worth it.
+        can_swap: Whether there is `swap`.
     """
 
     is_remote: ClassVar[bool] = True
+    can_swap: ClassVar[bool] = False
 
     @abc.abstractmethod
     def list(self, root: str) -> Iterator[StoredFile]:
@@ -159,6 +161,30 @@ class Storage(abc.ABC):
         Raises:
             InputError: `new`, and there is a file with another content.
         """
+
+    def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
+        """Writes a small file in one step, if what is there is still what the caller has seen.
+
+        Of several that see the same version and swap at once, one succeeds.
+
+        Args:
+            uri: The file.
+            data: Its new content, unlike any that it has had: a repeated request tells by it
+                whether the first, whose answer was lost, succeeded.
+            version: The version that must be there (`StoredFile.version`); None where nothing may
+                be there.
+
+        Returns:
+            The new version; None where something else is there, or nothing any more.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot compare and swap")
+
+    def holds(self, root: str) -> bool:
+        """Says whether there is anything below `root`; where folders exist, `root` is enough."""
+        return any(True for _ in self.list(root))
 
     @abc.abstractmethod
     def rename(self, source: str, destination: str) -> None:

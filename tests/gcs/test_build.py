@@ -71,10 +71,11 @@ def test_from_gcs_to_gcs(gcs: ProxiedGcs, bucket: str, shapes: Path, expected: T
     assert len([request for request in rewrites if ".tfrecord-" in request.path]) == 2 * SHARDS
     assert len(rewrites) == 2 * SHARDS
     assert all(request.query["sourceGeneration"] for request in rewrites)
-    # `dataset_info.json` comes last, where nothing may be.
-    uploads = [request for request in requests if request.kind == "insert"]
-    assert uploads[-1].name == "out/1.0.0/dataset_info.json"
-    assert uploads[-1].query["ifGenerationMatch"] == "0"
+    # `dataset_info.json` comes last, where nothing may be; then the lease is released.
+    *_, info, lease = [request for request in requests if request.kind == "insert"]
+    assert info.name == "out/1.0.0/dataset_info.json"
+    assert info.query["ifGenerationMatch"] == "0"
+    assert lease.name == "out/1.0.0/runs/.lease.json"
     # And no request that is not in the summary.
     summary = json.loads(result.stdout)["storage"]
     assert summary["requests"] == gcs.proxy.counts()

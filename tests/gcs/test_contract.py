@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,56 @@ def test_small_files_are_replaced_and_published_without_a_trace(
         storage.publish(f"{root}/y", data, scratch=f"{root}/scratch/1")
         assert storage.read(f"{root}/y") == data
     assert {file.path for file in storage.list(root)} == {"x", "y"}
+
+
+def test_a_swap_succeeds_only_on_the_version_that_was_seen(root: str, storage: Storage) -> None:
+    if not storage.can_swap:
+        pytest.skip("neither versions nor preconditions")
+    uri = f"{root}/deep/x"
+    first = storage.swap(uri, b"first", version=None)
+    assert first is not None
+    assert storage.read(uri, version=first) == b"first"
+    assert storage.swap(uri, b"again", version=None) is None
+    # At once: the clock of a file system may stand still meanwhile.
+    versions = [first]
+    for number in range(20):
+        version = storage.swap(uri, b"%5d" % number, version=versions[-1])
+        assert version is not None
+        versions.append(version)
+    assert len(set(versions)) == 21
+    for old in versions[:-1]:
+        assert storage.swap(uri, b"late", version=old) is None
+    assert storage.read(uri, version=versions[-1]) == b"   19"
+    assert [file.path for file in storage.list(root)] == ["deep/x"]
+    storage.delete(uri)
+    assert storage.swap(uri, b"gone", version=versions[-1]) is None
+    assert list(storage.list(root)) == []
+
+
+def test_one_of_many_that_swap_at_once_succeeds(root: str, storage: Storage) -> None:
+    if not storage.can_swap:
+        pytest.skip("neither versions nor preconditions")
+    uri = f"{root}/x"
+    version = None
+    with ThreadPoolExecutor(max_workers=8) as executor:
+        for turn in range(5):
+            swaps = [
+                executor.submit(storage.swap, uri, f"{turn} {number}".encode(), version=version)
+                for number in range(8)
+            ]
+            succeeded = {
+                number: swap.result() for number, swap in enumerate(swaps) if swap.result()
+            }
+            ((number, version),) = succeeded.items()
+            assert storage.read(uri, version=version) == f"{turn} {number}".encode()
+
+
+def test_holds_what_lies_below(root: str, storage: Storage) -> None:
+    assert not storage.holds(root)
+    write(storage, f"{root}/deep/x", b"x")
+    assert storage.holds(root)
+    assert storage.holds(f"{root}/deep")
+    assert not storage.holds(f"{root}/dee")
 
 
 def test_renames_once(root: str, storage: Storage) -> None:

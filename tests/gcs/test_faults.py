@@ -133,6 +133,32 @@ def test_an_object_of_another_run_is_not_taken_for_ours(gcs: ProxiedGcs, bucket:
     assert gcs.read(f"{bucket}/new") == b"other"
 
 
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_swap_is_repeated_and_knows_its_own_work(
+    fault: Fault, gcs: ProxiedGcs, bucket: str
+) -> None:
+    version = None
+    for data in (b"first", b"second"):
+        gcs.proxy.decide = fail("insert", [fault] * 2)
+        version = STORAGE.swap(f"{bucket}/new", data, version=version)
+        stored = STORAGE.stat(f"{bucket}/new")
+        assert stored is not None
+        assert version == stored.version
+        assert gcs.read(f"{bucket}/new") == data
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_swap_does_not_take_the_work_of_others_for_its_own(
+    fault: Fault, gcs: ProxiedGcs, bucket: str
+) -> None:
+    first = STORAGE.swap(f"{bucket}/new", b"first", version=None)
+    assert STORAGE.swap(f"{bucket}/new", b"other", version=first) is not None
+    gcs.proxy.decide = fail("insert", [fault] * 2)
+    assert STORAGE.swap(f"{bucket}/new", b"again", version=first) is None
+    assert STORAGE.swap(f"{bucket}/new", b"again", version=None) is None
+    assert gcs.read(f"{bucket}/new") == b"other"
+
+
 def test_what_was_replaced_meanwhile_is_not_deleted(gcs: ProxiedGcs, bucket: str, x: str) -> None:
     def replace(request: Request) -> None:
         if request.kind == "delete":

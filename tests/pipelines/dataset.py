@@ -139,8 +139,13 @@ def read_dataset(folder: Path) -> Tree:
 
 def last_run(folder: Path) -> dict[str, Any]:
     """Reads what the run that committed last says about itself."""
-    record: dict[str, Any] = json.loads(max((folder / "runs").iterdir()).read_bytes())
+    record: dict[str, Any] = json.loads(run_records(folder)[-1].read_bytes())
     return record
+
+
+def run_records(folder: Path) -> list[Path]:
+    """Lists what the runs that committed say about themselves, oldest first."""
+    return sorted((folder / "runs").glob("[0-9]*.json"))
 
 
 def check_whole(tree: Mapping[str, bytes]) -> bool:

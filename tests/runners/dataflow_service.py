@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import traceback
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ JOB_ID = "2026-01-02_03_04_05-678"
 
 _JOBS = re.compile(
     rf"/v1b3/projects/{PROJECT}/locations/{REGION}/jobs(?:/([^/?]+)(?:/(messages|metrics))?)?"
+    r"(?:\?(?P<query>.*))?"
 )
 
 
@@ -62,6 +64,8 @@ class DataflowService:
         lost: Whether the service does not know the job any more.
         refusal: What to answer to a submission instead: an HTTP status and a message.
         on_submit: Called with the job as soon as it is submitted.
+        listed: The names of the jobs that run, whoever submitted them.
+        denial: What to answer to any question instead: an HTTP status and a message.
     """
 
     def __init__(self) -> None:
@@ -72,6 +76,8 @@ class DataflowService:
         self.lost = False
         self.refusal: tuple[int, str] | None = None
         self.on_submit: Callable[[Json], None] = lambda job: None
+        self.listed: Sequence[str] = ()
+        self.denial: tuple[int, str] | None = None
 
     def flags(self, *, port: int) -> tuple[str, ...]:
         """The flags of a build that submits its job here."""
@@ -117,6 +123,16 @@ class DataflowService:
             return {"metrics": []}
         return self.messages() if what == "messages" else self.describe()
 
+    def list_jobs(self, query: Mapping[str, Sequence[str]]) -> Json:
+        assert query["filter"] in (["ACTIVE"], ["3"])
+        return {
+            "jobs": [
+                {"id": JOB_ID, "name": name, "currentState": "JOB_STATE_RUNNING"}
+                for name in self.listed
+                if name in query["name"]
+            ]
+        }
+
     def messages(self) -> Json:
         return {
             "jobMessages": [
@@ -141,8 +157,13 @@ def _handler(service: DataflowService) -> type[http.server.BaseHTTPRequestHandle
             self._answer(200, {"id": JOB_ID})
 
         def do_GET(self) -> None:
-            found = _JOBS.match(self.path)
-            if found is None or found[1] != JOB_ID or service.lost:
+            found = _JOBS.fullmatch(self.path)
+            if service.denial is not None:
+                self._answer(*_error(*service.denial))
+            elif found is not None and found[1] is None:
+                query = urllib.parse.parse_qs(found["query"])
+                self._answer(200, service.list_jobs(query))
+            elif found is None or found[1] != JOB_ID or service.lost:
                 self._answer(*_error(404, "no such job"))
             else:
                 self._answer(200, service.answer(found[2]))

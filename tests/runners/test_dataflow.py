@@ -56,7 +56,7 @@ def test_a_job(cloud: Cloud, expected: Tree) -> None:
     assert not [path for path in written if path.startswith(".staging/")]
     assert check_whole(written)
     assert dataset_files(written) == expected
-    (record,) = [data for path, data in written.items() if path.startswith("runs/")]
+    (record,) = [data for path, data in written.items() if path.startswith("runs/2")]
     assert json.loads(record)["runner"] == "DataflowRunner"
 
 
@@ -97,7 +97,7 @@ def test_what_is_submitted(cloud: Cloud) -> None:
     assert options["pipelineUrl"].startswith(f"{cloud.bucket}/tmp/{job['name']}.")
     assert options["pipelineUrl"].removeprefix(f"{cloud.bucket}/") in cloud.gcs.names(cloud.bucket)
     # Nothing of the dataset is there yet.
-    assert cloud.gcs.names(cloud.output) == []
+    assert cloud.gcs.names(cloud.output) == ["runs/.lease.json"]
 
 
 def test_no_wait_as_json(cloud: Cloud) -> None:

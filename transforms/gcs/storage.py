@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import BinaryIO, cast
+from typing import BinaryIO, ClassVar, cast
 
 import google_crc32c
 from google.api_core.exceptions import (
@@ -46,6 +46,8 @@ class GcsStorage(Storage):
     A file's version is its generation. Objects whose name ends in a slash, which consoles make to
     show empty folders, are no files.
     """
+
+    can_swap: ClassVar[bool] = True
 
     def list(self, root: str) -> Iterator[StoredFile]:
         """Yields every object below `root/`; see the base class."""
@@ -213,7 +215,7 @@ class GcsStorage(Storage):
             return
         except Exception as error:
             # A lost answer to the last part, and then another one to its repetition.
-            if checked.ended and self._is_ours(
+            if checked.ended and self._find_ours(
                 uri, size_bytes=checked.size_bytes, crc32c=checked.crc32c
             ):
                 return
@@ -245,9 +247,25 @@ class GcsStorage(Storage):
                 "to an output",
             ) from error
 
-    def _insert(self, uri: str, data: bytes, *, generation: int | None) -> None:
+    def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
+        """Uploads a small object, on condition of the generation; see the base class."""
+        try:
+            return self._insert(uri, data, generation=0 if version is None else int(version))
+        except FileExistsError:
+            return None
+
+    def _insert(self, uri: str, data: bytes, *, generation: int | None) -> str:
+        """Uploads a small object in one request.
+
+        Returns:
+            Its new generation.
+
+        Raises:
+            FileExistsError: What is there is of another generation, and not the same.
+        """
+        blob = _blob(uri)
         request = partial(
-            _blob(uri).upload_from_string,
+            blob.upload_from_string,
             data,
             client=gcs_client(),
             content_type=_SHARD_TYPE,
@@ -263,12 +281,16 @@ class GcsStorage(Storage):
         except PreconditionFailed as error:
             # Perhaps it was there only since the first, whose answer was lost.
             crc32c = f"{google_crc32c.value(data):08x}"
-            if not self._is_ours(uri, size_bytes=len(data), crc32c=crc32c):
+            ours = self._find_ours(uri, size_bytes=len(data), crc32c=crc32c)
+            if ours is None:
                 raise FileExistsError(f"{uri} is there already") from error
+            return ours.version
+        return str(blob.generation)
 
-    def _is_ours(self, uri: str, *, size_bytes: int, crc32c: str) -> bool:
+    def _find_ours(self, uri: str, *, size_bytes: int, crc32c: str) -> StoredFile | None:
         stored = self.stat(uri)
-        return stored is not None and (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
+        is_ours = stored is not None and (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
+        return stored if is_ours else None
 
     def rename(self, source: str, destination: str) -> None:
         """Rewrites an object on the server and deletes it; see the base class."""

@@ -31,7 +31,7 @@ class UploadStream(io.RawIOBase):
     """
 
     def __init__(
-        self, *, upload: Callable[[BinaryIO], None], upload_small: Callable[[bytes], None]
+        self, *, upload: Callable[[BinaryIO], None], upload_small: Callable[[bytes], object]
     ) -> None:
         self._upload = upload
         self._upload_small = upload_small

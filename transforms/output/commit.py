@@ -14,6 +14,8 @@ import google_crc32c
 import msgspec
 
 from transforms.errors import InputError
+from transforms.local_storage import swap_scratch
+from transforms.output.lease import LEASE_NAME
 from transforms.output.listing import ListingSummary
 from transforms.output.manifest import Manifest, decode_manifest
 from transforms.output.outcome import Outcome, SplitOutcome, Status, add_counts
@@ -27,6 +29,7 @@ from transforms.tally import JoinTally
 DATASET_INFO = "dataset_info.json"
 MANIFEST = "manifest.json"
 RUNS_FOLDER = "runs"
+LEASE_PATH = f"{RUNS_FOLDER}/{LEASE_NAME}"
 # No split can have this name.
 _NO_SPLIT_FILE = "no-split"
 # A user may well have a `runs` folder, too.
@@ -219,6 +222,8 @@ def prepare_output(
     kept = {file.destination for file in files}
     # Before another plan's list goes: what lies in the output must be on a list at every moment.
     staging.write_commit({*kept, *metadata, *old})
+    # No run is at work in there: this one holds the output's lease. And nobody else would ever
+    # clear up what another plan has staged, as its next run may never come.
     for plan in commits:
         if plan != staging.plan:
             storage.delete_tree(join_uri(output, STAGING_FOLDER, plan))
@@ -269,7 +274,9 @@ def foreign_files(output: str) -> list[str]:
         Paths relative to `output`, sorted.
     """
     manifest = read_manifest(output)
-    ours = {*manifest.paths(), MANIFEST, DATASET_INFO} if manifest is not None else set()
+    ours = {LEASE_PATH, swap_scratch(LEASE_PATH)}
+    if manifest is not None:
+        ours.update(manifest.paths(), (MANIFEST, DATASET_INFO))
     for paths in staged_commits(output).values():
         ours.update(paths)
     return sorted(

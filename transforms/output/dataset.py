@@ -15,6 +15,7 @@ from transforms.examples.features import FeatureRole, FeatureSpec
 from transforms.labels import LabelMap
 from transforms.output.commit import DATASET_INFO, MANIFEST, RUN_FILE, RUNS_FOLDER, RejectsFile
 from transforms.output.label_files import label_map_pbtxt, labels_txt
+from transforms.output.lease import LeaseClaim
 from transforms.output.listing import ListingSummary
 from transforms.output.manifest import (
     FileEntry,
@@ -81,11 +82,14 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         runner: Name of its runner.
         annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
             file that defines a format.
+        lease: The lease of the output, which the run has to hold when it commits; None where
+            the storage keeps none.
     """
 
     started_at: str
     runner: str
     annotation_files: tuple[tuple[str, int, str], ...]
+    lease: LeaseClaim | None = None
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,154 @@
+"""The lease that a build holds: where it lies, how it is got, and what its loss does."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.runner import PipelineRunner
+
+from pipelines.flags import DATAFLOW_RUNNER
+from pipelines.output_state import OutputError
+from pipelines.plan import Plan
+from transforms.errors import InputError
+from transforms.output.commit import LEASE_PATH
+from transforms.output.lease import (
+    FoundLease,
+    JobAnswer,
+    Lease,
+    LeaseRecord,
+    RemoteJob,
+    check_free,
+    new_record,
+    read_lease,
+    take_lease,
+)
+from transforms.output.lease_keeper import LeaseKeeper
+from transforms.storage import join_uri, storage_for
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def lease_uri(plan: Plan) -> str:
+    """Names the lease of a plan's output: a place that is the same for every run of it."""
+    return join_uri(plan.output, LEASE_PATH)
+
+
+def describe_run(
+    plan: Plan, *, runner: PipelineRunner, options: PipelineOptions, ends_with_process: bool
+) -> LeaseRecord:
+    """Describes a run as the holder of its output's lease.
+
+    Args:
+        plan: What it builds.
+        runner: By which runner.
+        options: Beam's.
+        ends_with_process: Whether nothing of it is left once this process has ended.
+    """
+    name = type(runner).__name__
+    return new_record(
+        plan=plan.digest,
+        output=plan.output,
+        runner=name,
+        ends_with_process=ends_with_process,
+        job=describe_job(options) if name == DATAFLOW_RUNNER else None,
+    )
+
+
+def describe_job(options: PipelineOptions, *, job_id: str = "") -> RemoteJob:
+    """Describes the job on Dataflow that the options make; without an id before it has one."""
+    google = options.view_as(GoogleCloudOptions)
+    return RemoteJob(name=google.job_name, id=job_id, project=google.project, region=google.region)
+
+
+def ask_for_job(job: RemoteJob, *, options: PipelineOptions) -> JobAnswer:
+    """Asks Dataflow how a job stands."""
+    # Imported here: its clients take a while, and most runs never ask.
+    from pipelines.dataflow_jobs import ask_for_job
+
+    return ask_for_job(job, options=options)
+
+
+def take_output(
+    uri: str,
+    record: LeaseRecord,
+    *,
+    look: Callable[[], T],
+    must_write: Callable[[T], bool],
+    ask: Callable[[RemoteJob], JobAnswer],
+) -> tuple[Lease | None, T]:
+    """Looks at an output and takes its lease, so that no run comes in between.
+
+    Nothing is written before both are done: not into a folder that is none of ours, nor where
+    there is nothing to do.
+
+    Args:
+        uri: Where the lease lies.
+        record: The holder.
+        look: Looks at the output; writes nothing.
+        must_write: Says whether anything has to be written, by what was seen.
+        ask: Asks a job's service how it stands.
+
+    Returns:
+        The lease, and what was seen. No lease where nothing has to be written, or where the
+        storage is none that could keep one.
+
+    Raises:
+        LeaseError: Another run holds it.
+        OutputError: The output folder cannot be used.
+        InputError: It cannot be written.
+    """
+    while True:
+        found = _find_free(uri, output=record.output, ask=ask)
+        seen = look()
+        if found is None or not must_write(seen):
+            return None, seen
+        lease = _take(found, record)
+        if lease is not None:
+            return lease, seen
+
+
+def _find_free(
+    uri: str, *, output: str, ask: Callable[[RemoteJob], JobAnswer]
+) -> FoundLease | None:
+    try:
+        if not storage_for(uri).can_swap:
+            _log.warning(
+                "%s: this storage keeps no lease; let only one run at a time write there",
+                output,
+            )
+            return None
+        found = read_lease(uri)
+    except InputError as error:
+        raise OutputError(str(error)) from error
+    check_free(found, ask=ask)
+    return found
+
+
+def _take(found: FoundLease, record: LeaseRecord) -> Lease | None:
+    try:
+        return take_lease(found, record)
+    except OSError as error:
+        raise InputError(
+            uri=record.output,
+            problem=f"cannot be written: {error.strerror or error}; mend it and run the same "
+            "command again, finished shards are kept",
+        ) from error
+
+
+def keep_lease(lease: Lease | None) -> LeaseKeeper:
+    """Keeps a lease, if there is one, while its context is entered; its loss ends the run."""
+    return LeaseKeeper(lease, on_lost=_interrupt)
+
+
+def _interrupt() -> None:
+    # As Ctrl-C would: whatever the program waits for, it ends in order.
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGINT)

@@ -1,0 +1,159 @@
+"""The lease on `gs://`: each change on condition of the generation, none a deletion."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.gcs.memory_file_systems import MemoryFileSystem
+from tests.gcs.proxy import Request
+from tests.gcs.server import ProxiedGcs
+from tests.pipelines.dataset import check_whole, dataset_files, read_tree, run
+from transforms.output.lease import LeaseRecord, new_record, read_lease
+
+
+@pytest.fixture
+def words(gcs: ProxiedGcs, bucket: str, shapes: Path) -> list[str]:
+    gcs.write_folder(f"{bucket}/in", shapes)
+    return [
+        *("build", "coco", "--images", f"{bucket}/in/images", "--output", f"{bucket}/out"),
+        *("--annotations", f"{bucket}/in/annotations/instances.json"),
+    ]
+
+
+def write_foreign(gcs: ProxiedGcs, uri: str, *, expires_in_s: float = 60) -> bytes:
+    """Writes the lease of a run on another machine."""
+    record = new_record(plan="p", output="o", runner="LocalRunner", ends_with_process=False)
+    expires_at = record.renewed_at + datetime.timedelta(seconds=expires_in_s)
+    record = msgspec.structs.replace(
+        record, host="elsewhere", user="ann", pid=7, expires_at=expires_at
+    )
+    data = msgspec.json.encode(record)
+    gcs.write(uri, data)
+    return data
+
+
+def is_lease(request: Request) -> bool:
+    return request.name == "out/runs/.lease.json"
+
+
+def read_record(uri: str) -> LeaseRecord:
+    record = read_lease(uri).record
+    assert record is not None
+    return record
+
+
+def test_what_a_lease_asks_for(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
+    for more in ((), ("--overwrite",)):
+        gcs.proxy.reset()
+        result = run(*words, *more, "--json")
+        assert result.exit_code == 0, result.stderr
+        requests = [request for request in gcs.proxy.requests if is_lease(request)]
+        # It is looked at, taken, looked at twice by the gate, and released.
+        first = ["get"] if not more else ["get", "get"]
+        assert [request.kind for request in requests] == [*first, "insert", "get", "get", "insert"]
+        taken, released = (request for request in requests if request.kind == "insert")
+        assert (taken.query["ifGenerationMatch"] == "0") == (not more)
+        assert released.query["ifGenerationMatch"] not in ("0", taken.query["ifGenerationMatch"])
+        assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()
+        assert read_record(f"{bucket}/out/runs/.lease.json").released
+        # First of all that is written, and last.
+        writes = [request for request in gcs.proxy.requests if request.kind != "list"]
+        writes = [request for request in writes if request.kind != "get"]
+        assert is_lease(writes[0])
+        assert is_lease(writes[-1])
+
+
+def test_a_second_run_asks_for_the_lease_only(
+    gcs: ProxiedGcs, bucket: str, words: list[str]
+) -> None:
+    data = write_foreign(gcs, f"{bucket}/out/runs/.lease.json")
+    gcs.proxy.reset()
+    result = run(*words, "--json")
+    assert result.exit_code == 4
+    summary = json.loads(result.stdout)
+    assert summary["exit_code"] == 4
+    assert "another run is writing it: LocalRunner, process 7 of ann@elsewhere" in result.stderr
+    lease = [request.kind for request in gcs.proxy.requests if is_lease(request)]
+    others = [request.name for request in gcs.proxy.requests if not is_lease(request)]
+    assert lease == ["get", "get"]
+    # What makes the plan; of the output nothing.
+    assert set(others) == {"in/annotations/instances.json"}
+    assert gcs.read_tree(f"{bucket}/out") == {"runs/.lease.json": data}
+
+
+def test_an_expired_lease_is_taken_over(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
+    write_foreign(gcs, f"{bucket}/out/runs/.lease.json", expires_in_s=0)
+    assert run(*words).exit_code == 0
+    assert check_whole(gcs.read_tree(f"{bucket}/out"))
+
+
+def test_of_two_that_come_at_once_the_later_one_is_told(
+    gcs: ProxiedGcs, bucket: str, words: list[str]
+) -> None:
+    uri = f"{bucket}/out/runs/.lease.json"
+
+    def come_first(request: Request) -> None:
+        if is_lease(request) and request.kind == "insert":
+            gcs.proxy.decide = None
+            write_foreign(gcs, uri)
+
+    gcs.proxy.decide = come_first
+    result = run(*words)
+    assert result.exit_code == 4
+    assert "process 7 of ann@elsewhere" in result.stderr
+    assert gcs.names(f"{bucket}/out") == ["runs/.lease.json"]
+
+
+def test_a_lease_that_is_lost_is_noticed_at_the_gate(
+    gcs: ProxiedGcs, bucket: str, words: list[str]
+) -> None:
+    uri = f"{bucket}/out/runs/.lease.json"
+    seen = 0
+
+    def take(request: Request) -> None:
+        nonlocal seen
+        if request.name.endswith("totals.json") and not seen:
+            seen += 1
+            write_foreign(gcs, uri)
+
+    gcs.proxy.decide = take
+    result = run(*words)
+    assert result.exit_code == 4, result
+    assert f"{uri}: this run has lost its lease of the output, and stops" in result.stderr
+    assert dataset_files(gcs.read_tree(f"{bucket}/out")) == {}
+    assert read_record(uri).host == "elsewhere"
+
+
+def test_denied_writing_is_told_before_any_work(
+    gcs: ProxiedGcs, bucket: str, words: list[str]
+) -> None:
+    gcs.proxy.decide = lambda request: "403" if request.kind == "insert" else None
+    result = run(*words)
+    assert result.exit_code == 1
+    assert "storage.objects.create and storage.objects.delete is needed" in result.stderr
+    assert not [request for request in gcs.proxy.requests if "in/images" in request.name]
+
+
+def test_a_storage_without_preconditions_says_so_once_and_builds(
+    shapes: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    MemoryFileSystem.files.clear()
+    root = "memory://host"
+    for path, data in read_tree(shapes).items():
+        MemoryFileSystem.files.write(f"{root}/in/{path}", data)
+    with caplog.at_level(logging.WARNING, logger="pipelines"):
+        result = run(
+            *("build", "coco", "--images", f"{root}/in/images", "--output", f"{root}/out"),
+            *("--annotations", f"{root}/in/annotations/instances.json"),
+        )
+    assert result.exit_code == 0, result.stderr
+    assert [
+        record.getMessage() for record in caplog.records if record.name == "pipelines.lease"
+    ] == [f"{root}/out: this storage keeps no lease; let only one run at a time write there"]
+    assert not [path for path in MemoryFileSystem.files.content if "lease" in path]
