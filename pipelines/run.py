@@ -27,20 +27,30 @@ from pipelines.arguments import BuildArguments
 from pipelines.beam_options import PipelineViews
 from pipelines.build import build_dataset
 from pipelines.flags import DATAFLOW_RUNNER
+from pipelines.json_log import write_line
 from pipelines.local_runner import LocalRunner, make_runner
-from pipelines.output_state import OutputError, check_apart, is_committed
-from pipelines.plan import Plan, make_plan
-from pipelines.preview import list_inputs, preview_dataset
+from pipelines.output_state import check_apart, is_committed
+from pipelines.plan import Plan, make_plan, place_plan
+from pipelines.preview import Preview, list_inputs, preview_dataset
 from pipelines.progress import ProgressMonitor
 from pipelines.run_error import RunError
 from pipelines.staged_progress import StagedProgress
 from pipelines.summary import Summary, print_job, print_summary
 from pipelines.usage import UsageMeter, forecast_usage
+from pipelines.versions import (
+    Inputs,
+    check_replaceable,
+    check_versions,
+    find_current,
+    place_output,
+    read_latest,
+)
 from transforms.errors import InputError
 from transforms.output.commit import DATASET_INFO
-from transforms.output.dataset import RunRecord, RunSettings, read_runs, run_path
+from transforms.output.dataset import RunRecord, RunSettings, run_path
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Outcome, Status
+from transforms.output.pointer import write_pointer
 from transforms.output.staging import Staging
 from transforms.storage import join_uri, storage_for
 from transforms.usage import StorageUsage
@@ -55,7 +65,7 @@ _CLUSTER_WORDS = (
     "look there before the same command is started again"
 )
 
-T = TypeVar("T", Outcome, ListingSummary)
+T = TypeVar("T", Preview, ListingSummary)
 
 _EXIT_CODES = {Status.APPROVED: 0, Status.COMMITTED: 0, Status.REFUSED: 3, Status.FAILED: 1}
 
@@ -91,30 +101,38 @@ def run_build(arguments: BuildArguments) -> int:
         from pipelines.dataflow import prepare_job
 
         prepare_job(options, plan=plan)
-    check_apart(plan.output, sources=plan.sources)
-    annotation_files = _stat_annotation_files(plan)
+    check_versions(plan, if_changed=arguments.if_changed)
     started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
+    inputs = Inputs(
+        plan=plan.digest,
+        annotation_files=_stat_annotation_files(plan),
+        list_images=functools.partial(_list_images, plan),
+    )
+    plan = place_output(plan, inputs=inputs, started=started)
+    check_apart(plan.output, sources=plan.sources)
+    latest = read_latest(plan)
+    current = find_current(plan, inputs=inputs, latest=latest) if arguments.if_changed else None
+    if current is not None:
+        plan = place_plan(plan, output=current.output)
+        Staging(output=plan.output, plan=plan.digest, run_id="").clear()
+        message = "nothing to do: inputs and config are as they were"
+        if plan.latest and latest != plan.output:
+            # Perhaps a run was killed after its commit.
+            write_pointer(plan.latest, folder=plan.output)
+            message += f"; {plan.latest} names this version again"
+        return _finish(
+            arguments,
+            plan,
+            outcome=msgspec.structs.replace(current.run.outcome, message=message),
+            started_s=started_s,
+            usage=meter.usage(),
+            current=True,
+        )
     if is_committed(plan.output):
-        current = _current_run(plan, annotation_files) if arguments.if_changed else None
-        if current is not None:
-            Staging(output=plan.output, plan=plan.digest, run_id="").clear()
-            message = "nothing to do: inputs and config are as they were"
-            outcome = msgspec.structs.replace(current.outcome, message=message)
-            return _finish(
-                arguments,
-                plan,
-                outcome=outcome,
-                started_s=started_s,
-                usage=meter.usage(),
-                current=True,
-            )
-        if not arguments.overwrite:
-            changed = "; inputs or config have changed" if arguments.if_changed else ""
-            raise OutputError(
-                f"{plan.output}: holds a committed dataset already{changed}; add --overwrite to "
-                "replace it, or choose another output.path"
-            )
+        check_replaceable(
+            plan, overwrite=arguments.overwrite, if_changed=arguments.if_changed, latest=latest
+        )
 
     run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
     staging = Staging(output=plan.output, plan=plan.digest, run_id=run_id)
@@ -127,7 +145,8 @@ def run_build(arguments: BuildArguments) -> int:
         run=RunSettings(
             started_at=started.isoformat(),
             runner=type(runner).__name__,
-            annotation_files=annotation_files,
+            annotation_files=inputs.annotation_files,
+            latest=plan.latest,
         ),
         threads=arguments.threads,
         read_ahead=arguments.read_ahead,
@@ -137,15 +156,20 @@ def run_build(arguments: BuildArguments) -> int:
     if on_dataflow:
         job = _submit(pipeline, runner=runner, options=options)
         if job is None or not _waits(arguments):
-            print_job(job, output=plan.output, as_json=arguments.json)
+            print_job(job, output=plan.output, as_json=arguments.json, json_log=arguments.json_log)
             return 0
-        follow = functools.partial(_follow, job, meter=meter)
+        follow = functools.partial(_follow, job, meter=meter, json_log=arguments.json_log)
         words = (
             f"interrupted; job {job.id} goes on without this command. To cancel it: "
             f"{job.cancel_command}"
         )
     progress = StagedProgress(staging)
-    monitor = ProgressMonitor(read=progress.read, stream=sys.stderr, poll_s=progress.poll_s)
+    monitor = ProgressMonitor(
+        read=progress.read,
+        stream=sys.stderr,
+        poll_s=progress.poll_s,
+        as_json=arguments.json_log,
+    )
     with _interrupted_with(words), monitor:
         error = _catch(follow)
     recorded = _read_outcome(staging)
@@ -166,13 +190,21 @@ def run_plan(arguments: BuildArguments) -> int:
         RunError: The same, found out by a worker.
     """
     plan = make_plan(arguments.config)
+    check_versions(plan, if_changed=arguments.if_changed)
+    started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
     annotation_files = _stat_annotation_files(plan)
-    outcome = _run_locally(functools.partial(preview_dataset, plan=plan), Outcome)
-    if isinstance(outcome, Exception):
-        raise _failure(outcome)
-    forecast = forecast_usage(plan, outcome, annotation_files=annotation_files)
-    return _finish(arguments, plan, outcome=outcome, started_s=started_s, usage=forecast)
+    preview = _run_locally(functools.partial(preview_dataset, plan=plan), Preview)
+    if isinstance(preview, Exception):
+        raise _failure(preview)
+    inputs = Inputs(
+        plan=plan.digest,
+        annotation_files=annotation_files,
+        list_images=lambda: preview.listing,
+    )
+    plan = place_output(plan, inputs=inputs, started=started)
+    forecast = forecast_usage(plan, preview.outcome, annotation_files=annotation_files)
+    return _finish(arguments, plan, outcome=preview.outcome, started_s=started_s, usage=forecast)
 
 
 def _finish(
@@ -192,8 +224,9 @@ def _finish(
         current=current,
         usage=usage,
         wall_time_s=time.monotonic() - started_s,
+        latest=plan.latest if outcome.status is Status.COMMITTED else "",
     )
-    print_summary(summary, as_json=arguments.json)
+    print_summary(summary, as_json=arguments.json, json_log=arguments.json_log)
     return exit_code
 
 
@@ -211,21 +244,11 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
     return tuple(files)
 
 
-def _current_run(
-    plan: Plan, annotation_files: tuple[tuple[str, int, str], ...]
-) -> RunRecord | None:
-    """Returns the run that committed what is there, if its inputs and config are as now."""
-    runs = read_runs(plan.output)
-    if not runs:
-        return None
-    last = max(runs, key=lambda run: run.finished_at)
-    if last.plan != plan.digest or last.annotation_files != annotation_files:
-        return None
+def _list_images(plan: Plan) -> ListingSummary:
     listing = _run_locally(functools.partial(list_inputs, plan=plan), ListingSummary)
-    # Only a build counts the images inside containers.
     if isinstance(listing, Exception):
-        return None
-    return last if listing.fingerprint == last.listing.fingerprint else None
+        raise _failure(listing)
+    return listing
 
 
 def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Exception:
@@ -255,8 +278,12 @@ def _submit(
         return submit_job(pipeline, runner=runner, options=options)
 
 
-def _follow(job: Job, *, meter: UsageMeter) -> None:
-    sys.stderr.write(f"shardbeam: job {job.id}: {job.console}\n")
+def _follow(job: Job, *, meter: UsageMeter, json_log: bool) -> None:
+    message = f"job {job.id}: {job.console}"
+    if json_log:
+        write_line(message)
+    else:
+        sys.stderr.write(f"shardbeam: {message}\n")
     job.follow()
     meter.add_result(job.result)
 

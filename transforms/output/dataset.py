@@ -81,11 +81,13 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         runner: Name of its runner.
         annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
             file that defines a format.
+        latest: The pointer that names the dataset once it is committed; empty where there is none.
     """
 
     started_at: str
     runner: str
     annotation_files: tuple[tuple[str, int, str], ...]
+    latest: str = ""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
