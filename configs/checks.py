@@ -149,7 +149,7 @@ def _check_locations(output: OutputConfig) -> None:
         if _CONTROL.search(path):
             raise Problem(
                 ("output", key),
-                "with output.latest, whose content is one line, expected no control characters",
+                "expected no control characters: output.latest is a file of one line",
             )
 
 

@@ -191,6 +191,8 @@ def run_plan(arguments: BuildArguments) -> int:
     """
     plan = make_plan(arguments.config)
     check_versions(plan, if_changed=arguments.if_changed)
+    # Only so that its errors are shown.
+    read_latest(plan)
     started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
     annotation_files = _stat_annotation_files(plan)
