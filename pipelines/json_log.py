@@ -32,6 +32,8 @@ _SEVERITIES = {
     logging.WARNING: "WARNING",
     logging.INFO: "INFO",
 }
+# What receives the records of worker processes, in a function `Logging`.
+_WORKERS_MODULES = ("/worker_handlers.py", "/local_job_service.py")
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
 _log = logging.getLogger(OWN_LOGGER)
@@ -158,14 +160,14 @@ def _current_step() -> str:
 
 def _said_by_worker(record: logging.LogRecord) -> dict[str, Any]:
     """Reads a worker process's own record, which Beam logs here as the text of a proto."""
-    if record.funcName != "Logging" or record.module != "worker_handlers":
+    if record.funcName != "Logging" or not record.pathname.endswith(_WORKERS_MODULES):
         return {}
     from apache_beam.portability.api import beam_fn_api_pb2
     from google.protobuf import text_format
 
     entry = beam_fn_api_pb2.LogEntry()
     try:
-        text_format.Parse(record.getMessage(), entry)
+        text_format.Parse(record.getMessage().removeprefix("Worker: "), entry)
     except text_format.ParseError:
         return {}
     return {

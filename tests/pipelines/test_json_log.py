@@ -283,6 +283,7 @@ def log_json(capsys: pytest.CaptureFixture[str]) -> list[Line]:
 
 def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("mine")
+    hook = threading.excepthook
     with bare_root():
         configure_logging(as_json=True)
         log_everything()
@@ -310,7 +311,7 @@ def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert "old\nthing" in warned["message"]
     assert thread_failed["severity"] == "ERROR"
     assert "ZeroDivisionError" in thread_failed["stack_trace"]
-    assert threading.excepthook is threading.__excepthook__
+    assert threading.excepthook is hook
 
 
 def _divide() -> None:
@@ -322,13 +323,13 @@ def _divide() -> None:
 FORMAT = """\
 import logging
 
-from transforms.formats.image_folder import ImageFolder
+from transforms.formats.image_folder import ImageFolderFormat
 
 
-class Talkative(ImageFolder):
-    def place(self, path, *, root):
-        logging.getLogger("mine").warning("placing\\n%s", path)
-        return super().place(path, root=root)
+class Talkative(ImageFolderFormat):
+    def annotate_listed(self, key):
+        logging.getLogger("mine").warning("at\\n%s", key)
+        return super().annotate_listed(key)
 """
 
 
@@ -346,11 +347,11 @@ def test_workers_name_their_step(mode: tuple[str, ...], shapes: Path, tmp_path: 
     (tmp_path / "d.yaml").write_text(json.dumps(config))
     result = finish(start("build", f"{tmp_path}/d.yaml", *JSON_LOG, *mode, cwd=tmp_path))
     assert summary_of(result)["exit_code"] == 0
-    said = [line for line in parse(result.stderr) if line["message"].startswith("placing\n")]
+    said = [line for line in parse(result.stderr) if line["message"].startswith("at\n")]
     assert said
     for line in said:
         assert line["severity"] == "WARNING"
-        assert "ListImages" in line["step"]
+        assert line["step"].startswith("JoinAnnotations/")
 
 
 def test_a_step_is_known_only_to_workers() -> None:
