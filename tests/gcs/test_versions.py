@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import PROJECT_ROOT
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs
 from tests.pipelines.dataset import check_whole, run
@@ -111,6 +113,26 @@ def test_show_follows_the_pointer(bucket: str, words: list[str]) -> None:
     result = run("show", f"{bucket}/out/latest", "--limit", "1")
     assert result.exit_code == 0, result.stderr
     assert "train, example 1 of 40" in result.stdout
+
+
+def test_the_pages_example_builds(
+    gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
+) -> None:
+    page = (PROJECT_ROOT / "docs" / "versions.md").read_text()
+    (config,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (command,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert command == "shardbeam build coco.yaml --if-changed\n"
+    gcs.write_folder(f"{bucket}/images", shapes / "images")
+    gcs.write(f"{bucket}/instances.json", (shapes / "annotations/instances.json").read_bytes())
+    (tmp_path / "coco.yaml").write_text(config.replace("gs://bucket", bucket))
+    words = ["build", str(tmp_path / "coco.yaml"), "--if-changed"]
+    first = run(*words)
+    assert (first.exit_code, "committed: " in first.stdout) == (0, True), first.stderr
+    second = run(*words)
+    assert (second.exit_code, "unchanged: " in second.stdout) == (0, True), second.stderr
+    named = gcs.read(f"{bucket}/tfrecords/coco/latest").decode().strip()
+    assert named.startswith(f"{bucket}/tfrecords/coco/1.0.0-")
+    assert f"latest: {bucket}/tfrecords/coco/latest" in first.stdout.splitlines()
 
 
 def test_another_file_is_no_pointer(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
