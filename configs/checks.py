@@ -11,17 +11,20 @@ from collections.abc import Iterator, Sequence
 
 from configs.convert import Path, Problem
 from configs.nearest import suggest
+from configs.placeholders import TemplateError, check_output_template, placeholders
 from configs.schema import (
     CocoSource,
     Config,
     LabelsConfig,
     OpenImagesSource,
+    OutputConfig,
     Source,
     VocSource,
     YoloSource,
 )
 
 _FRACTIONS_TOLERANCE = 1e-6
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_config(config: Config) -> None:
@@ -35,6 +38,7 @@ def check_config(config: Config) -> None:
     _check_group_by(config)
     _check_num_shards(config)
     _check_file_name(config)
+    _check_locations(config.output)
     _check_labels(config.labels)
 
 
@@ -123,6 +127,30 @@ def _check_file_name(config: Config) -> None:
             ("output", "file_name"),
             "several splits would be written to one file; put {split} into the name",
         )
+
+
+def _check_locations(output: OutputConfig) -> None:
+    try:
+        check_output_template(output.path)
+    except TemplateError as error:
+        raise Problem(("output", "path"), str(error)) from error
+    if output.latest is None:
+        return
+    try:
+        names = sorted(placeholders(output.latest))
+    except TemplateError as error:
+        raise Problem(("output", "latest"), str(error)) from error
+    if names:
+        raise Problem(
+            ("output", "latest"),
+            f"no placeholder, got {{{names[0]}}}: the pointer stays where readers look for it",
+        )
+    for key, path in (("path", output.path), ("latest", output.latest)):
+        if _CONTROL.search(path):
+            raise Problem(
+                ("output", key),
+                "expected no control characters: output.latest is a file of one line",
+            )
 
 
 def _check_labels(labels: LabelsConfig) -> None:

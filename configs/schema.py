@@ -421,7 +421,10 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
     """Where the dataset goes, and in what pieces.
 
     Attributes:
-        path: The dataset's folder.
+        path: The dataset's folder, in which `{version}`, `{date}` and `{fingerprint}` stand for
+            the config's version, the UTC date of the run's start (`YYYYMMDD`) and 12 hex digits of
+            a digest of config and inputs; `{{` and `}}` for braces.
+        latest: A pointer file: after each commit one line, the folder of what was committed.
         shard_size_mb: Target size of a shard in MB (10⁶ bytes).
         num_shards: Shards of each split (`{train: 16}`), or of every split (`16`); by size
             where absent.
@@ -430,6 +433,7 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
     """
 
     path: Location
+    latest: Location | None = None
     shard_size_mb: Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)] = 150
     num_shards: PositiveInt | dict[str, PositiveInt] | None = None
     file_name: FileName | None = None

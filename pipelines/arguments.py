@@ -19,6 +19,7 @@ from pipelines.flags import (
     BUILD_COMMANDS,
     COMMANDS,
     DATAFLOW_RUNNER,
+    JSON,
     UsageError,
     build_parser,
     formats_parser,
@@ -60,6 +61,7 @@ class BuildArguments:
             default.
         wait: Whether a job on Dataflow is followed to its end; None for in a terminal.
         json: Whether the summary is printed as JSON.
+        json_log: Whether what goes to stderr is JSON.
         verbose: Whether Beam's informational messages are logged.
     """
 
@@ -72,6 +74,7 @@ class BuildArguments:
     read_ahead: int | None = None
     wait: bool | None = None
     json: bool = False
+    json_log: bool = False
     verbose: bool = False
 
 
@@ -207,6 +210,7 @@ def _parse_build(arguments: Sequence[str]) -> BuildArguments:
         read_ahead=namespace.read_ahead,
         wait=namespace.wait,
         json=namespace.json,
+        json_log=namespace.log_format == JSON,
         verbose=namespace.verbose,
     )
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from pipelines.flags import (
@@ -16,17 +20,21 @@ from pipelines.flags import (
     sample_parser,
     show_parser,
     top_parser,
+    wants_json_log,
 )
+from pipelines.json_log import everything_as_json
 from pipelines.logs import configure_logging, log_everything
 from pipelines.terminal import escape, write_stdout
 
 if TYPE_CHECKING:
     from pipelines.arguments import BuildArguments, SampleArguments, ShowArguments
+    from pipelines.summary import Summary
 
 _FAILED = 1
 _USAGE = 2
 _HELD = 4
 _INTERRUPTED = 128 + signal.SIGINT
+_INTERRUPTED_WORDS = "interrupted; a build goes on from here when it is started again"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 done (or nothing to do), 1 failed, 2 wrong usage or config, 3 more
-        rejects than the config tolerates, 4 another run writes to the output, 130 interrupted.
+        rejects than the config tolerates, 4 another run writes to the output, 130 interrupted
+        (by SIGINT or SIGTERM).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments:
@@ -49,13 +58,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         write_stdout(f"shardbeam {_version()}\n")
         return 0
+    json_log = wants_json_log(arguments)
+    started_s = time.monotonic()
     try:
-        return _run(arguments)
+        with _sigterm_interrupts(), everything_as_json() if json_log else nullcontext():
+            return _run(arguments, json_log=json_log)
     except KeyboardInterrupt as interrupt:
-        _complain(
-            str(interrupt) or "interrupted; a build goes on from here when it is started again"
-        )
+        message = str(interrupt) or _INTERRUPTED_WORDS
+        if json_log:
+            _log_end(message, code=_INTERRUPTED, started_s=started_s)
+        else:
+            _complain(message)
         return _INTERRUPTED
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Makes SIGTERM what Ctrl-C is, as long as this is the main thread and no run does that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _help(arguments: Sequence[str]) -> str:
@@ -77,7 +109,7 @@ def _version() -> str:
     return importlib.metadata.version("shardbeam")
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(words: Sequence[str], *, json_log: bool) -> int:
     from configs.load import ConfigError
     from pipelines.arguments import (
         FormatsArguments,
@@ -87,12 +119,16 @@ def _run(words: Sequence[str]) -> int:
     )
     from transforms.process import without_collector
 
-    configure_logging()
+    configure_logging(as_json=json_log)
+    started_s = time.monotonic()
     try:
         with without_collector():
             arguments = parse_arguments(words)
     except (UsageError, ConfigError) as error:
-        _complain(str(error))
+        if json_log:
+            _log_end(str(error), code=_USAGE, started_s=started_s)
+        else:
+            _complain(str(error))
         return _USAGE
     if isinstance(arguments, FormatsArguments):
         return _run_formats()
@@ -118,6 +154,7 @@ def _run_build(arguments: BuildArguments) -> int:
     if arguments.verbose:
         log_everything()
     started_s = time.monotonic()
+    trace = ""
     try:
         return run_build(arguments) if arguments.command == "build" else run_plan(arguments)
     except (ConfigError, FormatError, OutputError, UsageError) as error:
@@ -126,27 +163,53 @@ def _run_build(arguments: BuildArguments) -> int:
         message, code = str(error), _FAILED
     except LeaseError as error:
         message, code = str(error), _HELD
-    _complain(message)
-    if arguments.json:
-        _print_failure(
-            message, code=code, arguments=arguments, wall_time_s=time.monotonic() - started_s
+    except KeyboardInterrupt as interrupt:
+        if not arguments.json_log:
+            raise
+        message, code = str(interrupt) or _INTERRUPTED_WORDS, _INTERRUPTED
+    except Exception as error:
+        if not arguments.json_log:
+            raise
+        # In one object, not in a line each.
+        message, code = f"{type(error).__name__}: {error}", _FAILED
+        trace = traceback.format_exc()
+    if not arguments.json_log:
+        _complain(message)
+    if arguments.json or arguments.json_log:
+        from pipelines.summary import print_summary
+
+        summary = _end_without_outcome(
+            message,
+            code=code,
+            output=arguments.config.output.path,
+            started_s=started_s,
+            trace=trace,
         )
+        print_summary(summary, as_json=arguments.json, json_log=arguments.json_log)
     return code
 
 
-def _print_failure(
-    message: str, *, code: int, arguments: BuildArguments, wall_time_s: float
-) -> None:
-    from pipelines.summary import Summary, print_summary
+def _log_end(message: str, *, code: int, started_s: float) -> None:
+    """Ends a JSON log of a command that has not even begun to run."""
+    from pipelines.summary import log_summary
+
+    log_summary(_end_without_outcome(message, code=code, output="", started_s=started_s))
+
+
+def _end_without_outcome(
+    message: str, *, code: int, output: str, started_s: float, trace: str = ""
+) -> Summary:
+    from pipelines.summary import Summary
     from transforms.output.outcome import Outcome, Status
 
-    summary = Summary(
+    return Summary(
         outcome=Outcome(status=Status.FAILED, splits={}, message=message),
-        output=arguments.config.output.path,
+        output=output,
         exit_code=code,
-        wall_time_s=wall_time_s,
+        wall_time_s=time.monotonic() - started_s,
+        interrupted=code == _INTERRUPTED,
+        trace=trace,
     )
-    print_summary(summary, as_json=True)
 
 
 def _run_formats() -> int:

@@ -167,7 +167,10 @@ def check_paths(plan: Plan, *, locations: dict[str, str]) -> None:
     Raises:
         UsageError: There is one.
     """
-    for name, uri in {**locations, "output.path": plan.output}.items():
+    outputs = {"output.path": plan.output}
+    if plan.latest:
+        outputs["output.latest"] = plan.latest
+    for name, uri in {**locations, **outputs}.items():
         if not uri.startswith("gs://"):
             raise UsageError(f"{name}: Dataflow writes to gs:// only, got {uri}")
     for source in plan.sources:

@@ -12,6 +12,8 @@ from configs.source_keys import SourceKey, source_keys
 BUILD_COMMANDS = ("build", "plan")
 COMMANDS = (*BUILD_COMMANDS, "formats", "show", "sample")
 DATAFLOW_RUNNER = "DataflowRunner"
+LOG_FORMAT = "--log-format"
+TEXT, JSON = "text", "json"
 
 _TOP_USAGE = "shardbeam [--help] [--version] COMMAND ..."
 _TOP_HELP = """\
@@ -201,8 +203,25 @@ def build_parser(
         "terminal)",
     )
     run.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+    run.add_argument(
+        LOG_FORMAT,
+        choices=(TEXT, JSON),
+        default=TEXT,
+        help="write logs, progress and the summary to stderr for people, or as one JSON object a "
+        "line, as Cloud Logging reads them (default: text)",
+    )
     run.add_argument("--verbose", action="store_true", help="log what Beam does")
     return parser
+
+
+def wants_json_log(arguments: Sequence[str]) -> bool:
+    """Says whether a command line asks for JSON logs: also one that cannot be understood."""
+    values = [
+        following if word == LOG_FORMAT else word.removeprefix(f"{LOG_FORMAT}=")
+        for word, following in zip(arguments, [*arguments[1:], ""], strict=True)
+        if word == LOG_FORMAT or word.startswith(f"{LOG_FORMAT}=")
+    ]
+    return values[-1:] == [JSON]
 
 
 def show_parser() -> FlagParser:

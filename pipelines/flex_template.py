@@ -22,7 +22,7 @@ CONFIG = "config"
 FORMAT = "format"
 IMAGE = "sdk_container_image"
 # What has no meaning for a launcher, which only writes the job down.
-_LEFT_OUT = frozenset({"help", "words", "wait", "json", "verbose"})
+_LEFT_OUT = frozenset({"help", "words", "wait", "json", "log_format", "verbose"})
 _URI = r"^[a-z][a-z0-9+.-]*://.+$"
 _SWITCH = r"^(true|false)$"
 # {metavar: regular expression of the values}

@@ -14,6 +14,7 @@ from apache_beam.runners.runner import PipelineRunner
 from pipelines.flags import DATAFLOW_RUNNER
 from pipelines.output_state import OutputError
 from pipelines.plan import Plan
+from pipelines.versions import name_output, versions_root
 from transforms.errors import InputError
 from transforms.output.commit import LEASE_PATH
 from transforms.output.lease import (
@@ -32,12 +33,21 @@ from transforms.storage import join_uri, storage_for
 
 _log = logging.getLogger(__name__)
 
+_LEASES_FOLDER = ".shardbeam-leases"
+
 T = TypeVar("T")
 
 
 def lease_uri(plan: Plan) -> str:
-    """Names the lease of a plan's output: a place that is the same for every run of it."""
-    return join_uri(plan.output, LEASE_PATH)
+    """Names the lease of a plan's output: a place that is the same for every run of it.
+
+    Where each run may have a folder of its own, it lies above all of them, and is the plan's own:
+    other plans may have their versions there, too.
+    """
+    root = versions_root(plan)
+    if root is None:
+        return join_uri(name_output(plan), LEASE_PATH)
+    return join_uri(root, _LEASES_FOLDER, f"{plan.digest}.json")
 
 
 def describe_run(
@@ -54,7 +64,7 @@ def describe_run(
     name = type(runner).__name__
     return new_record(
         plan=plan.digest,
-        output=plan.output,
+        output=name_output(plan),
         runner=name,
         ends_with_process=ends_with_process,
         job=describe_job(options) if name == DATAFLOW_RUNNER else None,

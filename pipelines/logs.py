@@ -6,6 +6,8 @@ import contextlib
 import logging
 import sys
 
+from pipelines.json_log import JsonHandler
+
 # What Beam warns of in every good run with worker processes: it hands them options of its own
 # that they do not know, and no folder for pickled registries, which nothing here uses.
 # And it tells of each server that it starts and ends.
@@ -19,9 +21,13 @@ _NOISE = (
 _OUR_ERRORS = ("InputError", "RefusedError")
 
 
-def configure_logging() -> None:
-    """Sends warnings and errors to stderr, but not the ones that mean nothing to a user."""
-    handler = _StderrHandler()
+def configure_logging(*, as_json: bool = False) -> None:
+    """Sends warnings and errors to stderr, but not the ones that mean nothing to a user.
+
+    Args:
+        as_json: Whether each of them is one JSON object, for programs.
+    """
+    handler: logging.Handler = JsonHandler() if as_json else _StderrHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_news)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

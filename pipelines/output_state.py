@@ -42,17 +42,22 @@ def is_committed(output: str) -> bool:
     return False
 
 
-def check_apart(output: str, *, sources: Iterable[Source]) -> None:
-    """Refuses an output folder within an image root: a run would list what it writes.
+def check_apart(path: str, *, sources: Iterable[Source], key: str = "output.path") -> None:
+    """Refuses an output within an image root: a run would list what it writes.
+
+    Args:
+        path: What is written.
+        sources: Where images are listed.
+        key: The config's key that says the path.
 
     Raises:
         OutputError: It is.
     """
     for root in (root for source in sources for root in source.roots):
-        if f"{_real_path(output)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
+        if f"{_real_path(path)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
             raise OutputError(
-                f"{output}: lies within the images' folder {root}, whose listing would "
-                "hold what is written; choose another output.path"
+                f"{path}: lies within the images' folder {root}, whose listing would "
+                f"hold what is written; choose another {key}"
             )
 
 

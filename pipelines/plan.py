@@ -13,6 +13,7 @@ import msgspec
 
 import configs.schema as schema
 from configs.load import ConfigError
+from configs.placeholders import fill_template
 from configs.source_keys import location_keys
 from transforms.examples.features import ExtraFeature
 from transforms.examples.record_encoder import EncoderSettings
@@ -46,7 +47,9 @@ class Plan:
         join: Rules of the join.
         encoder: How a record becomes an Example.
         dataset: What concerns the dataset as a whole.
-        output: The dataset's folder.
+        output: The dataset's folder; as in the template until `pipelines.versions` has placed it.
+        output_template: The same, with placeholders.
+        latest: The pointer to what was committed last; empty where there is none.
         file_path_prefix: Path of every shard up to its number, with `{split}`.
         shard_name_template: Empty where each split is one file without a number.
         num_shards: Shards of every split, or by split; 0 means by size.
@@ -63,6 +66,8 @@ class Plan:
     encoder: EncoderSettings
     dataset: DatasetSettings
     output: str
+    output_template: str
+    latest: str
     file_path_prefix: str
     shard_name_template: str | None
     num_shards: int | Mapping[str, int]
@@ -102,6 +107,7 @@ def make_plan(config: schema.Config) -> Plan:
     image = msgspec.structs.asdict(config.image)
     annotated_as = image.pop("annotated_as")
     output = absolute_path(config.output.path)
+    latest = config.output.latest
     try:
         plan = plan_features(features)
     except ValueError as error:
@@ -137,12 +143,20 @@ def make_plan(config: schema.Config) -> Plan:
             file_name=file_name or "",
         ),
         output=output,
+        output_template=output,
+        latest="" if latest is None else absolute_path(fill_template(latest, {})),
         file_path_prefix=join_uri(output, file_name or f"{config.name}-{{split}}.tfrecord"),
         shard_name_template=None if file_name is None else "",
         num_shards=config.output.num_shards or 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
         digest=_plan_digest(config, sources=sources),
     )
+
+
+def place_plan(plan: Plan, *, output: str) -> Plan:
+    """Returns the plan with another folder for the dataset."""
+    name = plan.file_path_prefix.removeprefix(join_uri(plan.output, ""))
+    return dataclasses.replace(plan, output=output, file_path_prefix=join_uri(output, name))
 
 
 def absolute_path(path: str) -> str:
@@ -280,7 +294,7 @@ def _source(name: str, source: schema.Source, *, masks: bool) -> Source:
 def _portable_config(config: schema.Config) -> dict[str, Any]:
     """The config as a manifest keeps it: what does not depend on where things lie."""
     raw: dict[str, Any] = msgspec.to_builtins(config)
-    del raw["output"]["path"]
+    del raw["output"]["path"], raw["output"]["latest"]
     named = [(raw["splits"][split], source) for split, source in config.splits.items()]
     for mapping, source in [*named, (raw["source"], config.source)]:
         if source is not None:

@@ -23,13 +23,25 @@ from transforms.tally import JoinTally
 from transforms.write_to_tfrecord import PlanShards
 
 
+class Preview(msgspec.Struct, frozen=True):
+    """What a preview finds out.
+
+    Attributes:
+        outcome: What would be written.
+        listing: What is there to be read.
+    """
+
+    outcome: Outcome
+    listing: ListingSummary
+
+
 def preview_dataset(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None:
     """Adds the graph that previews a build to a pipeline.
 
     Args:
         pipeline: The pipeline.
         plan: What would be built.
-        result_uri: Where the `Outcome` goes, as JSON.
+        result_uri: Where the `Preview` goes, as JSON.
     """
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
     read = listed.files | ReadAnnotations(sources=plan.sources)
@@ -52,8 +64,8 @@ def preview_dataset(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> 
             shard_size_bytes=plan.shard_size_bytes,
         )
     )
-    checked | "WriteOutcome" >> beam.Map(
-        _write_outcome,
+    checked | "WritePreview" >> beam.Map(
+        _write_preview,
         pvalue.AsSingleton(shards),
         pvalue.AsSingleton(listing),
         # Only so that its errors are shown.
@@ -76,7 +88,7 @@ def list_inputs(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None
     listing | "WriteListing" >> beam.Map(_write_json, uri=result_uri)
 
 
-def _write_outcome(
+def _write_preview(
     tally: JoinTally,
     shards: ShardPlan,
     listing: ListingSummary,
@@ -96,8 +108,9 @@ def _write_outcome(
         for split in splits
         for joined in [tally.splits.get(split, SplitOutcome())]
     }
-    _write_json(Outcome(status=Status.APPROVED, splits=counts), uri=result_uri)
+    outcome = Outcome(status=Status.APPROVED, splits=counts)
+    _write_json(Preview(outcome=outcome, listing=listing), uri=result_uri)
 
 
-def _write_json(value: Outcome | ListingSummary, *, uri: str) -> None:
+def _write_json(value: Preview | ListingSummary, *, uri: str) -> None:
     storage_for(uri).replace(uri, msgspec.json.encode(value))

@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
+from pipelines.json_log import render_line
+
 _POLL_S = 0.5
 _LOG_LINE_EVERY_S = 10.0
 _RATE_WINDOW_S = 30.0
@@ -53,6 +55,7 @@ class ProgressMonitor:
         stream: TextIO,
         clock: Callable[[], float] = time.monotonic,
         poll_s: float = _POLL_S,
+        as_json: bool = False,
     ) -> None:
         """Prepares, and shows nothing yet.
 
@@ -61,14 +64,19 @@ class ProgressMonitor:
             stream: Where to show it, such as `sys.stderr`.
             clock: Seconds from any start.
             poll_s: Seconds from one call of `read` to the next.
+            as_json: Whether lines are JSON objects, also on a terminal.
         """
         self._read = read
         self._stream = stream
         self._poll_s = poll_s
         self._rate = _Rate(clock=clock)
-        self._display: _Display = (
-            _LiveLine(stream) if stream.isatty() else _LogLines(stream, clock=clock)
-        )
+        self._display: _Display
+        if as_json:
+            self._display = _LogLines(stream, clock=clock, render=_render_json)
+        elif stream.isatty():
+            self._display = _LiveLine(stream)
+        else:
+            self._display = _LogLines(stream, clock=clock, render=_render_text)
         self._totals_known = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
@@ -98,7 +106,7 @@ class ProgressMonitor:
             # Nothing is left to read once a commit has cleared up after itself.
             return
         self._totals_known = snapshot.images_total is not None
-        self._display.show(snapshot, describe(snapshot, self._rate.update(snapshot)))
+        self._display.show(snapshot, self._rate.update(snapshot))
 
     def _attempt(self, step: Callable[[], None]) -> None:
         try:
@@ -119,10 +127,31 @@ def describe(snapshot: ProgressSnapshot, images_per_s: float) -> str:
     ]
     if snapshot.shards_total is not None:
         parts.insert(0, f"{snapshot.shards_done:,}/{snapshot.shards_total:,} shards")
-    left = snapshot.images_total - snapshot.images_done
-    if left > 0 and images_per_s > 0:
-        parts.append(f"ETA {datetime.timedelta(seconds=round(left / images_per_s))}")
+    eta_s = _eta_s(snapshot, images_per_s)
+    if eta_s is not None:
+        parts.append(f"ETA {datetime.timedelta(seconds=eta_s)}")
     return ", ".join(parts)
+
+
+def _eta_s(snapshot: ProgressSnapshot, images_per_s: float) -> int | None:
+    left = (snapshot.images_total or 0) - snapshot.images_done
+    return round(left / images_per_s) if left > 0 and images_per_s > 0 else None
+
+
+def _render_text(snapshot: ProgressSnapshot, images_per_s: float) -> str:
+    return f"shardbeam: {describe(snapshot, images_per_s)}\n"
+
+
+def _render_json(snapshot: ProgressSnapshot, images_per_s: float) -> str:
+    if snapshot.images_total is None:
+        return render_line(describe(snapshot, images_per_s), step="list")
+    return render_line(
+        describe(snapshot, images_per_s),
+        step="write",
+        **snapshot._asdict(),
+        images_per_s=round(images_per_s, 1),
+        eta_s=_eta_s(snapshot, images_per_s),
+    )
 
 
 class _Rate:
@@ -142,7 +171,7 @@ class _Rate:
 
 
 class _Display(Protocol):
-    def show(self, snapshot: ProgressSnapshot, line: str) -> None: ...
+    def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None: ...
 
     def close(self) -> None: ...
 
@@ -166,10 +195,10 @@ class _LiveLine:
         )
         self._task = self._progress.add_task("", total=None)
 
-    def show(self, snapshot: ProgressSnapshot, line: str) -> None:
+    def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None:
         self._progress.update(
             self._task,
-            description=line,
+            description=describe(snapshot, images_per_s),
             completed=snapshot.images_done,
             total=snapshot.images_total,
         )
@@ -180,14 +209,22 @@ class _LiveLine:
 
 
 class _LogLines:
-    def __init__(self, stream: TextIO, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        clock: Callable[[], float],
+        render: Callable[[ProgressSnapshot, float], str],
+    ) -> None:
         self._stream = stream
         self._clock = clock
+        self._render = render
         self._next_s = clock() + _LOG_LINE_EVERY_S
         # What is still to be said at the end.
         self._last = ""
 
-    def show(self, snapshot: ProgressSnapshot, line: str) -> None:
+    def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None:
+        line = self._render(snapshot, images_per_s)
         if self._clock() >= self._next_s:
             self._next_s = self._clock() + _LOG_LINE_EVERY_S
             self._write(line)
@@ -200,5 +237,5 @@ class _LogLines:
 
     def _write(self, line: str) -> None:
         self._last = ""
-        self._stream.write(f"shardbeam: {line}\n")
+        self._stream.write(line)
         self._stream.flush()

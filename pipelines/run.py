@@ -27,6 +27,7 @@ from pipelines.arguments import BuildArguments
 from pipelines.beam_options import PipelineViews
 from pipelines.build import build_dataset
 from pipelines.flags import DATAFLOW_RUNNER
+from pipelines.json_log import write_line
 from pipelines.lease import (
     ask_for_job,
     describe_job,
@@ -36,24 +37,30 @@ from pipelines.lease import (
     take_output,
 )
 from pipelines.local_runner import LocalRunner, make_runner
-from pipelines.output_state import OutputError, check_apart, is_committed
-from pipelines.plan import Plan, make_plan
-from pipelines.preview import list_inputs, preview_dataset
+from pipelines.output_state import check_apart, is_committed
+from pipelines.plan import Plan, make_plan, place_plan
+from pipelines.preview import Preview, list_inputs, preview_dataset
 from pipelines.progress import ProgressMonitor
 from pipelines.run_error import RunError
 from pipelines.staged_progress import StagedProgress
 from pipelines.summary import Summary, print_job, print_summary
 from pipelines.usage import UsageMeter, forecast_usage
+from pipelines.versions import (
+    Inputs,
+    check_replaceable,
+    check_versions,
+    find_current,
+    place_output,
+    read_latest,
+)
 from transforms.errors import InputError
 from transforms.output.commit import DATASET_INFO
-from transforms.output.dataset import RunRecord, RunSettings, read_runs, run_path
-from transforms.output.lease import (
-    LEASE_S,
-    LeaseLostError,
-)
+from transforms.output.dataset import RunRecord, RunSettings, run_path
+from transforms.output.lease import LEASE_S, LeaseLostError
 from transforms.output.lease_keeper import LeaseKeeper
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Outcome, Status
+from transforms.output.pointer import write_pointer
 from transforms.output.staging import STAGING_FOLDER, Staging
 from transforms.storage import join_uri, storage_for
 from transforms.usage import StorageUsage
@@ -69,7 +76,7 @@ _CLUSTER_WORDS = (
     f"{LEASE_S:.0f} s more"
 )
 
-T = TypeVar("T", Outcome, ListingSummary)
+T = TypeVar("T", Preview, ListingSummary)
 
 _EXIT_CODES = {Status.APPROVED: 0, Status.COMMITTED: 0, Status.REFUSED: 3, Status.FAILED: 1}
 
@@ -106,28 +113,33 @@ def run_build(arguments: BuildArguments) -> int:
         from pipelines.dataflow import prepare_job
 
         prepare_job(options, plan=plan)
-    check_apart(plan.output, sources=plan.sources)
-    annotation_files = _stat_annotation_files(plan)
+    check_versions(plan, if_changed=arguments.if_changed)
     started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
     runner = make_runner(options)
     record = describe_run(
         plan, runner=runner, options=options, ends_with_process=_ends_with_process(runner)
     )
+    inputs = Inputs(
+        plan=plan.digest,
+        annotation_files=_stat_annotation_files(plan),
+        list_images=functools.partial(_list_images, plan),
+    )
     lease, found = take_output(
         lease_uri(plan),
         record,
-        look=functools.partial(_look_at_output, arguments, plan, annotation_files),
+        look=functools.partial(_look_at_output, arguments, plan, inputs=inputs, started=started),
         must_write=_must_write,
         ask=functools.partial(ask_for_job, options=options),
     )
+    plan = found.plan
     with keep_lease(lease) as keeper:
         if found.current is None:
             try:
                 return _build(
                     arguments,
                     plan,
-                    annotation_files=annotation_files,
+                    annotation_files=inputs.annotation_files,
                     options=options,
                     runner=runner,
                     keeper=keeper,
@@ -140,15 +152,18 @@ def run_build(arguments: BuildArguments) -> int:
                     # What was submitted may go on.
                     keeper.leave()
                 raise
+        message = "nothing to do: inputs and config are as they were"
         if found.is_staged:
             Staging(output=plan.output, plan=plan.digest, run_id="").clear()
+        if found.is_pointer_stale:
+            # Perhaps a run was killed after its commit.
+            write_pointer(plan.latest, folder=plan.output)
+            message += f"; {plan.latest} names this version again"
         keeper.release()
-        message = "nothing to do: inputs and config are as they were"
-        outcome = msgspec.structs.replace(found.current.outcome, message=message)
         return _finish(
             arguments,
             plan,
-            outcome=outcome,
+            outcome=msgspec.structs.replace(found.current.outcome, message=message),
             started_s=started_s,
             usage=meter.usage(),
             current=True,
@@ -182,6 +197,7 @@ def _build(
             annotation_files=annotation_files,
             # Nobody may be waiting for a job on Dataflow.
             lease=keeper.claim(released_by_job=on_dataflow),
+            latest=plan.latest,
         ),
         threads=arguments.threads,
         read_ahead=arguments.read_ahead,
@@ -193,15 +209,20 @@ def _build(
         _hand_over(keeper, job, options=options)
         if job is None or not _waits(arguments):
             keeper.leave()
-            print_job(job, output=plan.output, as_json=arguments.json)
+            print_job(job, output=plan.output, as_json=arguments.json, json_log=arguments.json_log)
             return 0
-        follow = functools.partial(_follow, job, meter=meter)
+        follow = functools.partial(_follow, job, meter=meter, json_log=arguments.json_log)
         words = (
             f"interrupted; job {job.id} goes on without this command. To cancel it: "
             f"{job.cancel_command}"
         )
     progress = StagedProgress(staging)
-    monitor = ProgressMonitor(read=progress.read, stream=sys.stderr, poll_s=progress.poll_s)
+    monitor = ProgressMonitor(
+        read=progress.read,
+        stream=sys.stderr,
+        poll_s=progress.poll_s,
+        as_json=arguments.json_log,
+    )
     with _interrupted_with(words), monitor:
         error = _catch(follow)
     if error is not None and not _has_ended(error, runner=runner):
@@ -219,39 +240,48 @@ class _Found(NamedTuple):
     """What is in the output before a build.
 
     Attributes:
+        plan: The plan, placed: with the folder that is to be written, or is current.
         current: The run that committed it, if there is nothing to do.
-        is_staged: Whether anything is staged there.
+        is_staged: Whether anything is staged there all the same.
+        is_pointer_stale: Whether the pointer names another version all the same.
     """
 
-    current: RunRecord | None
-    is_staged: bool
+    plan: Plan
+    current: RunRecord | None = None
+    is_staged: bool = False
+    is_pointer_stale: bool = False
 
 
 def _look_at_output(
-    arguments: BuildArguments, plan: Plan, annotation_files: tuple[tuple[str, int, str], ...]
+    arguments: BuildArguments, plan: Plan, *, inputs: Inputs, started: datetime.datetime
 ) -> _Found:
-    """Looks whether the output may be written, and has to be. Writes nothing.
+    """Looks which folder is the output, whether it may be written, and has to be. Writes nothing.
 
     Raises:
         OutputError: The output folder cannot be used as asked.
+        InputError: The input cannot be listed.
     """
-    if not is_committed(plan.output):
-        return _Found(current=None, is_staged=False)
-    current = _current_run(plan, annotation_files) if arguments.if_changed else None
+    plan = place_output(plan, inputs=inputs, started=started)
+    check_apart(plan.output, sources=plan.sources)
+    latest = read_latest(plan)
+    current = find_current(plan, inputs=inputs, latest=latest) if arguments.if_changed else None
     if current is not None:
-        root = join_uri(plan.output, STAGING_FOLDER)
-        return _Found(current=current, is_staged=storage_for(root).holds(root))
-    if not arguments.overwrite:
-        changed = "; inputs or config have changed" if arguments.if_changed else ""
-        raise OutputError(
-            f"{plan.output}: holds a committed dataset already{changed}; add --overwrite to "
-            "replace it, or choose another output.path"
+        root = join_uri(current.output, STAGING_FOLDER)
+        return _Found(
+            plan=place_plan(plan, output=current.output),
+            current=current.run,
+            is_staged=storage_for(root).holds(root),
+            is_pointer_stale=bool(plan.latest) and latest != current.output,
         )
-    return _Found(current=None, is_staged=False)
+    if is_committed(plan.output):
+        check_replaceable(
+            plan, overwrite=arguments.overwrite, if_changed=arguments.if_changed, latest=latest
+        )
+    return _Found(plan=plan)
 
 
 def _must_write(found: _Found) -> bool:
-    return found.current is None or found.is_staged
+    return found.current is None or found.is_staged or found.is_pointer_stale
 
 
 def _ends_with_process(runner: PipelineRunner) -> bool:
@@ -280,13 +310,23 @@ def run_plan(arguments: BuildArguments) -> int:
         RunError: The same, found out by a worker.
     """
     plan = make_plan(arguments.config)
+    check_versions(plan, if_changed=arguments.if_changed)
+    # Only so that its errors are shown.
+    read_latest(plan)
+    started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
     annotation_files = _stat_annotation_files(plan)
-    outcome = _run_locally(functools.partial(preview_dataset, plan=plan), Outcome)
-    if isinstance(outcome, Exception):
-        raise _failure(outcome)
-    forecast = forecast_usage(plan, outcome, annotation_files=annotation_files)
-    return _finish(arguments, plan, outcome=outcome, started_s=started_s, usage=forecast)
+    preview = _run_locally(functools.partial(preview_dataset, plan=plan), Preview)
+    if isinstance(preview, Exception):
+        raise _failure(preview)
+    inputs = Inputs(
+        plan=plan.digest,
+        annotation_files=annotation_files,
+        list_images=lambda: preview.listing,
+    )
+    plan = place_output(plan, inputs=inputs, started=started)
+    forecast = forecast_usage(plan, preview.outcome, annotation_files=annotation_files)
+    return _finish(arguments, plan, outcome=preview.outcome, started_s=started_s, usage=forecast)
 
 
 def _finish(
@@ -306,8 +346,9 @@ def _finish(
         current=current,
         usage=usage,
         wall_time_s=time.monotonic() - started_s,
+        latest=plan.latest if outcome.status is Status.COMMITTED else "",
     )
-    print_summary(summary, as_json=arguments.json)
+    print_summary(summary, as_json=arguments.json, json_log=arguments.json_log)
     return exit_code
 
 
@@ -325,21 +366,11 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
     return tuple(files)
 
 
-def _current_run(
-    plan: Plan, annotation_files: tuple[tuple[str, int, str], ...]
-) -> RunRecord | None:
-    """Returns the run that committed what is there, if its inputs and config are as now."""
-    runs = read_runs(plan.output)
-    if not runs:
-        return None
-    last = max(runs, key=lambda run: run.finished_at)
-    if last.plan != plan.digest or last.annotation_files != annotation_files:
-        return None
+def _list_images(plan: Plan) -> ListingSummary:
     listing = _run_locally(functools.partial(list_inputs, plan=plan), ListingSummary)
-    # Only a build counts the images inside containers.
     if isinstance(listing, Exception):
-        return None
-    return last if listing.fingerprint == last.listing.fingerprint else None
+        raise _failure(listing)
+    return listing
 
 
 def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Exception:
@@ -382,8 +413,12 @@ def _hand_over(keeper: LeaseKeeper, job: Job | None, *, options: PipelineOptions
         ) from error
 
 
-def _follow(job: Job, *, meter: UsageMeter) -> None:
-    sys.stderr.write(f"shardbeam: job {job.id}: {job.console}\n")
+def _follow(job: Job, *, meter: UsageMeter, json_log: bool) -> None:
+    message = f"job {job.id}: {job.console}"
+    if json_log:
+        write_line(message)
+    else:
+        sys.stderr.write(f"shardbeam: {message}\n")
     job.follow()
     meter.add_result(job.result)
 

@@ -6,13 +6,14 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.json_log import write_line
 from pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from pipelines.terminal import escape, write_stdout
 from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split_outcomes
@@ -35,6 +36,9 @@ class Summary:
         wall_time_s: How long it took, in seconds.
         current: Whether nothing was done, as inputs and config are those of the dataset there.
         usage: What was asked of object storage; for a plan, what a build would ask.
+        latest: The pointer that names the dataset; empty if there is none.
+        interrupted: Whether it ended by a signal, and goes on when it is started again.
+        trace: The traceback of an error that nobody expected.
     """
 
     outcome: Outcome
@@ -43,6 +47,9 @@ class Summary:
     wall_time_s: float
     current: bool = False
     usage: StorageUsage = dataclasses.field(default_factory=StorageUsage)
+    latest: str = ""
+    interrupted: bool = False
+    trace: str = ""
 
     @property
     def images_per_s(self) -> float:
@@ -52,24 +59,56 @@ class Summary:
         return sum(split.images for split in self.outcome.splits.values()) / self.wall_time_s
 
 
-def print_summary(summary: Summary, *, as_json: bool) -> None:
-    """Prints a summary on stdout."""
+def print_summary(summary: Summary, *, as_json: bool, json_log: bool = False) -> None:
+    """Prints a summary.
+
+    Args:
+        summary: The summary.
+        as_json: Whether stdout gets one JSON object instead of a table.
+        json_log: Whether it is (also) the last line of a JSON log on stderr, and stdout gets no
+            table: who gathers logs, gathers both.
+    """
     if as_json:
         write_stdout(render_json(summary))
-    else:
+    elif not json_log:
         write_stdout(render_text(summary, layout=stdout_layout()))
+    if json_log:
+        log_summary(summary)
 
 
-def print_job(job: Job | None, *, output: str, as_json: bool) -> None:
-    """Prints on stdout what was submitted, where nobody waits for its end.
+def log_summary(summary: Summary) -> None:
+    """Writes a summary as a line of a JSON log: that of `render_json`, and what lines have."""
+    fields = _json_fields(summary)
+    del fields["message"]
+    # What went wrong begins with the file that it concerns.
+    failed = summary.outcome.status is Status.FAILED and summary.outcome.message
+    told = [summary.outcome.message] if failed else [_heading(summary), summary.outcome.message]
+    write_line(
+        "; ".join(text for text in told if text),
+        severity=_severity(summary),
+        step="summary",
+        stack_trace=summary.trace,
+        **fields,
+    )
+
+
+def _severity(summary: Summary) -> str:
+    if summary.interrupted:
+        return "WARNING"
+    return "ERROR" if summary.exit_code else "INFO"
+
+
+def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool = False) -> None:
+    """Prints what was submitted, where nobody waits for its end.
 
     Args:
         job: The job; None where a template was written instead.
         output: The dataset's folder.
         as_json: Whether to print one JSON object on one line: `status` (`submitted` or
             `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.
+        json_log: As for `print_summary`.
     """
-    value: dict[str, object] = {"status": "submitted" if job else "template"}
+    value: dict[str, Any] = {"status": "submitted" if job else "template"}
     value |= {"exit_code": 0, "output": output}
     lines = [f"template written, for: {escape(output)}"]
     if job is not None:
@@ -80,17 +119,21 @@ def print_job(job: Job | None, *, output: str, as_json: bool) -> None:
             f"console: {job.console}",
             f"to cancel it: {job.cancel_command}",
         ]
-    write_stdout(json.dumps(value) + "\n" if as_json else "\n".join(lines) + "\n")
+    if as_json or not json_log:
+        write_stdout(json.dumps(value) + "\n" if as_json else "\n".join(lines) + "\n")
+    if json_log:
+        write_line(lines[0], step="summary", **value)
 
 
 def render_json(summary: Summary) -> str:
     """Renders a summary as one JSON object on one line, in ASCII.
 
     Its keys:
-        status: `committed`, `refused`, `failed`, or `approved` for a plan.
+        status: `committed`, `refused`, `failed`, `interrupted`, or `approved` for a plan.
         exit_code: The command's exit code.
         current: Whether nothing was done, as nothing had changed.
         output: The dataset's folder.
+        latest: The pointer that names it now; empty if there is none.
         splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
         rejects: The folder of the rejects files; empty if there are none.
         wall_time_s: Seconds.
@@ -99,12 +142,17 @@ def render_json(summary: Summary) -> str:
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
             `bytes_received` and `bytes_sent`.
     """
+    return json.dumps(_json_fields(summary)) + "\n"
+
+
+def _json_fields(summary: Summary) -> dict[str, Any]:
     outcome = summary.outcome
-    value = {
-        "status": outcome.status.value,
+    return {
+        "status": "interrupted" if summary.interrupted else outcome.status.value,
         "exit_code": summary.exit_code,
         "current": summary.current,
         "output": summary.output,
+        "latest": summary.latest,
         "splits": {
             name: {**msgspec.structs.asdict(split), "reject_ratio": split.reject_ratio}
             for name, split in outcome.splits.items()
@@ -115,7 +163,6 @@ def render_json(summary: Summary) -> str:
         "message": outcome.message,
         "storage": msgspec.to_builtins(summary.usage),
     }
-    return json.dumps(value) + "\n"
 
 
 def render_text(summary: Summary, *, layout: Layout = PLAIN) -> str:
@@ -182,21 +229,30 @@ def _codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
 
 def _closing_lines(summary: Summary) -> Iterator[str]:
     outcome = summary.outcome
-    if summary.current:
-        yield f"unchanged: {escape(summary.output)}"
-    elif outcome.status is Status.COMMITTED:
-        yield f"committed: {escape(summary.output)}"
-    elif outcome.status is Status.APPROVED:
-        yield f"plan only, nothing written: {escape(summary.output)}"
-    else:
-        yield f"{outcome.status.value}, nothing committed: {escape(summary.output)}"
+    yield escape(_heading(summary))
     yield from map(escape, outcome.message.splitlines())
+    if summary.latest:
+        yield f"latest: {escape(summary.latest)}"
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
     if summary.usage:
         forecast = " (forecast)" if outcome.status is Status.APPROVED else ""
         yield f"object storage{forecast}: {_describe_usage(summary.usage)}"
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
+
+
+def _heading(summary: Summary) -> str:
+    if summary.interrupted:
+        what = "interrupted"
+    elif summary.current:
+        what = "unchanged"
+    elif summary.outcome.status is Status.COMMITTED:
+        what = "committed"
+    elif summary.outcome.status is Status.APPROVED:
+        what = "plan only, nothing written"
+    else:
+        what = f"{summary.outcome.status.value}, nothing committed"
+    return f"{what}: {summary.output}"
 
 
 def _describe_usage(usage: StorageUsage) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 
 from apache_beam.metrics.metric import MetricsFilter
 
+from configs.placeholders import placeholders
 from pipelines.plan import Plan
+from pipelines.versions import FINGERPRINT
 from transforms.output.outcome import Outcome, SplitOutcome
 from transforms.report_usage import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
 from transforms.usage import StorageUsage, usage_counter
@@ -77,19 +79,23 @@ def forecast_usage(
     for uri, size_bytes, _ in annotation_files:
         if uri.startswith(_GCS):
             usage += StorageUsage(requests={"get": 2}, bytes_received=size_bytes)
+    # The output's name is found out before the run.
+    listings = 2 if FINGERPRINT in placeholders(plan.output_template) else 1
     for source in plan.sources:
         splits = _splits_of(source.name, outcome)
         if any(root.startswith(_GCS) for root in source.roots):
             listed = sum(split.listed for split in splits)
             usage += StorageUsage(
                 requests={
-                    "list": max(1, math.ceil(listed / _PAGE_FILES)),
+                    "list": listings * max(1, math.ceil(listed / _PAGE_FILES)),
                     "get": sum(split.images for split in splits),
                 },
                 bytes_received=sum(split.num_bytes for split in splits),
             )
     if plan.output.startswith(_GCS):
         usage += _writing(outcome)
+    if plan.latest.startswith(_GCS):
+        usage += StorageUsage(requests={"get": 1, "insert": 1})
     return usage
 
 

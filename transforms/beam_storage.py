@@ -152,6 +152,9 @@ class BeamStorage(Storage):
         del new
         # Object stores show an object when it is whole, file systems while it grows.
         target = scratch if _file_system(uri).has_dirs() else uri
+        if target != uri:
+            # Perhaps that of a run that was killed here.
+            self.delete(scratch)
         with self.create(target) as file:
             file.write(data)
         if target != uri:

@@ -31,6 +31,7 @@ from transforms.output.dataset import (
 from transforms.output.lease import check_claim, release_claim
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Status
+from transforms.output.pointer import write_pointer
 from transforms.output.shard_result import ShardResult, StagedFile
 from transforms.output.staging import Staging
 from transforms.records import Reject
@@ -216,6 +217,9 @@ def _finish(
             listing=listing,
             label_map=label_map,
         )
+        # Here, and not in the command: nobody may be waiting for the job.
+        if run.latest:
+            write_pointer(run.latest, folder=staging.output)
         staging.clear()
     if lease is not None:
         release_claim(lease)

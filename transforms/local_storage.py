@@ -105,6 +105,8 @@ class LocalStorage(Storage):
     def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
         """Writes `scratch`, and renames it; see the base class."""
         del new
+        # Perhaps that of a run that was killed here.
+        self.delete(scratch)
         with self.create(scratch) as file:
             file.write(data)
         self.rename(scratch, uri)

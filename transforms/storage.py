@@ -155,7 +155,8 @@ class Storage(abc.ABC):
         Args:
             uri: The file.
             data: Its content.
-            scratch: A name that is free, for systems that can only rename in one step.
+            scratch: A name that nobody else uses, for systems that can only rename in one step;
+                what is there is replaced.
             new: Whether nothing else may be there. Systems without preconditions replace it.
 
         Raises:

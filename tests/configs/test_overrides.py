@@ -56,7 +56,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "features.rename": st.dictionaries(texts, texts),
     "features.drop": st.lists(texts),
     "features.constants": st.dictionaries(texts, texts | st.integers() | st.lists(ratios)),
-    "output.path": texts,
+    "output.path": st.just("d/{version}-{date}")
+    | texts.filter(lambda text: not set(text) & set("{}")),
+    "output.latest": st.none() | st.just("latest"),
     "output.shard_size_mb": st.floats(min_value=1e-6, max_value=1e6),
     "output.num_shards": st.none() | st.integers(min_value=1) | st.just({"train": 2}),
     "output.file_name": st.none() | st.just("{split}.tfrecords"),

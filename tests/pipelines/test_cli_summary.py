@@ -126,6 +126,7 @@ def test_json_says_all() -> None:
         "exit_code": 0,
         "current": False,
         "output": "out/d",
+        "latest": "",
         "splits": {
             "train": {
                 "listed": 1003,

@@ -38,7 +38,7 @@ def test_dataflow_reads_it() -> None:
 
 def test_every_option_of_the_command_is_a_parameter() -> None:
     options = {action.dest for action in build_parser()._actions if action.option_strings}
-    only_here = {"help", "wait", "json", "verbose"}
+    only_here = {"help", "wait", "json", "log_format", "verbose"}
     assert only_here < options
     assert set(PARAMETERS) == (options - only_here) | {"config", "format", "sdk_container_image"}
 

@@ -228,7 +228,7 @@ def header(length: int) -> bytes:
             b"{" * 100,
             "byte 0: not a TFRecord file, or a damaged one: the checksum of a record's le",
         ),
-        (gzip.compress(RECORDS), "compressed with gzip; decompress it first (gunzip)"),
+        (gzip.compress(RECORDS, mtime=0), "compressed with gzip; decompress it first (gunzip)"),
         (RECORDS[:-1], f"byte {SECOND}: cut off within a record of "),
         (RECORDS[: SECOND + 4], f"byte {SECOND}: cut off within a record's header"),
         (damaged(SECOND), f"byte {SECOND}: the checksum of a record's length does not match"),

@@ -160,8 +160,8 @@ def come_between(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None
     def arrange(act: Callable[[], None]) -> None:
         look = pipelines_run._look_at_output
 
-        def look_and_act(*arguments: Any) -> object:  # noqa: ANN401
-            seen = look(*arguments)
+        def look_and_act(*arguments: Any, **options: Any) -> object:  # noqa: ANN401
+            seen = look(*arguments, **options)
             monkeypatch.setattr(pipelines_run, "_look_at_output", look)
             act()
             return seen
@@ -390,3 +390,31 @@ def test_a_cluster_that_may_go_on_holds_the_lease_until_it_expires(
         assert "The output is kept from other runs for 120 s more" in last_line(result.stderr)
     monkeypatch.undo()
     assert run(*words).exit_code == (0 if released else 4)
+
+
+# Folders of versions
+
+
+def test_runs_that_name_their_own_folders_share_a_lease(shapes: Path, tmp_path: Path) -> None:
+    template = tmp_path / "{version}" / "{date}-{fingerprint}"
+    words = coco_words(shapes, template, "--version", "2.0.0")
+    assert run(*words).exit_code == 0
+    folder = tmp_path / "2.0.0"
+    (file,) = (folder / ".shardbeam-leases").iterdir()
+    record = read_lease(str(file)).record
+    assert record is not None
+    assert (record.released, record.output) == (True, str(folder / "{date}-{fingerprint}"))
+
+    held = msgspec.structs.replace(
+        record,
+        released=False,
+        host="elsewhere",
+        ends_with_process=False,
+        expires_at=record.renewed_at + datetime.timedelta(seconds=60),
+    )
+    file.write_bytes(msgspec.json.encode(held))
+    result = run(*words)
+    assert result.exit_code == 4
+    assert str(folder / "{date}-{fingerprint}") in result.stderr
+    # Another plan has versions of its own.
+    assert run(*words, "--set", "seed=1").exit_code == 0

@@ -60,6 +60,32 @@ def test_a_job(cloud: Cloud, expected: Tree) -> None:
     assert json.loads(record)["runner"] == "DataflowRunner"
 
 
+def test_a_job_names_the_latest_version_by_itself(cloud: Cloud, expected: Tree) -> None:
+    cloud.service.run_jobs(gcs=cloud.gcs)
+    versions = ("--output", f"{cloud.output}/{{fingerprint}}")
+    latest = ("--set", f"output.latest={cloud.output}/latest")
+    words = cloud.words(f"--sdk_container_image={IMAGE}", *versions, *latest)
+    result = run(*words, "--wait", "--log-format=json")
+    assert (result.exit_code, result.stdout) == (0, ""), result.stderr
+    lines = [json.loads(line) for line in result.stderr.splitlines()]
+    assert f"job {JOB_ID}: {CONSOLE}" in [line["message"] for line in lines]
+    assert (lines[-1]["status"], lines[-1]["step"]) == ("committed", "summary")
+    output = cloud.gcs.read(f"{cloud.output}/latest").decode().strip()
+    assert output == lines[-1]["output"]
+    assert dataset_files(cloud.gcs.read_tree(output)) == expected
+    # Written by the job, which has nobody waiting for it.
+    (record,) = [data for path, data in cloud.gcs.read_tree(output).items() if "runs/" in path]
+    assert json.loads(record)["runner"] == "DataflowRunner"
+
+    result = run(*words, "--no-wait", "--if-changed", "--log-format=json")
+    assert result.exit_code == 0
+    assert json.loads(result.stderr.splitlines()[-1])["current"]
+    result = run(*words, "--no-wait", "--set", "image.quality=90", "--log-format=json")
+    assert result.stdout == ""
+    submitted = json.loads(result.stderr.splitlines()[-1])
+    assert (submitted["status"], submitted["job_id"]) == ("submitted", JOB_ID)
+
+
 def test_what_is_submitted(cloud: Cloud) -> None:
     result = run(
         *cloud.words(

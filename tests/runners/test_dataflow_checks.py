@@ -24,6 +24,7 @@ VERSIONS = own_versions()
         (["--temp_location=/tmp/x"], "--temp_location: Dataflow writes to gs:// only, got /tmp/x"),
         (["--staging_location=tmp"], "--staging_location: Dataflow writes to gs:// only, got tmp"),
         (["--output", "out"], "output.path: Dataflow writes to gs:// only, got "),
+        (["--set", "output.latest=x"], "output.latest: Dataflow writes to gs:// only, got "),
         (["--images", "pictures"], "pictures: a local path, which Dataflow's workers cannot read"),
         (["--setup_file=nowhere/setup.py"], "--setup_file: no such file: "),
         (["--temp_location=gs://no-such-bucket/x"], "there is no bucket gs://no-such-bucket"),

@@ -84,12 +84,14 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
             file that defines a format.
         lease: The lease of the output, which the run has to hold when it commits; None where
             the storage keeps none.
+        latest: The pointer that names the dataset once it is committed; empty where there is none.
     """
 
     started_at: str
     runner: str
     annotation_files: tuple[tuple[str, int, str], ...]
     lease: LeaseClaim | None = None
+    latest: str = ""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from transforms.errors import InputError, did_you_mean
 from transforms.output.commit import DATASET_INFO, MANIFEST
 from transforms.output.dataset import FEATURES
 from transforms.output.manifest import check_paths
+from transforms.output.pointer import decode_pointer, may_be_pointer
 from transforms.output.staging import STAGING_FOLDER
 from transforms.storage import StoredFile, storage_for
 
@@ -78,7 +79,8 @@ def open_dataset(path: str) -> StoredDataset:
         path: A folder with the `dataset_info.json` of Shardbeam or of TFDS; or one without, that
             holds TFRecord files: those named `train-00000-of-00008.tfrecord` (or with the
             number behind the extension) make one split `train`, any other is a split of its
-            own; or a file, whatever its name.
+            own; or a TFRecord file, whatever its name; or a pointer (`output.latest`), which stands
+            for the folder that it names.
 
     Raises:
         InputError: It is none of these, or a dataset that is not committed.
@@ -107,8 +109,22 @@ def open_file(path: str) -> StoredFile:
 def _open(path: str) -> StoredDataset:
     file = storage_for(path).stat(path)
     if file is not None:
+        folder = _pointed_folder(file)
+        if folder is not None:
+            return _open_folder(folder)
         name = _split_name(posixpath.basename(path))
         return StoredDataset(path=path, splits=(StoredSplit(name=name, shards=(file,)),))
+    return _open_folder(path)
+
+
+def _pointed_folder(file: StoredFile) -> str | None:
+    """Returns the folder that a file names, if it is a pointer (`output.latest`)."""
+    if not may_be_pointer(file.size_bytes):
+        return None
+    return decode_pointer(storage_for(file.uri).read(file.uri))
+
+
+def _open_folder(path: str) -> StoredDataset:
     listed = {file.path: file for file in storage_for(path).list(path)}
     if DATASET_INFO in listed:
         splits = tuple(_read_splits(path, listed=listed))

@@ -1,0 +1,77 @@
+"""Placeholders in a path: `{name}`, with `{{` and `}}` for the braces themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from configs.nearest import suggest
+
+# What `output.path` may hold.
+OUTPUT_PLACEHOLDERS = ("version", "date", "fingerprint")
+
+_TOKEN = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
+
+
+class TemplateError(ValueError):
+    """A path's braces do not match; the message says where."""
+
+
+class Part(NamedTuple):
+    """A piece of a path: text as it is, or a placeholder.
+
+    Attributes:
+        text: The text, or the placeholder's name.
+        is_placeholder: Which of them.
+    """
+
+    text: str
+    is_placeholder: bool
+
+
+def parse_template(template: str) -> Iterator[Part]:
+    """Takes a path with placeholders apart.
+
+    Raises:
+        TemplateError: A brace stands alone.
+    """
+    for token in _TOKEN.finditer(template):
+        if token["name"] is not None:
+            yield Part(token["name"], is_placeholder=True)
+        elif token["brace"] is not None:
+            yield Part(token["brace"][0], is_placeholder=False)
+        elif token[0] in "{}":
+            raise TemplateError(
+                f"{token[0]!r} stands alone at character {token.start() + 1}; write "
+                f"{token[0] * 2!r} for the character itself"
+            )
+        else:
+            yield Part(token[0], is_placeholder=False)
+
+
+def placeholders(template: str) -> set[str]:
+    """Names the placeholders that a path holds."""
+    return {part.text for part in parse_template(template) if part.is_placeholder}
+
+
+def fill_template(template: str, values: Mapping[str, str]) -> str:
+    """Puts values in place of placeholders; each of them must have one."""
+    return "".join(
+        values[part.text] if part.is_placeholder else part.text for part in parse_template(template)
+    )
+
+
+def check_output_template(template: str) -> None:
+    """Checks an `output.path`.
+
+    Raises:
+        TemplateError: A brace stands alone, or a placeholder is not known.
+    """
+    for part in parse_template(template):
+        if part.is_placeholder and part.text not in OUTPUT_PLACEHOLDERS:
+            known = ", ".join(f"{{{name}}}" for name in OUTPUT_PLACEHOLDERS)
+            hint = suggest(part.text, OUTPUT_PLACEHOLDERS) or f"; there are {known}"
+            raise TemplateError(
+                f"unknown placeholder {{{part.text}}}{hint} (and {{{{ and }}}} for braces)"
+            )

@@ -1,0 +1,143 @@
+"""Versions and the pointer to the latest, on `gs://`: what is asked for, and when."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import PROJECT_ROOT
+from tests.gcs.proxy import Request
+from tests.gcs.server import ProxiedGcs
+from tests.pipelines.dataset import check_whole, run
+
+
+@pytest.fixture
+def words(gcs: ProxiedGcs, bucket: str, shapes: Path) -> list[str]:
+    gcs.write_folder(f"{bucket}/in", shapes)
+    gcs.proxy.reset()
+    return [
+        *("coco", "--images", f"{bucket}/in/images", "--json"),
+        *("--annotations", f"{bucket}/in/annotations/instances.json"),
+        *("--output", f"{bucket}/out/{{version}}-{{fingerprint}}"),
+        *("--set", f"output.latest={bucket}/out/latest"),
+    ]
+
+
+def build(*words: str) -> dict[str, Any]:
+    result = run("build", *words)
+    assert result.exit_code == 0, result.stderr
+    summary: dict[str, Any] = json.loads(result.stdout)
+    return summary
+
+
+def test_the_pointer_is_written_after_the_dataset(
+    gcs: ProxiedGcs, bucket: str, words: list[str]
+) -> None:
+    summary = build(*words)
+    assert gcs.read(f"{bucket}/out/latest") == f"{summary['output']}\n".encode()
+    assert check_whole(gcs.read_tree(summary["output"]))
+    *_, before, last = [request for request in gcs.proxy.requests if request.kind == "insert"]
+    assert before.name.endswith("/dataset_info.json")
+    assert last.name == "out/latest"
+    # Nothing beside the two, and no request that is not in the summary.
+    name = summary["output"].rpartition("/")[2]
+    assert {path.partition("/")[0] for path in gcs.names(f"{bucket}/out")} == {name, "latest"}
+    assert summary["storage"]["requests"] == gcs.proxy.counts()
+
+
+def test_the_forecast_knows_it(gcs: ProxiedGcs, words: list[str]) -> None:
+    result = run("plan", *words)
+    assert result.exit_code == 0, result.stderr
+    planned = json.loads(result.stdout)
+    assert gcs.proxy.counts()["insert"] == 0
+    gcs.proxy.reset()
+    done = build(*words)
+    assert planned["output"] == done["output"]
+    for kind, count in done["storage"]["requests"].items():
+        forecast = planned["storage"]["requests"][kind]
+        assert math.isclose(forecast, count, rel_tol=0.1, abs_tol=5), kind
+
+
+def test_nothing_to_do(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
+    first = build(*words)
+    before = gcs.read_tree(f"{bucket}/out")
+    gcs.proxy.reset()
+    summary = build(*words, "--if-changed")
+    assert summary["current"]
+    assert gcs.read_tree(f"{bucket}/out") == before
+    images = [request for request in gcs.proxy.requests if request.name.startswith("in/images/0")]
+    assert images == []
+    assert gcs.proxy.counts()["insert"] == 0
+    assert summary["storage"]["requests"] == gcs.proxy.counts()
+
+    # As after a kill between the two writes.
+    gcs.delete(f"{bucket}/out/latest")
+    assert build(*words, "--if-changed")["current"]
+    assert gcs.read(f"{bucket}/out/latest") == f"{first['output']}\n".encode()
+
+    gcs.write(
+        f"{bucket}/in/images/000000000001.jpg", gcs.read(f"{bucket}/in/images/000000000002.jpg")
+    )
+    second = build(*words, "--if-changed")
+    assert not second["current"]
+    assert second["output"] != first["output"]
+    assert gcs.read(f"{bucket}/out/latest") == f"{second['output']}\n".encode()
+    assert check_whole(gcs.read_tree(first["output"]))
+
+
+@pytest.mark.parametrize("fault", ["503", "lost"])
+def test_the_pointers_upload_is_repeated(
+    fault: str, gcs: ProxiedGcs, bucket: str, words: list[str]
+) -> None:
+    faults = [fault]
+
+    def decide(request: Request) -> str | None:
+        if request.kind == "insert" and request.name == "out/latest" and faults:
+            return faults.pop()
+        return None
+
+    gcs.proxy.decide = decide
+    summary = build(*words)
+    assert faults == []
+    assert gcs.read(f"{bucket}/out/latest") == f"{summary['output']}\n".encode()
+    assert summary["storage"]["requests"] == gcs.proxy.counts()
+
+
+def test_show_follows_the_pointer(bucket: str, words: list[str]) -> None:
+    build(*words)
+    result = run("show", f"{bucket}/out/latest", "--limit", "1")
+    assert result.exit_code == 0, result.stderr
+    assert "train, example 1 of 40" in result.stdout
+
+
+def test_the_pages_example_builds(
+    gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
+) -> None:
+    page = (PROJECT_ROOT / "docs" / "versions.md").read_text()
+    (config,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (command,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert command == "shardbeam build coco.yaml --if-changed\n"
+    gcs.write_folder(f"{bucket}/images", shapes / "images")
+    gcs.write(f"{bucket}/instances.json", (shapes / "annotations/instances.json").read_bytes())
+    (tmp_path / "coco.yaml").write_text(config.replace("gs://bucket", bucket))
+    words = ["build", str(tmp_path / "coco.yaml"), "--if-changed"]
+    first = run(*words)
+    assert (first.exit_code, "committed: " in first.stdout) == (0, True), first.stderr
+    second = run(*words)
+    assert (second.exit_code, "unchanged: " in second.stdout) == (0, True), second.stderr
+    named = gcs.read(f"{bucket}/tfrecords/coco/latest").decode().strip()
+    assert named.startswith(f"{bucket}/tfrecords/coco/1.0.0-")
+    assert f"latest: {bucket}/tfrecords/coco/latest" in first.stdout.splitlines()
+
+
+def test_another_file_is_no_pointer(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
+    gcs.write(f"{bucket}/out/latest", b"{}\n")
+    result = run("build", *words)
+    assert result.exit_code == 2
+    assert f"{bucket}/out/latest: is no pointer" in result.stderr
+    assert gcs.names(f"{bucket}/out") == ["latest"]

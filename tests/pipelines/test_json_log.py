@@ -1,0 +1,389 @@
+"""Logs as JSON: each line one object, the last one the summary, whatever happens."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pipelines.run
+from pipelines.arguments import BuildArguments
+from pipelines.cli import main
+from pipelines.flags import wants_json_log
+from pipelines.json_log import JsonHandler, everything_as_json, render_line
+from pipelines.logs import configure_logging, log_everything
+from pipelines.progress import ProgressMonitor, ProgressSnapshot
+from tests.pipelines.dataset import (
+    Run,
+    check_whole,
+    coco_words,
+    finish,
+    last_run,
+    read_dataset,
+    read_tree,
+    run,
+    start,
+    write_mixed,
+)
+from tests.pipelines.test_cli_logs import bare_root
+from tests.pipelines.test_cli_progress import WORKING, Steps, Terminal, watch
+from tests.pipelines.test_interrupt import MULTI_PROCESSING, SHARDS, wait_for, wait_for_a_shard
+
+JSON_LOG = ("--log-format", "json")
+SEVERITIES = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
+
+Line = dict[str, Any]
+
+
+def parse(text: str) -> list[Line]:
+    """Parses a log, and checks what all its lines have in common."""
+    assert text.endswith("\n")
+    lines: list[Line] = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        assert line["severity"] in SEVERITIES
+        assert isinstance(line["message"], str)
+        assert line["logger"]
+        time = datetime.datetime.fromisoformat(line["time"])
+        assert time.utcoffset() == datetime.timedelta(0)
+    return lines
+
+
+def summary_of(result: Run) -> Line:
+    """The last line of a log, and of it only one; stdout has nothing."""
+    assert result.stdout == ""
+    lines = parse(result.stderr)
+    assert [line.get("step") == "summary" for line in lines] == [False] * (len(lines) - 1) + [True]
+    assert lines[-1]["exit_code"] == result.exit_code
+    assert lines[-1]["wall_time_s"] >= 0
+    return lines[-1]
+
+
+# Whole runs
+
+
+def test_a_good_run(shapes: Path, tmp_path: Path) -> None:
+    result = finish(start(*coco_words(shapes, tmp_path / "out", *JSON_LOG), cwd=tmp_path))
+    summary = summary_of(result)
+    assert (summary["severity"], summary["status"], summary["exit_code"]) == (
+        "INFO",
+        "committed",
+        0,
+    )
+    assert summary["message"] == f"committed: {tmp_path}/out"
+    assert summary["splits"]["train"]["examples"] == 40
+    *_, progress, _ = parse(result.stderr)
+    assert progress["step"] == "write"
+    assert (progress["images_done"], progress["images_total"]) == (40, 40)
+    assert (progress["shards_done"], progress["shards_total"]) == (1, 1)
+    assert progress["images_per_s"] >= 0
+
+
+def test_stdout_still_gets_what_was_asked_for(shapes: Path, tmp_path: Path) -> None:
+    result = run(*coco_words(shapes, tmp_path / "out", *JSON_LOG, "--json"))
+    printed = json.loads(result.stdout)
+    logged = parse(result.stderr)[-1]
+    assert printed["message"] == ""
+    assert {key: logged.get(key, "") for key in printed if key != "message"} == {
+        key: value for key, value in printed.items() if key != "message"
+    }
+
+
+def test_a_plan(shapes: Path, tmp_path: Path) -> None:
+    _, *words = coco_words(shapes, tmp_path / "out", *JSON_LOG)
+    summary = summary_of(run("plan", *words))
+    assert (summary["severity"], summary["status"]) == ("INFO", "approved")
+    assert summary["splits"]["train"]["examples"] == 40
+
+
+def test_a_refused_run(shapes: Path, tmp_path: Path) -> None:
+    mixed = write_mixed(shapes, tmp_path / "in")
+    words = coco_words(mixed, tmp_path / "out", *JSON_LOG)
+    summary = summary_of(finish(start(*words, cwd=tmp_path)))
+    assert (summary["severity"], summary["status"], summary["exit_code"]) == ("ERROR", "refused", 3)
+    assert summary["message"].startswith(f"refused, nothing committed: {tmp_path}/out; too many ")
+    assert summary["splits"]["train"]["rejected"]["zero_byte"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "exit_code", "message"),
+    [
+        (("--set", "splits.train.annotations=[none.json]"), 1, "none.json: no such file"),
+        (("--set", "image.qualty=1"), 2, "--set: image.qualty: unknown key"),
+        (("--outptu=x",), 2, "unknown flag --outptu; did you mean --output?"),
+        (("--log-format=json", "--threads=0"), 2, "--threads: expected a whole number"),
+        (("--runner=DataflowRunner",), 2, "--runner=DataflowRunner: missing --project"),
+    ],
+)
+def test_a_failed_run(
+    flags: tuple[str, ...], exit_code: int, message: str, shapes: Path, tmp_path: Path
+) -> None:
+    result = run(*coco_words(shapes, tmp_path / "out", *JSON_LOG, *flags))
+    summary = summary_of(result)
+    assert (summary["severity"], summary["status"], summary["exit_code"]) == (
+        "ERROR",
+        "failed",
+        exit_code,
+    )
+    assert message in summary["message"]
+
+
+def test_an_error_in_a_worker(shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "images").symlink_to(shapes / "images")
+    (tmp_path / "in" / "annotations").mkdir()
+    (tmp_path / "in" / "annotations" / "instances.json").write_text('{"images": [{"id": 1')
+    words = coco_words(tmp_path / "in", tmp_path / "out", *JSON_LOG)
+    for mode in ((), MULTI_PROCESSING):
+        summary = summary_of(finish(start(*words, *mode, cwd=tmp_path)))
+        assert (summary["severity"], summary["exit_code"]) == ("ERROR", 1)
+        assert "instances.json: " in summary["message"]
+
+
+def test_an_error_that_nobody_expected(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: BuildArguments) -> int:
+        raise ZeroDivisionError(arguments.config.name)
+
+    monkeypatch.setattr(pipelines.run, "run_build", fail)
+    words = ["build", "image-folder", "--images", "i", "--output", "o", *JSON_LOG]
+    exit_code = main(words)
+    printed = capsys.readouterr()
+    summary = summary_of(Run(exit_code, printed.out, printed.err))
+    assert (summary["severity"], summary["exit_code"]) == ("ERROR", 1)
+    assert summary["message"] == "ZeroDivisionError: image_folder"
+    assert summary["stack_trace"].startswith("Traceback (most recent call last):\n")
+    assert "raise ZeroDivisionError(arguments.config.name)\n" in summary["stack_trace"]
+
+
+@pytest.mark.parametrize("mode", [(), MULTI_PROCESSING], ids=["in memory", "processes"])
+def test_sigterm_while_it_writes(mode: tuple[str, ...], shapes: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = coco_words(shapes, output, *SHARDS, *JSON_LOG)
+    process = start(*words, *mode, cwd=tmp_path)
+    wait_for_a_shard(process, output)
+    process.terminate()
+    # Well within what Kubernetes grants: it would be killed then.
+    summary = summary_of(finish(process, timeout_s=25))
+    assert (summary["severity"], summary["status"], summary["exit_code"]) == (
+        "WARNING",
+        "interrupted",
+        130,
+    )
+    assert summary["message"] == "interrupted; a build goes on from here when it is started again"
+    assert summary["output"] == str(output)
+    state = read_tree(output)
+    assert not check_whole(state)
+    finished = sum(path.endswith("/done") for path in state)
+    assert 0 < finished < 100
+
+    assert run(*words).exit_code == 0
+    assert last_run(output)["reused_shards"] == finished
+    assert run(*coco_words(shapes, tmp_path / "expected", *SHARDS)).exit_code == 0
+    assert read_dataset(output) == read_dataset(tmp_path / "expected")
+
+
+@pytest.mark.parametrize("flags", [JSON_LOG, ()], ids=["json", "text"])
+def test_sigterm_before_anything_is_known(
+    flags: tuple[str, ...], shapes: Path, tmp_path: Path
+) -> None:
+    # Nobody writes to the pipe that should be the annotations.
+    folder = tmp_path / "in"
+    (folder / "annotations").mkdir(parents=True)
+    (folder / "images").symlink_to(shapes / "images")
+    os.mkfifo(folder / "config.yaml")
+    process = start("build", str(folder / "config.yaml"), *flags, cwd=tmp_path)
+    wait_for(lambda: signal.SIGTERM in _caught(process.pid), process)
+    process.terminate()
+    result = finish(process, timeout_s=25)
+    assert result.exit_code == 130
+    if flags:
+        assert summary_of(result)["status"] == "interrupted"
+    else:
+        assert result.stderr.startswith("shardbeam: error: interrupted; ")
+
+
+def _caught(pid: int) -> set[int]:
+    """The signals that a process handles."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
+
+
+def test_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(arguments: BuildArguments) -> int:
+        raise KeyboardInterrupt("interrupted; job 1 goes on")
+
+    monkeypatch.setattr(pipelines.run, "run_build", interrupt)
+    words = ["build", "image-folder", "--images", "i", "--output", "o", *JSON_LOG]
+    exit_code = main(words)
+    printed = capsys.readouterr()
+    summary = summary_of(Run(exit_code, printed.out, printed.err))
+    assert (summary["status"], summary["message"]) == ("interrupted", "interrupted; job 1 goes on")
+
+
+# Lines
+
+
+@given(message=st.text(st.characters(codec=None)), value=st.text())
+def test_a_line_stays_one_line(message: str, value: str) -> None:
+    text = render_line(message, severity="ERROR", value=value, empty="")
+    assert text.isascii()
+    assert "\n" not in text[:-1]
+    (line,) = parse(text)
+    assert line["message"] == message.encode("utf-8", "backslashreplace").decode()
+    assert line.get("value", "") == value
+    assert "empty" not in line
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb.json", "\x1b[2J.json", '{"a": 1}\u2028.json', "\udcff.json"]
+)
+def test_hostile_names(name: str, shapes: Path, tmp_path: Path) -> None:
+    words = coco_words(shapes, tmp_path / "out", *JSON_LOG, "--annotations", name)
+    summary = summary_of(run(*words))
+    assert name.encode("utf-8", "backslashreplace").decode() in summary["message"]
+
+
+def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = Terminal()
+    steps = Steps(ProgressSnapshot(), WORKING, seconds=11)
+    with ProgressMonitor(
+        read=steps.read, stream=stream, clock=steps.clock, poll_s=0.001, as_json=True
+    ):
+        assert steps.exhausted.wait(30)
+    listing, working, *_ = parse(stream.getvalue())
+    assert (listing["step"], listing["message"]) == ("list", "listing and joining...")
+    assert working["step"] == "write"
+    assert working["message"] == "1/4 shards, 1,000/4,000 images, 91 images/s, ETA 0:00:33"
+    assert {key: working[key] for key in WORKING._fields} == WORKING._asdict()
+    assert (working["images_per_s"], working["eta_s"]) == (90.9, 33)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_text_is_the_default() -> None:
+    assert watch(Steps(WORKING), io.StringIO()).startswith("shardbeam: 1/4 shards")
+
+
+def log_json(capsys: pytest.CaptureFixture[str]) -> list[Line]:
+    return parse(capsys.readouterr().err)
+
+
+def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("mine")
+    hook = threading.excepthook
+    with bare_root():
+        configure_logging(as_json=True)
+        log_everything()
+        logging.getLogger().setLevel(logging.DEBUG)
+        for level in (10, 20, 25, 30, 40, 50):
+            logger.log(level, "level %d\n", level)
+        try:
+            raise ValueError("bad\nvalue")
+        except ValueError:
+            logger.exception("failed")
+        logger.warning("%d of them", "none")
+        with everything_as_json():
+            warnings.warn("old\nthing", DeprecationWarning, stacklevel=1)
+            thread = threading.Thread(target=_divide)
+            thread.start()
+            thread.join()
+    *levels, failed, unformatted, warned, thread_failed = log_json(capsys)
+    assert [line["severity"] for line in levels] == [
+        *("DEBUG", "INFO", "INFO", "WARNING", "ERROR", "CRITICAL")
+    ]
+    assert levels[0]["message"] == "level 10\n"
+    assert failed["stack_trace"].endswith("ValueError: bad\nvalue\n")
+    assert unformatted["message"] == "cannot be formatted: '%d of them'"
+    assert (warned["severity"], warned["logger"]) == ("WARNING", "py.warnings")
+    assert "old\nthing" in warned["message"]
+    assert thread_failed["severity"] == "ERROR"
+    assert "ZeroDivisionError" in thread_failed["stack_trace"]
+    assert threading.excepthook is hook
+
+
+def _divide() -> None:
+    print(1 // 0)
+
+
+# Steps of the graph
+
+FORMAT = """\
+import logging
+
+from transforms.formats.image_folder import ImageFolderFormat
+
+
+class Talkative(ImageFolderFormat):
+    def annotate_listed(self, key):
+        logging.getLogger("mine").warning("at\\n%s", key)
+        return super().annotate_listed(key)
+"""
+
+
+@pytest.mark.parametrize("mode", [(), MULTI_PROCESSING], ids=["in memory", "processes"])
+def test_workers_name_their_step(mode: tuple[str, ...], shapes: Path, tmp_path: Path) -> None:
+    (tmp_path / "talkative.py").write_text(FORMAT)
+    config = {
+        "name": "d",
+        "source": {
+            "format": f"{tmp_path}/talkative.py:Talkative",
+            "images": str(shapes / "class_folders"),
+        },
+        "output": {"path": str(tmp_path / "out")},
+    }
+    (tmp_path / "d.yaml").write_text(json.dumps(config))
+    result = finish(start("build", f"{tmp_path}/d.yaml", *JSON_LOG, *mode, cwd=tmp_path))
+    assert summary_of(result)["exit_code"] == 0
+    said = [line for line in parse(result.stderr) if line["message"].startswith("at\n")]
+    assert said
+    for line in said:
+        assert line["severity"] == "WARNING"
+        assert line["step"].startswith("JoinAnnotations/")
+
+
+def test_a_step_is_known_only_to_workers() -> None:
+    stream = io.StringIO()
+    record = logging.LogRecord("a", logging.INFO, "p", 1, "m", None, None)
+    before, sys.stderr = sys.stderr, stream
+    try:
+        JsonHandler().emit(record)
+    finally:
+        sys.stderr = before
+    assert "step" not in json.loads(stream.getvalue())
+
+
+# The flag
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("build x", False),
+        ("build x --log-format json", True),
+        ("--log-format=json build x", True),
+        ("build x --log-format=json --log-format text", False),
+        ("build x --log-format", False),
+        ("build x --log-format xml", False),
+    ],
+)
+def test_the_flag(line: str, wanted: bool) -> None:
+    assert wants_json_log(line.split()) == wanted
+
+
+def test_another_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "x.yaml", "--log-format", "xml"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("shardbeam: error: --log-format: invalid choice: 'xml'")

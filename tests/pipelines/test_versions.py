@@ -1,0 +1,428 @@
+"""Versions of a dataset: names from placeholders, and the pointer to the latest."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipelines.versions
+from pipelines.versions import run_date
+from tests.pipelines.crash_points import record_states, restore
+from tests.pipelines.dataset import Run, Tree, check_whole, read_dataset, read_tree, run
+from transforms.errors import InputError
+from transforms.output.pointer import decode_pointer, read_pointer, write_pointer
+from transforms.stored.dataset import open_dataset
+
+FINGERPRINTED = "{version}-{fingerprint}"
+
+
+@pytest.fixture
+def set_date(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Sets the day of all runs that follow."""
+
+    def set_date(day: str) -> None:
+        started = datetime.datetime.fromisoformat(f"{day}T23:59:00+00:00")
+        monkeypatch.setattr(pipelines.versions, "run_date", lambda _: run_date(started))
+
+    return set_date
+
+
+@pytest.fixture
+def inputs(shapes: Path, tmp_path: Path) -> Path:
+    """Six images of the sample, to be changed."""
+    folder = tmp_path / "shapes"
+    shutil.copytree(shapes / "annotations", folder / "annotations")
+    (folder / "images").mkdir()
+    for path in sorted((shapes / "images").iterdir())[:6]:
+        shutil.copy2(path, folder / "images")
+    path = folder / "annotations" / "instances.json"
+    document = json.loads(path.read_bytes())
+    names = {path.name for path in (folder / "images").iterdir()}
+    document["images"] = [image for image in document["images"] if image["file_name"] in names]
+    kept = {image["id"] for image in document["images"]}
+    document["annotations"] = [each for each in document["annotations"] if each["image_id"] in kept]
+    path.write_text(json.dumps(document))
+    return folder
+
+
+def words(inputs: Path, path: str, *more: str, command: str = "build") -> list[str]:
+    root = inputs.parent
+    return [
+        *(command, "coco", "--images", f"{inputs}/images"),
+        *("--annotations", f"{inputs}/annotations/instances.json"),
+        *("--output", f"{root}/d/{path}", "--json", *more),
+    ]
+
+
+def latest_flags(inputs: Path) -> tuple[str, ...]:
+    return "--set", f"output.latest={inputs.parent}/d/latest"
+
+
+def build(inputs: Path, path: str, *more: str) -> dict[str, Any]:
+    """Builds, and returns the summary."""
+    result = run(*words(inputs, path, *more))
+    assert result.exit_code == 0, result.stderr
+    summary: dict[str, Any] = json.loads(result.stdout)
+    return summary
+
+
+def change(inputs: Path) -> None:
+    """Makes the inputs others, by a touch."""
+    image = next((inputs / "images").iterdir())
+    os.utime(image, ns=(0, image.stat().st_mtime_ns + 1_000_000))
+
+
+def message(result: Run) -> str:
+    assert result.exit_code == 2, result.stderr
+    return result.stderr.splitlines()[-1].removeprefix("shardbeam: error: ")
+
+
+def versions(inputs: Path) -> list[str]:
+    """Names of the committed versions."""
+    root = inputs.parent / "d"
+    found = [path.parent for path in root.rglob("dataset_info.json")]
+    for folder in found:
+        assert check_whole(read_tree(folder))
+    return sorted(folder.relative_to(root).as_posix() for folder in found)
+
+
+def pointed(inputs: Path) -> str:
+    """The version that the pointer names, relative to the folder of all."""
+    text = (inputs.parent / "d" / "latest").read_text()
+    assert text.endswith("\n")
+    return Path(text[:-1]).relative_to(inputs.parent / "d").as_posix()
+
+
+# Placeholders
+
+
+def test_the_version(inputs: Path) -> None:
+    build(inputs, "{version}/coco", "--version", "2.1.0")
+    assert versions(inputs) == ["2.1.0/coco"]
+
+
+def test_the_date(inputs: Path, set_date: Callable[[str], None]) -> None:
+    set_date("2025-01-31")
+    summary = build(inputs, "{date}")
+    assert versions(inputs) == ["20250131"]
+    assert summary["output"] == f"{inputs.parent}/d/20250131"
+
+
+def test_the_date_is_that_in_utc() -> None:
+    west = datetime.timezone(datetime.timedelta(hours=-8))
+    assert run_date(datetime.datetime(2025, 1, 31, 17, tzinfo=west)) == "20250201"
+
+
+def test_the_fingerprint(inputs: Path) -> None:
+    plan, first = (run(*words(inputs, "{fingerprint}", command=name)) for name in ("plan", "build"))
+    (name,) = versions(inputs)
+    assert re.fullmatch("[0-9a-f]{12}", name)
+    # The plan knows it, too.
+    for result in (plan, first):
+        assert json.loads(result.stdout)["output"] == f"{inputs.parent}/d/{name}"
+    # What is written does not depend on where.
+    build(inputs, "plain")
+    root = inputs.parent / "d"
+    assert read_dataset(root / name) == read_dataset(root / "plain")
+    shutil.rmtree(root / "plain")
+
+    change(inputs)
+    build(inputs, "{fingerprint}")
+    os.utime(inputs / "annotations" / "instances.json")
+    build(inputs, "{fingerprint}")
+    build(inputs, "{fingerprint}", "--set", "image.quality=90")
+    assert len(versions(inputs)) == 4
+    # How it runs, and which rejects it tolerates, makes no other dataset.
+    flags = ("--threads", "1", "--set", "rejects.max_ratio=0.5", *latest_flags(inputs))
+    result = run(*words(inputs, "{fingerprint}", "--set", "image.quality=90", *flags))
+    assert "holds a committed dataset already" in message(result)
+    assert len(versions(inputs)) == 4
+
+
+def test_braces(inputs: Path) -> None:
+    build(inputs, "{{date}}")
+    assert versions(inputs) == ["{date}"]
+
+
+# The pointer
+
+
+def test_the_pointer_is_written_and_moves_on(inputs: Path) -> None:
+    flags = (*latest_flags(inputs), "--if-changed")
+    summary = build(inputs, FINGERPRINTED, *flags)
+    assert summary["latest"] == f"{inputs.parent}/d/latest"
+    (first,) = versions(inputs)
+    assert pointed(inputs) == first
+    before = read_tree(inputs.parent / "d")
+    assert build(inputs, FINGERPRINTED, *flags)["current"]
+    assert read_tree(inputs.parent / "d") == before
+
+    image = next((inputs / "images").iterdir())
+    status = image.stat()
+    change(inputs)
+    assert not build(inputs, FINGERPRINTED, *flags)["current"]
+    assert len(versions(inputs)) == 2
+    assert pointed(inputs) != first
+    # And back: what was built from these inputs is there still.
+    os.utime(image, ns=(status.st_atime_ns, status.st_mtime_ns))
+    summary = build(inputs, FINGERPRINTED, *flags)
+    assert summary["current"]
+    assert "latest names this version again" in summary["message"]
+    assert pointed(inputs) == first
+
+
+def test_dates_follow_the_pointer(inputs: Path, set_date: Callable[[str], None]) -> None:
+    flags = (*latest_flags(inputs), "--if-changed")
+    set_date("2025-01-31")
+    build(inputs, "{date}", *flags)
+    set_date("2025-02-01")
+    summary = build(inputs, "{date}", *flags)
+    assert summary["current"]
+    assert summary["output"] == f"{inputs.parent}/d/20250131"
+    change(inputs)
+    assert not build(inputs, "{date}", *flags)["current"]
+    assert versions(inputs) == ["20250131", "20250201"]
+    assert pointed(inputs) == "20250201"
+    # Twice a day is too often for this name.
+    change(inputs)
+    result = run(*words(inputs, "{date}", *flags))
+    assert message(result) == (
+        f"{inputs.parent}/d/20250201: holds a committed dataset already; inputs or config have "
+        "changed; add --overwrite to replace it, or put {fingerprint} into output.path"
+    )
+
+
+def test_dates_without_a_pointer_tell_no_change(inputs: Path) -> None:
+    for path in ("{date}", "{date}-{fingerprint}"):
+        result = run(*words(inputs, path, "--if-changed"))
+        assert message(result) == (
+            "config: output.latest: missing; with {date} in output.path, --if-changed finds the "
+            "last version by this pointer; add it, or put {fingerprint} in place of {date}"
+        )
+    assert versions(inputs) == []
+
+
+def test_a_missing_pointer_is_mended(inputs: Path) -> None:
+    flags = (*latest_flags(inputs), "--if-changed")
+    build(inputs, "{fingerprint}", *flags)
+    (name,) = versions(inputs)
+    latest = inputs.parent / "d" / "latest"
+    for content in (None, "/elsewhere\n", "gs://b/other\n"):
+        latest.unlink()
+        if content is not None:
+            latest.write_text(content)
+        assert build(inputs, "{fingerprint}", *flags)["current"]
+        assert pointed(inputs) == name
+
+
+def test_what_a_pointer_names_beside_the_versions_is_not_looked_at(
+    inputs: Path, set_date: Callable[[str], None]
+) -> None:
+    set_date("2025-01-31")
+    flags = (*latest_flags(inputs), "--if-changed")
+    build(inputs, "{date}", *flags)
+    root = inputs.parent / "d"
+    # It is as this build would make it, but lies where this config never writes.
+    shutil.move(root / "20250131", root / "mine")
+    (root / "latest").write_text(f"{root}/mine\n")
+    assert not build(inputs, "{date}", *flags)["current"]
+    assert pointed(inputs) == "20250131"
+
+
+def test_what_readers_are_led_to_is_not_replaced(inputs: Path) -> None:
+    flags = latest_flags(inputs)
+    build(inputs, "{version}", *flags)
+    before = read_tree(inputs.parent / "d")
+    change(inputs)
+    result = run(*words(inputs, "{version}", "--overwrite", *flags))
+    assert message(result) == (
+        f"{inputs.parent}/d/1.0.0: readers are led here by {inputs.parent}/d/latest, and would see "
+        "half a dataset while it is replaced; put {fingerprint} into output.path, or choose "
+        "another version"
+    )
+    assert read_tree(inputs.parent / "d") == before
+    build(inputs, "{version}", "--version", "1.0.1", *flags)
+    assert pointed(inputs) == "1.0.1"
+    # Nobody is led to the old one any more.
+    build(inputs, "{version}", "--overwrite", "--set", "image.quality=80", *flags)
+    assert pointed(inputs) == "1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("path", "latest", "problem"),
+    [
+        ("{date}", "d/20250131", "output.latest lies within the folder of a version"),
+        ("{date}", "d/20250131/latest", "output.latest lies within the folder of a version"),
+        ("plain", "d/plain/latest", "output.latest lies within the folder of a version"),
+        ("{date}/x", "d/20250131", "output.latest is a file, but output.path lies below it"),
+        ("{date}", "d", "output.latest is a file, but output.path lies below it"),
+        ("{date}", "shapes/images/latest", "lies within the images' folder"),
+        (
+            "{date}",
+            "shapes/annotations/instances.json",
+            "is no pointer (one line with the absolute path or URI of a dataset's folder)",
+        ),
+        ("{date}", "shapes", "cannot be read: Is a directory"),
+    ],
+)
+@pytest.mark.parametrize("command", ["build", "plan"])
+def test_where_a_pointer_cannot_be(
+    command: str, path: str, latest: str, problem: str, inputs: Path
+) -> None:
+    before = read_tree(inputs.parent)
+    setting = f"output.latest={inputs.parent / latest}"
+    result = run(*words(inputs, path, "--set", setting, command=command))
+    assert problem in message(result)
+    assert read_tree(inputs.parent) == before
+
+
+def test_a_pointer_beside_a_name_that_only_looks_alike(inputs: Path) -> None:
+    build(inputs, "{date}", "--set", f"output.latest={inputs.parent}/d/2025013")
+    assert read_pointer(f"{inputs.parent}/d/2025013") is not None
+
+
+# Kills, and readers meanwhile
+
+
+def test_a_run_killed_at_any_moment_of_its_end(inputs: Path) -> None:
+    flags = (*latest_flags(inputs), "--if-changed")
+    root = inputs.parent / "d"
+    with record_states(root) as states:
+        build(inputs, "{fingerprint}", *flags)
+    (name,) = versions(inputs)
+    expected = read_dataset(root / name)
+    late = [state for state in states if f"{name}/dataset_info.json" in state]
+    unpointed = [state for state in late if "latest" not in state]
+    assert len(unpointed) >= 2
+    assert any("latest.new" in state for state in unpointed)
+    for state in late:
+        restore(root, state)
+        assert build(inputs, "{fingerprint}", *flags)["current"]
+        assert pointed(inputs) == name
+        assert read_dataset(root / name) == expected
+        # Nothing is left beside the two.
+        assert {path.partition("/")[0] for path in read_tree(root)} == {name, "latest"}
+
+
+def test_the_pointer_never_names_half(inputs: Path) -> None:
+    flags = latest_flags(inputs)
+    root = inputs.parent / "d"
+    build(inputs, "{fingerprint}", *flags)
+    change(inputs)
+    with record_states(root) as states:
+        build(inputs, "{fingerprint}", *flags)
+    named = []
+    for state in states:
+        folder = Path(state["latest"].decode().strip()).relative_to(root).as_posix()
+        named.append(folder)
+        version: Tree = {
+            path.removeprefix(f"{folder}/"): data
+            for path, data in state.items()
+            if path.startswith(f"{folder}/")
+        }
+        assert check_whole(version)
+    assert len(set(named)) == 2
+    # It moved once.
+    assert len([1 for one, other in itertools.pairwise(named) if one != other]) == 1
+
+
+def test_a_reader_that_polls_always_finds_a_dataset(inputs: Path) -> None:
+    flags = (*latest_flags(inputs), "--if-changed")
+    build(inputs, "{fingerprint}", *flags)
+    stopped = threading.Event()
+    seen: set[str] = set()
+    errors: list[Exception] = []
+
+    def poll() -> None:
+        while not stopped.is_set():
+            try:
+                dataset = open_dataset(f"{inputs.parent}/d/latest")
+                seen.add(dataset.path)
+                assert dataset.find_split("train").examples == 6
+            except Exception as error:  # noqa: BLE001
+                errors.append(error)
+                return
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    try:
+        for _ in range(3):
+            change(inputs)
+            build(inputs, "{fingerprint}", *flags)
+    finally:
+        stopped.set()
+        reader.join()
+    assert errors == []
+    assert seen
+    assert len(versions(inputs)) == 4
+
+
+# Reading through the pointer
+
+
+def test_show_follows_the_pointer(inputs: Path) -> None:
+    build(inputs, "{fingerprint}", *latest_flags(inputs))
+    (name,) = versions(inputs)
+    root = inputs.parent / "d"
+    shown = [run("show", f"{root}/{path}", "--limit", "1") for path in ("latest", name)]
+    assert shown[0] == shown[1]
+    assert shown[0].exit_code == 0
+    # One step, and no further.
+    (root / "chain").write_text(f"{root}/latest\n")
+    assert run("show", f"{root}/chain").exit_code == 1
+    shutil.rmtree(root / name)
+    result = run("show", f"{root}/latest")
+    assert result.stderr == f"shardbeam: error: {root / name}: nothing is there\n"
+
+
+def test_load_dataset_follows_the_pointer(inputs: Path) -> None:
+    pytest.importorskip("tensorflow")
+    from pipelines.reading import load_dataset
+
+    build(inputs, "{fingerprint}", *latest_flags(inputs))
+    assert len(list(load_dataset(f"{inputs.parent}/d/latest", split="train"))) == 6
+
+
+@pytest.mark.parametrize(
+    ("data", "folder"),
+    [
+        (b"/a/b\n", "/a/b"),
+        (b"/a/b", "/a/b"),
+        (b"gs://b/a b\n", "gs://b/a b"),
+        ("/ä\n".encode(), "/ä"),
+        (b"", None),
+        (b"\n", None),
+        (b"a/b\n", None),
+        (b"/a\n/b\n", None),
+        (b"/a\r\n", None),
+        (b"/a\0", None),
+        (b"/a\x1b[2J\n", None),
+        (b"/\xff\n", None),
+        (b"/" * 5000, None),
+        ((4).to_bytes(8, "little") + b"1234" + b"abcd" + b"5678", None),
+    ],
+)
+def test_what_is_a_pointer(data: bytes, folder: str | None) -> None:
+    assert decode_pointer(data) == folder
+
+
+def test_writing_a_pointer_again_mends_what_a_kill_has_left(tmp_path: Path) -> None:
+    uri = f"{tmp_path}/latest"
+    (tmp_path / "latest.new").write_text("/ha")
+    write_pointer(uri, folder="/a")
+    write_pointer(uri, folder="/b")
+    assert read_pointer(uri) == "/b"
+    assert [path.name for path in tmp_path.iterdir()] == ["latest"]
+    (tmp_path / "latest").write_text("{}")
+    with pytest.raises(InputError, match=r"latest: is no pointer"):
+        read_pointer(uri)
