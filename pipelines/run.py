@@ -31,6 +31,7 @@ from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import OutputError, check_apart, is_committed
 from pipelines.plan import Plan, make_plan
 from pipelines.preview import list_inputs, preview_dataset
+from pipelines.previous import find_previous
 from pipelines.progress import ProgressMonitor
 from pipelines.run_error import RunError
 from pipelines.staged_progress import StagedProgress
@@ -75,7 +76,7 @@ def run_build(arguments: BuildArguments) -> int:
         The exit code.
 
     Raises:
-        UsageError: A job that Dataflow could not run as asked.
+        UsageError: A job that Dataflow could not run as asked, or nothing there to reuse.
         OutputError: The output folder cannot be used as asked.
         InputError: The input cannot be used.
         RunError: The same, found out by a worker.
@@ -84,13 +85,14 @@ def run_build(arguments: BuildArguments) -> int:
     meter = UsageMeter()
     plan = make_plan(arguments.config)
     # Without an empty list of flags Beam would read the program's own command line.
+    previous = find_previous(arguments.reuse, own=[plan.output]) if arguments.reuse else ""
     options = PipelineViews([], **arguments.beam_options)
     on_dataflow = options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
     if on_dataflow:
         # Imported here: its clients take a while, and no other runner needs them.
         from pipelines.dataflow import prepare_job
 
-        prepare_job(options, plan=plan)
+        prepare_job(options, plan=plan, previous=previous)
     check_apart(plan.output, sources=plan.sources)
     annotation_files = _stat_annotation_files(plan)
     started = datetime.datetime.now(tz=datetime.timezone.utc)
@@ -100,7 +102,7 @@ def run_build(arguments: BuildArguments) -> int:
         if current is not None:
             Staging(output=plan.output, plan=plan.digest, run_id="").clear()
             message = "nothing to do: inputs and config are as they were"
-            outcome = msgspec.structs.replace(current.outcome, message=message)
+            outcome = msgspec.structs.replace(current.outcome, message=message, reuse=None)
             return _finish(
                 arguments,
                 plan,
@@ -128,6 +130,7 @@ def run_build(arguments: BuildArguments) -> int:
             started_at=started.isoformat(),
             runner=type(runner).__name__,
             annotation_files=annotation_files,
+            previous=previous,
         ),
         threads=arguments.threads,
         read_ahead=arguments.read_ahead,

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from pipelines.terminal import escape, write_stdout
-from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split_outcomes
+from transforms.output.outcome import Outcome, Reuse, SplitOutcome, Status, merge_split_outcomes
 from transforms.reasons import Reason
 from transforms.sharding import NO_SPLIT
 from transforms.usage import StorageUsage
@@ -46,10 +46,12 @@ class Summary:
 
     @property
     def images_per_s(self) -> float:
-        """Examples over the wall time; 0 where nothing was done."""
+        """Images that were written, and not copied, over the wall time; 0 where none were."""
         if self.current or self.wall_time_s <= 0:
             return 0.0
-        return sum(split.images for split in self.outcome.splits.values()) / self.wall_time_s
+        reuse = self.outcome.reuse
+        images = sum(split.images for split in self.outcome.splits.values())
+        return (images - (reuse.copied_images if reuse else 0)) / self.wall_time_s
 
 
 def print_summary(summary: Summary, *, as_json: bool) -> None:
@@ -94,10 +96,12 @@ def render_json(summary: Summary) -> str:
         splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
         rejects: The folder of the rejects files; empty if there are none.
         wall_time_s: Seconds.
-        images_per_s: Examples a second.
+        images_per_s: Images a second, without those of shards that were copied.
         message: What went wrong and how to mend it; empty if nothing.
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
             `bytes_received` and `bytes_sent`.
+        reuse: What was taken over from the previous version, with the fields of `Reuse`; null
+            where none was named, or there was none.
     """
     outcome = summary.outcome
     value = {
@@ -114,6 +118,7 @@ def render_json(summary: Summary) -> str:
         "images_per_s": round(summary.images_per_s, 1),
         "message": outcome.message,
         "storage": msgspec.to_builtins(summary.usage),
+        "reuse": msgspec.to_builtins(outcome.reuse),
     }
     return json.dumps(value) + "\n"
 
@@ -193,10 +198,28 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
     yield from map(escape, outcome.message.splitlines())
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
+    if outcome.reuse is not None:
+        yield from _describe_reuse(
+            outcome.reuse, shards=sum(split.shards for split in outcome.splits.values())
+        )
     if summary.usage:
         forecast = " (forecast)" if outcome.status is Status.APPROVED else ""
         yield f"object storage{forecast}: {_describe_usage(summary.usage)}"
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
+
+
+def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
+    yield (
+        f"reused: {reuse.copied_shards:,} of {shards:,} shards copied from "
+        f"{escape(reuse.previous)}, {reuse.unread_images:,} images not read"
+    )
+    if reuse.damaged_shards:
+        yield (f"{reuse.damaged_shards:,} shards of it are damaged or gone, and were written anew")
+    elif not reuse.copied_shards:
+        yield (
+            "no shard is as it was there: where splits have another number of shards, other "
+            "settings or other versions of codecs, none can be; output.num_shards keeps the number"
+        )
 
 
 def _describe_usage(usage: StorageUsage) -> str:

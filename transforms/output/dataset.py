@@ -13,7 +13,14 @@ import msgspec
 
 from transforms.examples.features import FeatureRole, FeatureSpec
 from transforms.labels import LabelMap
-from transforms.output.commit import DATASET_INFO, MANIFEST, RUN_FILE, RUNS_FOLDER, RejectsFile
+from transforms.output.commit import (
+    DATASET_INFO,
+    MANIFEST,
+    RUN_FILE,
+    RUNS_FOLDER,
+    RejectsFile,
+    count_reuse,
+)
 from transforms.output.label_files import label_map_pbtxt, labels_txt
 from transforms.output.listing import ListingSummary
 from transforms.output.manifest import (
@@ -81,11 +88,13 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         runner: Name of its runner.
         annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
             file that defines a format.
+        previous: Folder of the dataset whose unchanged shards are copied; empty for none.
     """
 
     started_at: str
     runner: str
     annotation_files: tuple[tuple[str, int, str], ...]
+    previous: str = ""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +211,7 @@ def write_dataset_files(
         status=Status.COMMITTED,
         splits=splits,
         rejects=join_uri(staging.output, "rejects") if rejects else "",
+        reuse=count_reuse(run.previous, shards),
     )
     record = _run_record(
         run,
