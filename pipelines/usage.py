@@ -114,7 +114,7 @@ def _writing(outcome: Outcome) -> StorageUsage:
         requests={
             # What is there before, the staging before the gate and when it is cleared.
             "list": 8 + 2 * math.ceil(2 * shards / _PAGE_FILES),
-            # Each shard is looked up, and its result is read for its record; what is moved, is asked
+            # Each shard is looked up, and its result read for its record; what is moved, is asked
             # for its version.
             "get": 2 * shards + moved + 10,
             # Shard, index, result, progress and record; then the dataset's own files.

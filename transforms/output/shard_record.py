@@ -27,7 +27,7 @@ _PASSING_REASONS = frozenset(
     {Reason.IMAGE_UNREADABLE, Reason.MASK_UNREADABLE, Reason.CHANGED_SINCE_LISTING}
 )
 
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
 _Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
