@@ -214,7 +214,7 @@ def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
         f"{escape(reuse.previous)}, {reuse.unread_images:,} images not read"
     )
     if reuse.damaged_shards:
-        yield (f"{reuse.damaged_shards:,} shards of it are damaged or gone, and were written anew")
+        yield f"damaged there or gone, and written anew: {reuse.damaged_shards:,}"
     elif not reuse.copied_shards:
         yield (
             "no shard is as it was there: where splits have another number of shards, other "

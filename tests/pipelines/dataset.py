@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.cli import main
+from transforms.output.commit import RUN_FILE, RUNS_FOLDER
 
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.
@@ -139,8 +140,14 @@ def read_dataset(folder: Path) -> Tree:
 
 def last_run(folder: Path) -> dict[str, Any]:
     """Reads what the run that committed last says about itself."""
-    record: dict[str, Any] = json.loads(max((folder / "runs").iterdir()).read_bytes())
+    record: dict[str, Any] = json.loads(run_records(folder)[-1].read_bytes())
     return record
+
+
+def run_records(folder: Path) -> list[Path]:
+    """Finds what the runs that committed say about themselves, the oldest first."""
+    files = sorted((folder / "runs").iterdir())
+    return [file for file in files if RUN_FILE.fullmatch(f"{RUNS_FOLDER}/{file.name}")]
 
 
 def check_whole(tree: Mapping[str, bytes]) -> bool:

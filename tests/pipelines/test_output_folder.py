@@ -24,6 +24,7 @@ from tests.pipelines.dataset import (
     read_dataset,
     read_tree,
     run,
+    run_records,
     start,
 )
 from transforms.local_storage import LocalStorage
@@ -91,7 +92,7 @@ def test_overwrite_replaces_it_and_keeps_what_is_not_ours(shapes: Path, output: 
     assert not any("-of-00003" in path for path in files)
     assert sum("-of-00002" in path for path in files) == 4
     # The first run's record stays, too.
-    assert sum(path.startswith("runs/") for path in files) == 2
+    assert len(run_records(output)) == 2
 
 
 def test_overwrite_refused_at_the_gate_keeps_the_old_dataset(inputs: Path, output: Path) -> None:
@@ -146,7 +147,7 @@ def test_if_changed_does_nothing_where_nothing_has(
 def test_if_changed_sees_no_change_in_how_it_runs(own: list[str], tmp_path: Path) -> None:
     flags = ("--threads", "1", "--set", "rejects.max_ratio=0.5", "--direct_num_workers", "2")
     assert run(*own, "--if-changed", *flags).exit_code == 0
-    assert len(list((tmp_path / "own" / "runs").iterdir())) == 1
+    assert len(run_records(tmp_path / "own")) == 1
 
 
 @pytest.mark.parametrize(
@@ -179,9 +180,9 @@ def test_if_changed_sees_every_change(
 
     assert run(*words, "--overwrite").exit_code == 0
     read_dataset(tmp_path / "own")
-    assert len(list((tmp_path / "own" / "runs").iterdir())) == 2
+    assert len(run_records(tmp_path / "own")) == 2
     assert run(*words).exit_code == 0
-    assert len(list((tmp_path / "own" / "runs").iterdir())) == 2
+    assert len(run_records(tmp_path / "own")) == 2
 
 
 def test_if_changed_builds_what_is_not_there(shapes: Path, built: Path, tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_if_changed_builds_what_is_not_there(shapes: Path, built: Path, tmp_path
 def test_a_runs_record_that_cannot_be_read_tells_nothing(
     content: bytes, shapes: Path, output: Path
 ) -> None:
-    (record,) = (output / "runs").iterdir()
+    (record,) = run_records(output)
     record.write_bytes(content)
     result = run(*coco_words(shapes, output, *SHARDS, "--if-changed"))
     assert result.exit_code == 2
