@@ -56,6 +56,8 @@ class BuildArguments:
             default.
         overwrite: Whether a dataset that is there already is replaced.
         if_changed: Whether nothing is to be done where inputs and config are unchanged.
+        reuse: Where the dataset's previous version is, whose unchanged shards are copied; None
+            for nowhere.
         threads: Threads that read images in each worker process; None for two more than CPUs.
         read_ahead: Images read from object storage at a time, for each shard; None for the
             default.
@@ -70,6 +72,7 @@ class BuildArguments:
     beam_options: Mapping[str, Any]
     overwrite: bool = False
     if_changed: bool = False
+    reuse: str | None = None
     threads: int | None = None
     read_ahead: int | None = None
     wait: bool | None = None
@@ -206,6 +209,7 @@ def _parse_build(arguments: Sequence[str]) -> BuildArguments:
         beam_options=options,
         overwrite=namespace.overwrite,
         if_changed=namespace.if_changed,
+        reuse=namespace.reuse,
         threads=namespace.threads,
         read_ahead=namespace.read_ahead,
         wait=namespace.wait,

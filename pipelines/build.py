@@ -72,6 +72,7 @@ def build_dataset(
         seed=plan.dataset.seed,
         threads=threads,
         read_ahead=read_ahead or DEFAULT_READ_AHEAD,
+        previous=run.previous,
         after=checked,
     )
 

@@ -132,8 +132,13 @@ class Job:
                 return
 
 
-def prepare_job(options: PipelineOptions, *, plan: Plan) -> None:
+def prepare_job(options: PipelineOptions, *, plan: Plan, previous: str = "") -> None:
     """Checks all that can be before anything is staged, and fills in what can be worked out.
+
+    Args:
+        options: The job's options.
+        plan: The build.
+        previous: Folder of the dataset whose unchanged shards are copied; empty for none.
 
     Raises:
         UsageError: The job could not run: a flag is missing, a path is out of its workers' reach,
@@ -148,7 +153,7 @@ def prepare_job(options: PipelineOptions, *, plan: Plan) -> None:
     locations = {"--temp_location": google.temp_location}
     if google.staging_location:
         locations["--staging_location"] = google.staging_location
-    check_paths(plan, locations=locations)
+    check_paths(plan, locations=locations, previous=previous)
     _check_code(options)
     client = create_storage_client(options, not google.no_auth)
     for name, uri in {**locations, "output.path": plan.output}.items():
@@ -157,12 +162,13 @@ def prepare_job(options: PipelineOptions, *, plan: Plan) -> None:
         google.job_name = _job_name(plan.dataset.name)
 
 
-def check_paths(plan: Plan, *, locations: dict[str, str]) -> None:
+def check_paths(plan: Plan, *, locations: dict[str, str], previous: str = "") -> None:
     """Refuses paths that only this machine knows.
 
     Args:
         plan: The build.
         locations: `{flag: path}` of where the job keeps its own files.
+        previous: Folder of the dataset whose unchanged shards are copied; empty for none.
 
     Raises:
         UsageError: There is one.
@@ -173,6 +179,11 @@ def check_paths(plan: Plan, *, locations: dict[str, str]) -> None:
     for name, uri in {**locations, **outputs}.items():
         if not uri.startswith("gs://"):
             raise UsageError(f"{name}: Dataflow writes to gs:// only, got {uri}")
+    if previous and "://" not in previous:
+        raise UsageError(
+            f"--reuse: {previous}: a local path, which Dataflow's workers cannot read; name a "
+            "dataset on gs://"
+        )
     for source in plan.sources:
         module, own_format, _ = source.format.rpartition(".py:")
         if own_format:

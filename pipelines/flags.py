@@ -183,6 +183,12 @@ def build_parser(
         help="do nothing, and succeed, where inputs and config are those of the dataset there",
     )
     run.add_argument(
+        "--reuse",
+        metavar="PREVIOUS",
+        help="copy the shards that would come out as they are in this dataset, and do not read "
+        "their images: its folder, or a file that names it (output.latest)",
+    )
+    run.add_argument(
         "--threads",
         metavar="N",
         type=_parse_count,

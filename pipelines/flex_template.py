@@ -29,6 +29,7 @@ _SWITCH = r"^(true|false)$"
 _PATTERNS = {
     "DIR": _URI,
     "FILE": _URI,
+    "PREVIOUS": _URI,
     "N": r"^[1-9][0-9]*$",
     "X.Y.Z": r"^[0-9]+\.[0-9]+\.[0-9]+$",
     "NAME=FRACTION,...": r"^[^=,]+=[0-9.]+(,[^=,]+=[0-9.]+)*$",

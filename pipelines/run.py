@@ -40,6 +40,7 @@ from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import check_apart, is_committed
 from pipelines.plan import Plan, make_plan, place_plan
 from pipelines.preview import Preview, list_inputs, preview_dataset
+from pipelines.previous import find_previous
 from pipelines.progress import ProgressMonitor
 from pipelines.run_error import RunError
 from pipelines.staged_progress import StagedProgress
@@ -50,6 +51,7 @@ from pipelines.versions import (
     check_replaceable,
     check_versions,
     find_current,
+    name_output,
     place_output,
     read_latest,
 )
@@ -97,7 +99,7 @@ def run_build(arguments: BuildArguments) -> int:
 
     Raises:
         LeaseError: Another run writes to the output, or has taken it over from this one.
-        UsageError: A job that Dataflow could not run as asked.
+        UsageError: A job that Dataflow could not run as asked, or nothing there to reuse.
         OutputError: The output folder cannot be used as asked.
         InputError: The input cannot be used.
         RunError: The same, found out by a worker.
@@ -106,13 +108,15 @@ def run_build(arguments: BuildArguments) -> int:
     meter = UsageMeter()
     plan = make_plan(arguments.config)
     # Without an empty list of flags Beam would read the program's own command line.
+    own = [path for path in (name_output(plan), plan.latest) if path]
+    previous = find_previous(arguments.reuse, own=own) if arguments.reuse else ""
     options = PipelineViews([], **arguments.beam_options)
     on_dataflow = options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
     if on_dataflow:
         # Imported here: its clients take a while, and no other runner needs them.
         from pipelines.dataflow import prepare_job
 
-        prepare_job(options, plan=plan)
+        prepare_job(options, plan=plan, previous=previous)
     check_versions(plan, if_changed=arguments.if_changed)
     started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
@@ -140,6 +144,7 @@ def run_build(arguments: BuildArguments) -> int:
                     arguments,
                     plan,
                     annotation_files=inputs.annotation_files,
+                    previous=previous,
                     options=options,
                     runner=runner,
                     keeper=keeper,
@@ -163,7 +168,7 @@ def run_build(arguments: BuildArguments) -> int:
         return _finish(
             arguments,
             plan,
-            outcome=msgspec.structs.replace(found.current.outcome, message=message),
+            outcome=msgspec.structs.replace(found.current.outcome, message=message, reuse=None),
             started_s=started_s,
             usage=meter.usage(),
             current=True,
@@ -175,6 +180,7 @@ def _build(
     plan: Plan,
     *,
     annotation_files: tuple[tuple[str, int, str], ...],
+    previous: str,
     options: PipelineOptions,
     runner: PipelineRunner,
     keeper: LeaseKeeper,
@@ -198,6 +204,7 @@ def _build(
             # Nobody may be waiting for a job on Dataflow.
             lease=keeper.claim(released_by_job=on_dataflow),
             latest=plan.latest,
+            previous=previous,
         ),
         threads=arguments.threads,
         read_ahead=arguments.read_ahead,

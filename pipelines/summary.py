@@ -16,7 +16,7 @@ from rich.text import Text
 from pipelines.json_log import write_line
 from pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from pipelines.terminal import escape, write_stdout
-from transforms.output.outcome import Outcome, SplitOutcome, Status, merge_split_outcomes
+from transforms.output.outcome import Outcome, Reuse, SplitOutcome, Status, merge_split_outcomes
 from transforms.reasons import Reason
 from transforms.sharding import NO_SPLIT
 from transforms.usage import StorageUsage
@@ -53,10 +53,12 @@ class Summary:
 
     @property
     def images_per_s(self) -> float:
-        """Examples over the wall time; 0 where nothing was done."""
+        """Images that were written, and not copied, over the wall time; 0 where none were."""
         if self.current or self.wall_time_s <= 0:
             return 0.0
-        return sum(split.images for split in self.outcome.splits.values()) / self.wall_time_s
+        reuse = self.outcome.reuse
+        images = sum(split.images for split in self.outcome.splits.values())
+        return (images - (reuse.copied_images if reuse else 0)) / self.wall_time_s
 
 
 def print_summary(summary: Summary, *, as_json: bool, json_log: bool = False) -> None:
@@ -137,10 +139,12 @@ def render_json(summary: Summary) -> str:
         splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
         rejects: The folder of the rejects files; empty if there are none.
         wall_time_s: Seconds.
-        images_per_s: Examples a second.
+        images_per_s: Images a second, without those of shards that were copied.
         message: What went wrong and how to mend it; empty if nothing.
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
             `bytes_received` and `bytes_sent`.
+        reuse: What was taken over from the previous version, with the fields of `Reuse`; null
+            where none was named, or there was none.
     """
     return json.dumps(_json_fields(summary)) + "\n"
 
@@ -162,6 +166,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
         "images_per_s": round(summary.images_per_s, 1),
         "message": outcome.message,
         "storage": msgspec.to_builtins(summary.usage),
+        "reuse": msgspec.to_builtins(outcome.reuse),
     }
 
 
@@ -235,6 +240,10 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         yield f"latest: {escape(summary.latest)}"
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
+    if outcome.reuse is not None:
+        yield from _describe_reuse(
+            outcome.reuse, shards=sum(split.shards for split in outcome.splits.values())
+        )
     if summary.usage:
         forecast = " (forecast)" if outcome.status is Status.APPROVED else ""
         yield f"object storage{forecast}: {_describe_usage(summary.usage)}"
@@ -253,6 +262,20 @@ def _heading(summary: Summary) -> str:
     else:
         what = f"{summary.outcome.status.value}, nothing committed"
     return f"{what}: {summary.output}"
+
+
+def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
+    yield (
+        f"reused: {reuse.copied_shards:,} of {shards:,} shards copied from "
+        f"{escape(reuse.previous)}, {reuse.unread_images:,} images not read"
+    )
+    if reuse.damaged_shards:
+        yield f"damaged there or gone, and written anew: {reuse.damaged_shards:,}"
+    elif not reuse.copied_shards:
+        yield (
+            "no shard is as it was there: where splits have another number of shards, other "
+            "settings or other versions of codecs, none can be; output.num_shards keeps the number"
+        )
 
 
 def _describe_usage(usage: StorageUsage) -> str:

@@ -106,7 +106,7 @@ def _splits_of(source: str, outcome: Outcome) -> list[SplitOutcome]:
 
 
 def _writing(outcome: Outcome) -> StorageUsage:
-    """Foresees the writing of the output, as `transforms.output` does it."""
+    """Foresees the writing of the output, as `transforms.output` does it; no shard is copied."""
     shards = sum(split.shards for split in outcome.splits.values())
     num_bytes = sum(split.num_bytes for split in outcome.splits.values())
     rejects = sum(bool(split.rejected) for split in outcome.splits.values())
@@ -119,13 +119,13 @@ def _writing(outcome: Outcome) -> StorageUsage:
     return StorageUsage(
         requests={
             # What is there before, the staging before the gate and when it is cleared.
-            "list": 7 + 2 * math.ceil(2 * shards / _PAGE_FILES),
-            # Each shard is looked up; what is moved, is asked for its version. Three are for the
-            # lease.
-            "get": shards + moved + 13,
-            # Shard, index, result and progress; then the dataset's own files, and the lease, which
-            # is taken and released.
-            "insert": 4 * shards + rejects + 12,
+            "list": 8 + 2 * math.ceil(2 * shards / _PAGE_FILES),
+            # Each shard is looked up, and its result read for its record; what is moved, is asked
+            # for its version. Three are for the lease.
+            "get": 2 * shards + moved + 13,
+            # Shard, index, result, progress and record; then the dataset's own files, and the
+            # lease, which is taken and released.
+            "insert": 5 * shards + rejects + 12,
             "upload": parts,
             "rewrite": moved,
             # What was moved, results and progress; then what was about the run.

@@ -10,7 +10,8 @@ from apache_beam.coders.coders import FastCoder
 from apache_beam.coders.typecoders import registry
 
 from transforms.labels import LabelMap
-from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.commit import Move
+from transforms.output.shard_result import ShardResult
 from transforms.records import (
     AnnotationEntry,
     Category,
@@ -73,9 +74,9 @@ def register_coders() -> None:
         LabelMap,
         ListedFile,
         ListedImage,
+        Move,
         Record,
         Reject,
         ShardResult,
-        StagedFile,
     ):
         registry.register_coder(struct_type, StructCoder)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import apache_beam as beam
+import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
@@ -14,10 +15,13 @@ from apache_beam.transforms import combiners
 from transforms.coders import register_coders
 from transforms.labels import LabelMap
 from transforms.output.commit import (
+    Move,
     RefusedError,
     RejectsFile,
+    count_reuse,
     count_splits,
     judge,
+    keep_record,
     move_into_place,
     prepare_output,
     write_rejects,
@@ -32,7 +36,7 @@ from transforms.output.lease import check_claim, release_claim
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Status
 from transforms.output.pointer import write_pointer
-from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.shard_result import ShardResult
 from transforms.output.staging import Staging
 from transforms.records import Reject
 from transforms.report_usage import report_usage
@@ -94,8 +98,8 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             | "Gate"
             >> beam.FlatMap(
                 _gate, *results, dataset=self.dataset, run=self.run, staging=self.staging
-            ).with_output_types(StagedFile)
-            # StagedFile; without this barrier a retry of a move would repeat the gate.
+            ).with_output_types(Move)
+            # Move; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
             | "Move" >> beam.ParDo(_MoveFn(staging=self.staging))
             | "CountMoved" >> combiners.Count.Globally()
@@ -130,7 +134,7 @@ def _gate(
     dataset: DatasetSettings,
     run: RunSettings,
     staging: Staging,
-) -> Iterator[StagedFile]:
+) -> Iterator[Move]:
     del start
     if run.lease is not None:
         # From here on two runs would be in each other's way.
@@ -139,22 +143,36 @@ def _gate(
         splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
     )
     outcome = judge(splits, max_ratio=dataset.max_reject_ratio, rejects_root=staging.rejects_root)
-    files = committed_files(shards, rejects)
+    outcome = msgspec.structs.replace(outcome, reuse=count_reuse(run.previous, shards))
+    moves = plan_moves(shards, rejects)
     with staging.explain_errors():
         staging.write_outcome(outcome)
         if outcome.status is not Status.APPROVED:
             raise RefusedError(outcome.message)
-        prepare_output(files, metadata=metadata_paths(dataset), staging=staging)
+        prepare_output(
+            [move.file for move in moves],
+            metadata=metadata_paths(dataset),
+            staging=staging,
+            shard_keys=[shard.key for shard in shards],
+        )
     report_usage()
-    yield from files
+    yield from moves
 
 
-def committed_files(
-    shards: Iterable[ShardResult], rejects: Iterable[RejectsFile]
-) -> list[StagedFile]:
-    """Lists the files that the commit moves into place."""
-    files = [file for shard in shards for file in (shard.data, shard.index)]
-    return files + [split.file for split in rejects]
+def plan_moves(shards: Iterable[ShardResult], rejects: Iterable[RejectsFile]) -> list[Move]:
+    """Lists what the commit does, in any order and in parallel."""
+    moves = [
+        move
+        for shard in shards
+        for move in (Move(shard.data, shard_key=shard.key), Move(shard.index))
+    ]
+    return moves + [Move(split.file) for split in rejects]
+
+
+def _move(move: Move, *, staging: Staging) -> None:
+    move_into_place(move.file, staging=staging)
+    if move.shard_key:
+        keep_record(move.shard_key, staging=staging)
 
 
 @beam.typehints.with_output_types(str)
@@ -173,10 +191,9 @@ class _MoveFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._moves: list[Future[None]] = []
 
-    def process(self, file: StagedFile) -> Iterator[str]:
-        move = self._executor.submit(move_into_place, file, staging=self._staging)
-        self._moves.append(move)
-        yield file.destination
+    def process(self, move: Move) -> Iterator[str]:
+        self._moves.append(self._executor.submit(_move, move, staging=self._staging))
+        yield move.file.destination
 
     def finish_bundle(self) -> None:
         # What was given out counts for nothing until the bundle has ended well.

@@ -195,6 +195,23 @@ class Storage(abc.ABC):
             FileNotFoundError: `source` is not there.
         """
 
+    def copy(self, source: str, destination: str) -> StoredFile | None:
+        """Copies a file within this storage, without its content coming here.
+
+        Args:
+            source: The file.
+            destination: A name that is free.
+
+        Returns:
+            The copy with its `crc32c`, which is the storage's own; None where a storage could not
+            tell that of what it has copied, and has copied nothing.
+
+        Raises:
+            FileNotFoundError: `source` is not there.
+        """
+        del source, destination
+        return None
+
     @abc.abstractmethod
     def delete(self, uri: str) -> None:
         """Deletes a file; one that is not there is no error."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from apache_beam.transforms import combiners
 
 from transforms.begin_next import HandedOut
 from transforms.coders import register_coders
+from transforms.errors import InputError
 from transforms.examples.record_encoder import (
     EncoderSettings,
     FetchedRecord,
@@ -31,7 +33,8 @@ from transforms.global_window import in_global_window
 from transforms.labels import LabelMap
 from transforms.output.naming import ShardNaming
 from transforms.output.outcome import ShardProgress
-from transforms.output.shard_result import ShardResult
+from transforms.output.previous_shard import copy_shard, find_record
+from transforms.output.shard_result import Origin, ShardResult
 from transforms.output.shard_writer import ShardTarget, write_shard
 from transforms.output.staging import Staging, shard_key
 from transforms.process import tune_process
@@ -43,6 +46,8 @@ from transforms.sharding import HASH_BYTES, example_hash, shard_index
 from transforms.storage import WriteFailedError, storage_for
 
 register_coders()
+
+_log = logging.getLogger(__name__)
 
 # Images of 135 KB by round trips of 30 ms: more brings nothing (benchmarks/RESULTS.md).
 DEFAULT_READ_AHEAD = 32
@@ -113,6 +118,8 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         max_bytes_ahead: Bytes of images under way in a worker at most.
         read_ahead: Images that are read at a time, for each shard, where they lie in object
             storage: its answers take long, but it gives many at once.
+        previous: Folder of a committed dataset: shards that would come out as they are there are
+            copied, and their images not read. What is damaged there is written anew.
         after: A PCollection that must be complete before anything is written.
 
     Raises:
@@ -141,6 +148,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         max_items_ahead: int = 64,
         max_bytes_ahead: int = 64_000_000,
         read_ahead: int = DEFAULT_READ_AHEAD,
+        previous: str = "",
         after: PCollection[Any] | None = None,
     ) -> None:
         if coder is not None and not isinstance(coder, beam_coders.BytesCoder):
@@ -180,6 +188,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         self._max_items_ahead = max_items_ahead
         self._max_bytes_ahead = max_bytes_ahead
         self._read_ahead = read_ahead
+        self._previous = previous
         self._after = after
 
     def display_data(self) -> dict[str, Any]:
@@ -224,6 +233,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
                     max_items_ahead=self._max_items_ahead,
                     max_bytes_ahead=self._max_bytes_ahead,
                     read_ahead=self._read_ahead,
+                    previous=self._previous,
                 ),
                 pvalue.AsSingleton(plan),
                 pvalue.AsSingleton(self._label_map),
@@ -308,6 +318,7 @@ class _WriteShardFn(beam.DoFn):
         max_items_ahead: int,
         max_bytes_ahead: int,
         read_ahead: int,
+        previous: str,
     ) -> None:
         self._naming = naming
         self._encoder_settings = encoder
@@ -316,6 +327,8 @@ class _WriteShardFn(beam.DoFn):
         self._max_items_ahead = max_items_ahead
         self._max_bytes_ahead = max_bytes_ahead
         self._read_ahead = read_ahead
+        self._previous = previous
+        self._has_warned = False
 
     def setup(self) -> None:
         tune_process()
@@ -358,6 +371,7 @@ class _WriteShardFn(beam.DoFn):
             shard_index=index,
             num_shards=num_shards,
             file_name=self._naming.file_name(split=split, shard_index=index, num_shards=num_shards),
+            records=len(payloads),
         )
         # While a shard's last images are encoded, written and synced, the next one is begun.
         handed_out = HandedOut()
@@ -387,6 +401,27 @@ class _WriteShardFn(beam.DoFn):
         yield msgspec.structs.replace(result, rejects=())
         report_usage()
 
+    def _copy(self, target: ShardTarget) -> tuple[ShardResult | None, Origin]:
+        """Copies a shard from the previous version, if it is there and good.
+
+        Returns:
+            The copy, if there is one; otherwise why the shard has to be written.
+        """
+        if not self._previous:
+            return None, Origin.WRITTEN
+        try:
+            record = find_record(self._previous, target=target)
+            if record is None:
+                return None, Origin.WRITTEN
+            return copy_shard(record, previous=self._previous, target=target), Origin.COPIED
+        except (InputError, OSError) as error:
+            # Whatever it is: what was to save work must not be what ends the run. The first one
+            # is told, all are counted.
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("%s; the shard is written anew from its images", error)
+            return None, Origin.MENDED
+
     def _find_or_write(
         self,
         payloads: Sequence[bytes],
@@ -395,10 +430,12 @@ class _WriteShardFn(beam.DoFn):
         label_map: LabelMap,
         handed_out: HandedOut,
     ) -> ShardResult:
-        found = self._staging.find_shard(shard_key=target.shard_key)
+        found, origin = self._staging.find_shard(shard_key=target.shard_key), Origin.WRITTEN
+        if found is None:
+            found, origin = self._copy(target)
         if found is None:
             return self._write_at_last(
-                payloads, target=target, label_map=label_map, handed_out=handed_out
+                payloads, target=target, label_map=label_map, handed_out=handed_out, origin=origin
             )
         progress = ShardProgress(examples=len(payloads), finished=True)
         self._staging.write_progress(progress, split=target.split, shard_index=target.shard_index)
@@ -411,9 +448,15 @@ class _WriteShardFn(beam.DoFn):
         target: ShardTarget,
         label_map: LabelMap,
         handed_out: HandedOut,
+        origin: Origin,
     ) -> ShardResult:
         write = functools.partial(
-            self._write, payloads, target=target, label_map=label_map, handed_out=handed_out
+            self._write,
+            payloads,
+            target=target,
+            label_map=label_map,
+            handed_out=handed_out,
+            origin=origin,
         )
         for _ in range(_MAX_ATTEMPTS - 1):
             with contextlib.suppress(WriteFailedError):
@@ -427,6 +470,7 @@ class _WriteShardFn(beam.DoFn):
         target: ShardTarget,
         label_map: LabelMap,
         handed_out: HandedOut,
+        origin: Origin,
     ) -> ShardResult:
         encoder = RecordEncoder(
             settings=self._encoder_settings, label_map=label_map, split=target.split
@@ -446,7 +490,7 @@ class _WriteShardFn(beam.DoFn):
             max_items=max(1, self._max_items_ahead // _BATCH_ITEMS),
             max_bytes=self._max_bytes_ahead,
         )
-        return write_shard(itertools.chain.from_iterable(encoded), target=target)
+        return write_shard(itertools.chain.from_iterable(encoded), target=target, origin=origin)
 
     def _fetch_ahead(self, records: Iterator[Record]) -> Iterator[FetchedRecord]:
         first = next(records, None)

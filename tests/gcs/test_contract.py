@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
@@ -182,6 +183,22 @@ def test_renames_once(root: str, storage: Storage) -> None:
     with pytest.raises(FileNotFoundError):
         storage.rename(f"{root}/a", f"{root}/deep/b")
     assert {file.path for file in storage.list(root)} == {"deep/b"}
+
+
+def test_copies_with_the_storages_own_checksum_or_not_at_all(root: str, storage: Storage) -> None:
+    for size in (0, 10, 1 << 20):
+        data = (DATA * (size // len(DATA) + 1))[:size]
+        write(storage, f"{root}/a{size}", data)
+        copy = storage.copy(f"{root}/a{size}", f"{root}/deep/b{size}")
+        assert (copy is not None) is root.startswith("gs://")
+        if copy is None:
+            assert storage.stat(f"{root}/deep/b{size}") is None
+            continue
+        assert copy == storage.stat(f"{root}/deep/b{size}")
+        assert copy.crc32c == f"{google_crc32c.value(data):08x}"
+        assert storage.read(copy.uri) == storage.read(f"{root}/a{size}") == data
+        with pytest.raises(FileNotFoundError):
+            storage.copy(f"{root}/none", f"{root}/c")
 
 
 def test_deletes_what_is_there_and_below(root: str, storage: Storage) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import google_crc32c
+import msgspec
 import pytest
 
 from transforms.errors import InputError
@@ -14,6 +16,7 @@ from transforms.output.commit import (
     count_splits,
     foreign_files,
     judge,
+    keep_record,
     move_into_place,
     prepare_output,
     write_rejects,
@@ -212,6 +215,49 @@ def test_another_plans_unfinished_commit_is_removed(staging: Staging) -> None:
         ".staging/plan/commit.json",
         ".staging/plan/shards/key/new.tfrecord",
     ]
+
+
+def test_records_of_shards_that_go_go_too(staging: Staging) -> None:
+    kept, gone = "a" * 64, "b" * 64
+    output = Path(staging.output)
+    records = output / "runs" / ".shards"
+    records.mkdir(parents=True)
+    for name in (f"{kept}.json", f"{gone}.json", "mine.json"):
+        (records / name).write_bytes(b"old")
+    assert foreign_files(staging.output) == ["runs/.shards/mine.json"]
+    for _ in range(2):
+        prepare_output([], metadata=[], staging=staging, shard_keys=[kept])
+        assert {path.name for path in records.iterdir()} == {f"{kept}.json", "mine.json"}
+
+
+def test_a_finished_shards_record_is_kept_however_often(staging: Staging) -> None:
+    key = "a" * 64
+    record = Path(staging.output, "runs", ".shards", f"{key}.json")
+    # Staging is cleared: the commit is over, and the record where it belongs.
+    keep_record(key, staging=staging)
+    assert not record.exists()
+    staging.finish_shard(msgspec.structs.replace(shard(staging), records=3), shard_key=key)
+    for _ in range(2):
+        keep_record(key, staging=staging)
+        assert json.loads(record.read_bytes())["data"]["path"] == "train.tfrecord"
+
+
+def test_nothing_is_kept_of_a_shard_that_might_come_out_otherwise(staging: Staging) -> None:
+    key = "a" * 64
+    record = Path(staging.output, "runs", ".shards", f"{key}.json")
+    for reason, is_kept in (
+        (Reason.TRUNCATED, True),
+        (Reason.IMAGE_UNREADABLE, False),
+        (Reason.TRUNCATED, True),
+        (Reason.CHANGED_SINCE_LISTING, False),
+        (Reason.MASK_UNREADABLE, False),
+    ):
+        rejects = (msgspec.structs.replace(reject("a"), reason=reason),)
+        result = msgspec.structs.replace(shard(staging), rejects=rejects)
+        staging.finish_shard(result, shard_key=key)
+        keep_record(key, staging=staging)
+        # An older one of the same key goes, too.
+        assert record.exists() == is_kept
 
 
 def test_this_plans_own_unfinished_commit_of_other_input_is_removed(staging: Staging) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipelines.cli import main
+from transforms.output.commit import RUN_FILE, RUNS_FOLDER
 
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.
@@ -144,8 +145,9 @@ def last_run(folder: Path) -> dict[str, Any]:
 
 
 def run_records(folder: Path) -> list[Path]:
-    """Lists what the runs that committed say about themselves, oldest first."""
-    return sorted((folder / "runs").glob("[0-9]*.json"))
+    """Finds what the runs that committed say about themselves, the oldest first."""
+    files = sorted((folder / "runs").iterdir())
+    return [file for file in files if RUN_FILE.fullmatch(f"{RUNS_FOLDER}/{file.name}")]
 
 
 def check_whole(tree: Mapping[str, bytes]) -> bool:

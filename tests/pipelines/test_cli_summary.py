@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.summary import Summary, print_summary, render_json, render_text
 from pipelines.tables import Layout
-from transforms.output.outcome import Outcome, SplitOutcome, Status
+from transforms.output.outcome import Outcome, Reuse, SplitOutcome, Status
 from transforms.usage import StorageUsage
 
 TRAIN = SplitOutcome(
@@ -35,6 +35,7 @@ def summary(
     rejects: str = "",
     current: bool = False,
     usage: StorageUsage | None = None,
+    reuse: Reuse | None = None,
 ) -> Summary:
     return Summary(
         outcome=Outcome(
@@ -42,6 +43,7 @@ def summary(
             splits={"train": TRAIN, "test": TEST},
             message=message,
             rejects=rejects,
+            reuse=reuse,
         ),
         output="out/d",
         exit_code=0,
@@ -105,6 +107,31 @@ def test_nothing_done_has_no_speed() -> None:
     assert text.endswith("0 images/s\n")
 
 
+def test_what_was_copied_is_told_and_has_no_speed() -> None:
+    reuse = Reuse(previous="out/c", copied_shards=4, copied_images=1000, unread_images=1002)
+    text = render_text(summary(reuse=reuse))
+    assert "\nreused: 4 of 5 shards copied from out/c, 1,002 images not read\n" in text
+    assert text.endswith("\nwall time: 2.0 s, 5 images/s\n")
+    assert json.loads(render_json(summary(reuse=reuse)))["reuse"] == {
+        "previous": "out/c",
+        "copied_shards": 4,
+        "copied_images": 1000,
+        "unread_images": 1002,
+        "damaged_shards": 0,
+    }
+    assert json.loads(render_json(summary()))["reuse"] is None
+    assert "reused" not in render_text(summary())
+
+
+def test_why_little_was_copied() -> None:
+    none = render_text(summary(reuse=Reuse(previous="out/c")))
+    assert "reused: 0 of 5 shards copied from out/c, 0 images not read\nno shard is as it" in none
+    assert "output.num_shards keeps the number\n" in none
+    damaged = render_text(summary(reuse=Reuse(previous="out/c", damaged_shards=2)))
+    assert "\ndamaged there or gone, and written anew: 2\n" in damaged
+    assert "output.num_shards" not in damaged
+
+
 def test_requests_to_object_storage_are_told_and_foreseen() -> None:
     usage = StorageUsage(requests={"list": 1, "get": 1_234}, bytes_received=5_000_000, bytes_sent=0)
     line = "1 list, 1,234 get; 5.0 MB received, 0 bytes sent\n"
@@ -160,6 +187,7 @@ def test_json_says_all() -> None:
         "images_per_s": 505.0,
         "message": "m",
         "storage": {"requests": {}, "bytes_received": 0, "bytes_sent": 0},
+        "reuse": None,
     }
 
 

@@ -52,6 +52,7 @@ def test_every_option_of_the_command_is_a_parameter() -> None:
         ("annotations", '["gs://b/1.json", "gs://b/2.json"]', "a.json"),
         ("annotations", "gs://b/1.json", ""),
         ("overwrite", "true", "yes"),
+        ("reuse", "gs://b/previous", "/data/previous"),
         ("threads", "12", "0"),
         ("version", "1.0.0", "1"),
         ("fractions", "train=0.8,validation=0.2", "train"),

@@ -409,7 +409,6 @@ def test_runs_that_name_their_own_folders_share_a_lease(shapes: Path, tmp_path: 
         record,
         released=False,
         host="elsewhere",
-        ends_with_process=False,
         expires_at=record.renewed_at + datetime.timedelta(seconds=60),
     )
     file.write_bytes(msgspec.json.encode(held))

@@ -26,6 +26,11 @@ VERSIONS = own_versions()
         (["--output", "out"], "output.path: Dataflow writes to gs:// only, got "),
         (["--set", "output.latest=x"], "output.latest: Dataflow writes to gs:// only, got "),
         (["--images", "pictures"], "pictures: a local path, which Dataflow's workers cannot read"),
+        (
+            ["--reuse", "{built}"],
+            "--reuse: {built}: a local path, which Dataflow's workers cannot read; name a",
+        ),
+        (["--reuse", "gs://no-such-bucket/x"], "--reuse: no committed dataset of "),
         (["--setup_file=nowhere/setup.py"], "--setup_file: no such file: "),
         (["--temp_location=gs://no-such-bucket/x"], "there is no bucket gs://no-such-bucket"),
         (["--output", "gs://no-such-bucket/x"], "output.path: there is no bucket "),
@@ -37,7 +42,9 @@ VERSIONS = own_versions()
         ),
     ],
 )
-def test_refusals(flags: Sequence[str], message: str, cloud: Cloud) -> None:
+def test_refusals(flags: Sequence[str], message: str, cloud: Cloud, built: Path) -> None:
+    flags = [flag.format(built=built) for flag in flags]
+    message = message.format(built=built)
     if not any("sdk_container_image" in flag or "setup_file" in flag for flag in flags) and flags:
         flags = [f"--sdk_container_image={IMAGE}", *flags]
     result = run(*cloud.words(*flags))
@@ -46,6 +53,16 @@ def test_refusals(flags: Sequence[str], message: str, cloud: Cloud) -> None:
     assert message in line
     assert cloud.service.job is None
     assert [name for name in cloud.gcs.names(cloud.bucket) if name.startswith("tmp/")] == []
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    """A folder that looks like a dataset."""
+    folder = tmp_path / "built"
+    folder.mkdir()
+    for name in ("dataset_info.json", "manifest.json"):
+        (folder / name).write_text("{}")
+    return folder
 
 
 def test_a_local_annotation_file(cloud: Cloud, mixed: Path) -> None:

@@ -297,27 +297,52 @@ class GcsStorage(Storage):
         stored = self.stat(source)
         if stored is None:
             raise FileNotFoundError(f"{source}: no such object")
-        pinned = _blob(source, generation=stored.version)
+        self._rewrite(_blob(source, generation=stored.version), destination, uri=source)
+        self._delete(source, generation=stored.version)
+
+    def copy(self, source: str, destination: str) -> StoredFile | None:
+        """Rewrites an object on the server; see the base class.
+
+        No generation is asked for first: the checksum that comes with the answer says what the
+        copy is, and that is one request less.
+        """
+        blob = self._rewrite(_blob(source), destination, uri=source)
+        bucket, name = _split(destination)
+        return _stored_file(blob, bucket=bucket, prefix=name.rpartition("/")[0] + "/")
+
+    def _rewrite(self, source: Blob, destination: str, *, uri: str) -> Blob:
+        """Has the server copy an object, in as many requests as it wants.
+
+        Args:
+            source: The object, pinned where it has a generation.
+            destination: The copy's URI.
+            uri: That of the source.
+
+        Returns:
+            The copy, as the server describes it.
+
+        Raises:
+            FileNotFoundError: The source is not there, or not in that generation any more.
+        """
         target = _blob(destination)
         token: str | None = None
         while True:
             # Repeated, it writes the same content again.
             request = partial(
                 target.rewrite,
-                pinned,
+                source,
                 token=token,
                 client=gcs_client(),
-                if_source_generation_match=int(stored.version),
+                if_source_generation_match=source.generation,
                 timeout=errors.TIMEOUT_S,
                 retry=None,
             )
             try:
                 token, _, _ = attempt(request, uri=destination, operation="rewrite")
             except (NotFound, PreconditionFailed) as error:
-                raise FileNotFoundError(f"{source}: no such object any more") from error
+                raise FileNotFoundError(f"{uri}: no such object any more") from error
             if token is None:
-                break
-        self._delete(source, generation=stored.version)
+                return target
 
     def delete(self, uri: str) -> None:
         """Deletes an object; see the base class."""

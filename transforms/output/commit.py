@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import google_crc32c
 import msgspec
@@ -18,8 +18,14 @@ from transforms.local_storage import swap_scratch
 from transforms.output.lease import LEASE_NAME
 from transforms.output.listing import ListingSummary
 from transforms.output.manifest import Manifest, decode_manifest
-from transforms.output.outcome import Outcome, SplitOutcome, Status, add_counts
-from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.outcome import Outcome, Reuse, SplitOutcome, Status, add_counts
+from transforms.output.shard_record import (
+    RECORD_FILE,
+    RECORDS_FOLDER,
+    encode_record,
+    record_path,
+)
+from transforms.output.shard_result import Origin, ShardResult, StagedFile
 from transforms.output.staging import STAGING_FOLDER, Staging, is_in_place, staged_commits
 from transforms.records import Reject
 from transforms.sharding import NO_SPLIT
@@ -38,6 +44,18 @@ RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
 
 class RefusedError(Exception):
     """The gate refused to commit; the run's outcome says why."""
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True):
+    """What the commit does in one go.
+
+    Attributes:
+        file: The staged file that it moves into place.
+        shard_key: Of which shard a record is kept; empty where the file stands for none.
+    """
+
+    file: StagedFile
+    shard_key: str = ""
 
 
 class RejectsFile(msgspec.Struct, frozen=True, array_like=True):
@@ -153,6 +171,25 @@ def _listed_by_split(
     return counts
 
 
+def count_reuse(previous: str, shards: Sequence[ShardResult]) -> Reuse | None:
+    """Counts what was taken over from the previous version of the dataset.
+
+    Args:
+        previous: Its folder; empty where none was named.
+        shards: All shards.
+    """
+    if not previous:
+        return None
+    copied = [shard for shard in shards if shard.origin is Origin.COPIED]
+    return Reuse(
+        previous=previous,
+        copied_shards=len(copied),
+        copied_images=sum(shard.images for shard in copied),
+        unread_images=sum(shard.records for shard in copied),
+        damaged_shards=sum(shard.origin is Origin.MENDED for shard in shards),
+    )
+
+
 def judge(splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects_root: str) -> Outcome:
     """Decides whether a dataset may be committed.
 
@@ -200,7 +237,11 @@ def judge(splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects_root:
 
 
 def prepare_output(
-    files: Sequence[StagedFile], *, metadata: Sequence[str], staging: Staging
+    files: Sequence[StagedFile],
+    *,
+    metadata: Sequence[str],
+    staging: Staging,
+    shard_keys: Collection[str] = (),
 ) -> None:
     """Makes the output ready for the moves: what an older commit left there goes.
 
@@ -213,6 +254,7 @@ def prepare_output(
         files: What is going to be moved into the output.
         metadata: Paths of what the finish is going to write there.
         staging: The run's staging area.
+        shard_keys: Keys of the shards among them: the records of all others go.
     """
     output = staging.output
     storage = storage_for(output)
@@ -230,10 +272,18 @@ def prepare_output(
     manifest = read_manifest(output)
     if manifest is not None:
         old.update(manifest.paths())
-    for path in sorted(old - kept - {MANIFEST}):
+    stale = set(_record_paths(output)).difference(map(record_path, shard_keys))
+    for path in sorted((old - kept - {MANIFEST}) | stale):
         storage.delete(join_uri(output, path))
     for folder in ("index", "rejects"):
         storage.prune(join_uri(output, folder))
+
+
+def _record_paths(output: str) -> list[str]:
+    """Lists the records of shards, of whichever run, that lie in the output."""
+    records = storage_for(output).list(join_uri(output, RECORDS_FOLDER))
+    paths = [f"{RECORDS_FOLDER}/{file.path}" for file in records]
+    return [path for path in paths if RECORD_FILE.fullmatch(path)]
 
 
 def move_into_place(file: StagedFile, *, staging: Staging) -> None:
@@ -251,6 +301,23 @@ def move_into_place(file: StagedFile, *, staging: Staging) -> None:
                 uri=destination,
                 problem="its staged file is gone; was it deleted? Run the same command again",
             ) from None
+
+
+def keep_record(shard_key: str, *, staging: Staging) -> None:
+    """Keeps a shard's record in the dataset, for its next version; done already is done.
+
+    Without its done-file, which only goes after the last move, there is nothing left to do.
+    """
+    shard = staging.read_shard(shard_key=shard_key)
+    if shard is None:
+        return
+    record = encode_record(msgspec.structs.replace(shard, key=shard_key))
+    if record is not None:
+        staging.write_file(record_path(shard_key), record)
+    else:
+        # That of an earlier commit, which this one replaces.
+        uri = join_uri(staging.output, record_path(shard_key))
+        storage_for(uri).delete(uri)
 
 
 def read_manifest(output: str) -> Manifest | None:
@@ -285,4 +352,5 @@ def foreign_files(output: str) -> list[str]:
         if file.path not in ours
         and not file.path.startswith(f"{STAGING_FOLDER}/")
         and not RUN_FILE.fullmatch(file.path)
+        and not RECORD_FILE.fullmatch(file.path)
     )

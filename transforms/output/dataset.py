@@ -13,7 +13,14 @@ import msgspec
 
 from transforms.examples.features import FeatureRole, FeatureSpec
 from transforms.labels import LabelMap
-from transforms.output.commit import DATASET_INFO, MANIFEST, RUN_FILE, RUNS_FOLDER, RejectsFile
+from transforms.output.commit import (
+    DATASET_INFO,
+    MANIFEST,
+    RUN_FILE,
+    RUNS_FOLDER,
+    RejectsFile,
+    count_reuse,
+)
 from transforms.output.label_files import label_map_pbtxt, labels_txt
 from transforms.output.lease import LeaseClaim
 from transforms.output.listing import ListingSummary
@@ -85,6 +92,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         lease: The lease of the output, which the run has to hold when it commits; None where
             the storage keeps none.
         latest: The pointer that names the dataset once it is committed; empty where there is none.
+        previous: Folder of the dataset whose unchanged shards are copied; empty for none.
     """
 
     started_at: str
@@ -92,6 +100,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     annotation_files: tuple[tuple[str, int, str], ...]
     lease: LeaseClaim | None = None
     latest: str = ""
+    previous: str = ""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +217,7 @@ def write_dataset_files(
         status=Status.COMMITTED,
         splits=splits,
         rejects=join_uri(staging.output, "rejects") if rejects else "",
+        reuse=count_reuse(run.previous, shards),
     )
     record = _run_record(
         run,

@@ -80,6 +80,26 @@ def add_counts(*counts: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
+class Reuse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run took over from the previous version of its dataset.
+
+    Attributes:
+        previous: The previous version's folder.
+        copied_shards: Shards that were copied.
+        copied_images: Images that they are made of.
+        unread_images: Images that were therefore not read: these, and those that were rejected or
+            excluded when they were read.
+        damaged_shards: Shards that should have been copied, but are damaged there or gone; they
+            were written anew.
+    """
+
+    previous: str
+    copied_shards: int = 0
+    copied_images: int = 0
+    unread_images: int = 0
+    damaged_shards: int = 0
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did.
 
@@ -88,12 +108,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         splits: Counts by split; under `NO_SPLIT` of what belongs to none.
         message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
         rejects: The folder that holds the rejects files, where there are any rejects.
+        reuse: What was taken over from the previous version; None where none was named.
     """
 
     status: Status
     splits: Mapping[str, SplitOutcome]
     message: str = ""
     rejects: str = ""
+    reuse: Reuse | None = None
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 
 import msgspec
 
 from transforms.records import Reject
+
+
+class Origin(str, enum.Enum):
+    """Where a shard's bytes come from."""
+
+    # Its images were read.
+    WRITTEN = "written"
+    # It was copied from the previous version of the dataset.
+    COPIED = "copied"
+    # It should have been copied, but is damaged there or gone: its images were read.
+    MENDED = "mended"
 
 
 class StagedFile(msgspec.Struct, frozen=True, array_like=True):
@@ -44,6 +56,9 @@ class ShardResult(msgspec.Struct, frozen=True, array_like=True):
         reused: Whether an earlier run wrote it.
         images: Images that `data` is made of; 1 for each row where there are no images.
         excluded: `{rule: count}` of the images that a rule leaves out only now.
+        key: Its shard key (`transforms.output.staging.shard_key`).
+        records: Records that went into it: all that became Examples, rejects or exclusions.
+        origin: Where its bytes come from, whichever run brought them.
     """
 
     split: str
@@ -59,3 +74,6 @@ class ShardResult(msgspec.Struct, frozen=True, array_like=True):
     reused: bool = False
     images: int = 0
     excluded: Mapping[str, int] = {}
+    key: str = ""
+    records: int = 0
+    origin: Origin = Origin.WRITTEN

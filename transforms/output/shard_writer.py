@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from collections.abc import Iterable
 
 import msgspec
 
 from transforms.examples.encode import EncodedExample
 from transforms.examples.record_encoder import EncodedRecord
-from transforms.output.block_writer import BlockWriter
 from transforms.output.index import IndexRow, index_parquet
 from transforms.output.manifest import Fingerprint
 from transforms.output.outcome import ShardProgress
-from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.shard_result import Origin, ShardResult
+from transforms.output.staged_writer import create_staged
 from transforms.output.staging import Staging
 from transforms.records import Reject
 from transforms.storage import storage_for
@@ -37,6 +35,7 @@ class ShardTarget(msgspec.Struct, frozen=True, kw_only=True):
         shard_index: Which of the split's shards.
         num_shards: How many the split has.
         file_name: The committed file's name.
+        records: How many records go into it.
     """
 
     staging: Staging
@@ -45,14 +44,23 @@ class ShardTarget(msgspec.Struct, frozen=True, kw_only=True):
     shard_index: int
     num_shards: int
     file_name: str
+    records: int
+
+    @property
+    def index_name(self) -> str:
+        """The path of its index below the dataset's folder."""
+        return f"index/{self.file_name}.parquet"
 
 
-def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> ShardResult:
+def write_shard(
+    records: Iterable[EncodedRecord], *, target: ShardTarget, origin: Origin = Origin.WRITTEN
+) -> ShardResult:
     """Writes one attempt at a shard, its TFRecord file and its index, and marks it as finished.
 
     Args:
         records: The shard's records in their order, each used once and let go.
         target: Which shard, and where to.
+        origin: Why its images are read.
 
     Raises:
         OSError: The staging area cannot be written; the attempt then leaves nothing behind
@@ -66,7 +74,7 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
     images = 0
     fingerprint = Fingerprint()
     progress = _Progress(target)
-    with _create(target.staging, path=f"{attempt}.tfrecord") as file:
+    with create_staged(target.staging, path=f"{attempt}.tfrecord") as file:
         for encoded in records:
             identity = encoded.record
             if encoded.content_sha256:
@@ -92,14 +100,14 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
                     file.write(*example.chunks, crc32c=example.crc32c)
                     file.write(footer)
             progress.advance()
-    with _create(target.staging, path=f"{attempt}.parquet") as index_file:
+    with create_staged(target.staging, path=f"{attempt}.parquet") as index_file:
         index_file.write(index_parquet(rows))
     result = ShardResult(
         split=target.split,
         shard_index=target.shard_index,
         num_shards=target.num_shards,
         data=file.staged_file(destination=target.file_name),
-        index=index_file.staged_file(destination=f"index/{target.file_name}.parquet"),
+        index=index_file.staged_file(destination=target.index_name),
         examples=len(rows),
         fingerprint=fingerprint.hex(),
         inputs=fingerprint.count,
@@ -107,6 +115,9 @@ def write_shard(records: Iterable[EncodedRecord], *, target: ShardTarget) -> Sha
         rejects=tuple(rejects),
         images=images,
         excluded=dict(excluded),
+        key=target.shard_key,
+        records=target.records,
+        origin=origin,
     )
     target.staging.finish_shard(result, shard_key=target.shard_key)
     progress.finish()
@@ -130,30 +141,6 @@ def _index_row(
         format="" if image is None else image.format,
         objects=example.objects,
     )
-
-
-class _StagedWriter(BlockWriter):
-    """A file being written to staging."""
-
-    def __init__(self, file: BinaryIO, *, path: str) -> None:
-        super().__init__(file)
-        self._path = path
-
-    def staged_file(self, *, destination: str) -> StagedFile:
-        return StagedFile(
-            staged=self._path,
-            destination=destination,
-            size_bytes=self.size_bytes,
-            crc32c=self.crc32c,
-            sha256=self.sha256,
-        )
-
-
-@contextlib.contextmanager
-def _create(staging: Staging, *, path: str) -> Iterator[_StagedWriter]:
-    uri = staging.uri(path)
-    with storage_for(uri).create(uri) as file, _StagedWriter(file, path=path) as writer:
-        yield writer
 
 
 class _Progress:

@@ -86,15 +86,18 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
         None unless all its files are still there, in staging or already in place.
         """
-        storage = storage_for(self.root)
+        result = self.read_shard(shard_key=shard_key)
+        if result is not None and all(self._holds(file) for file in (result.data, result.index)):
+            return msgspec.structs.replace(result, reused=True, key=shard_key)
+        return None
+
+    def read_shard(self, *, shard_key: str) -> ShardResult | None:
+        """Returns what a finished shard's done-file says, whatever has become of its files."""
         try:
-            done = storage.read(self._done_uri(shard_key))
+            done = storage_for(self.root).read(self._done_uri(shard_key))
         except FileNotFoundError:
             return None
-        result = msgspec.msgpack.decode(done, type=ShardResult)
-        if all(self._holds(file) for file in (result.data, result.index)):
-            return msgspec.structs.replace(result, reused=True)
-        return None
+        return msgspec.msgpack.decode(done, type=ShardResult)
 
     def finish_shard(self, result: ShardResult, *, shard_key: str) -> None:
         """Marks a shard as finished; its files must be durable."""

@@ -1,0 +1,84 @@
+"""Which dataset `--reuse` names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from pipelines.flags import UsageError
+from pipelines.plan import absolute_path
+from transforms.errors import InputError
+from transforms.output.commit import DATASET_INFO, MANIFEST
+from transforms.output.pointer import decode_pointer, may_be_pointer
+from transforms.storage import join_uri, storage_for
+
+_log = logging.getLogger(__name__)
+
+
+def find_previous(path: str, *, own: Collection[str]) -> str:
+    """Finds the dataset whose unchanged shards are to be copied.
+
+    Args:
+        path: Its folder, or a file whose only line is the path of that folder.
+        own: Paths that the build itself is going to write: they need not be there yet, so that
+            the first run of a schedule is no other command than the later ones.
+
+    Returns:
+        The dataset's folder; empty where there is none yet.
+
+    Raises:
+        UsageError: There is no committed dataset of ours, and the build would not write it.
+    """
+    named = _normalized(path)
+    try:
+        folder = named
+        if not _is_dataset(folder):
+            pointed = _read_pointer(named)
+            folder = pointed or named
+            if not pointed or not _is_dataset(folder):
+                where = folder if folder == named else f"{folder} (which {named} names)"
+                if named in map(_normalized, own):
+                    _log.warning(
+                        "--reuse: no committed dataset in %s yet; all shards are written", where
+                    )
+                    return ""
+                raise UsageError(
+                    f"--reuse: no committed dataset of Shardbeam's in {where}; name the folder of "
+                    "one, or leave --reuse out"
+                )
+    except InputError as error:
+        raise UsageError(f"--reuse: {error}") from error
+    except OSError as error:
+        raise UsageError(f"--reuse: {path}: cannot be read: {error.strerror or error}") from error
+    return folder
+
+
+def _normalized(path: str) -> str:
+    return absolute_path(path).rstrip("/") or "/"
+
+
+def _is_dataset(folder: str) -> bool:
+    """Says so without reading what may be long: the shards' keys tell all that matters."""
+    return all(
+        storage_for(folder).stat(join_uri(folder, name)) is not None
+        for name in (DATASET_INFO, MANIFEST)
+    )
+
+
+def _read_pointer(uri: str) -> str:
+    """Reads the path that a pointer names; empty where `uri` is no file.
+
+    Raises:
+        UsageError: It holds something else.
+    """
+    storage = storage_for(uri)
+    stored = storage.stat(uri)
+    if stored is None:
+        return ""
+    folder = decode_pointer(storage.read(uri)) if may_be_pointer(stored.size_bytes) else None
+    if folder is None:
+        raise UsageError(
+            f"--reuse: {uri}: expected a dataset's folder, or a pointer (one line with the "
+            "absolute path or URI of such a folder)"
+        )
+    return folder.rstrip("/")

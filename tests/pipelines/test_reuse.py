@@ -1,0 +1,635 @@
+"""Shards that did not change are copied from the previous version, with the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from tests.pipelines.crash_points import record_states, restore
+from tests.pipelines.dataset import (
+    Run,
+    Tree,
+    check_whole,
+    coco_words,
+    dataset_files,
+    last_run,
+    read_dataset,
+    read_tree,
+    run,
+    write_mixed,
+)
+from tests.pipelines.test_kill import moments
+from transforms.examples import record_encoder
+from transforms.local_storage import LocalStorage
+from transforms.output import previous_shard
+from transforms.output.versions import library_versions
+
+SETTINGS = (
+    *("--fractions", "train=0.7,validation=0.3"),
+    *("--set", "output.num_shards=6"),
+    *("--set", "rejects.max_ratio=1"),
+)
+SHARDS = 12
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def mixed(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample with something of everything, to be read only."""
+    return write_mixed(shapes, tmp_path_factory.mktemp("mixed"))
+
+
+@pytest.fixture(scope="module")
+def first(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first version, to be read only."""
+    output = tmp_path_factory.mktemp("first") / "out"
+    assert run(*coco_words(mixed, output, *SETTINGS)).exit_code == 0
+    return output
+
+
+@pytest.fixture
+def changing(mixed: Path, tmp_path: Path) -> Path:
+    """The sample in a place of its own, to be changed."""
+    return Path(shutil.copytree(mixed, tmp_path / "in"))
+
+
+@pytest.fixture
+def read_images(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the images whose content is asked for from now on."""
+    names: list[str] = []
+    read = LocalStorage.read
+
+    def read_and_note(
+        storage: LocalStorage,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        if "/images/" in uri:
+            names.append(uri.rpartition("/")[2])
+        return read(storage, uri, offset=offset, size_bytes=size_bytes, version=version)
+
+    monkeypatch.setattr(LocalStorage, "read", read_and_note)
+    return names
+
+
+def reuse_of(result: Run) -> Json:
+    assert result.exit_code == 0, result.stderr
+    reuse: Json = json.loads(result.stdout)["reuse"]
+    return reuse
+
+
+def fresh(inputs: Path, folder: Path, *more: str) -> Tree:
+    """What a build without a previous version writes."""
+    assert run(*coco_words(inputs, folder / "fresh", *SETTINGS, *more)).exit_code == 0
+    return read_dataset(folder / "fresh")
+
+
+def records(output: Path) -> Tree:
+    return read_tree(output / "runs" / ".shards")
+
+
+def keys_of(output: Path, shards: set[str]) -> set[str]:
+    """The images in these shards, by the datasets' own indexes and rejects."""
+    keys: set[str] = set()
+    for data in records(output).values():
+        record = json.loads(data)
+        if record["data"]["path"] in shards:
+            table = parquet.read_table(output / record["index"]["path"])
+            keys.update(table.column("key").to_pylist())
+            keys.update(reject["key"] for reject in record["rejects"])
+    return keys
+
+
+# Nothing has changed
+
+
+def test_everything_is_copied_and_no_image_read(
+    mixed: Path, first: Path, tmp_path: Path, read_images: list[str]
+) -> None:
+    before = read_tree(first)
+    output = tmp_path / "out"
+    words = coco_words(mixed, output, *SETTINGS, "--reuse", str(first))
+    result = run(*words, "--json")
+    images = sum(json.loads(data)["records"] for data in records(first).values())
+    written = sum(json.loads(data)["images"] for data in records(first).values())
+    assert reuse_of(result) == {
+        "previous": str(first),
+        "copied_shards": SHARDS,
+        "copied_images": written,
+        "unread_images": images,
+        "damaged_shards": 0,
+    }
+    # Rejects of copied shards are in the rejects files, and counted.
+    assert images > written
+    assert read_images == []
+    assert read_dataset(output) == dataset_files(before)
+    assert last_run(output)["outcome"]["reuse"] == json.loads(result.stdout)["reuse"]
+    assert last_run(output)["reused_shards"] == 0
+    assert json.loads(result.stdout)["images_per_s"] == 0
+    # What is kept for the next version is the same, and the previous one as it was.
+    assert records(output) == records(first)
+    assert len(records(output)) == SHARDS
+    assert read_tree(first) == before
+
+
+def test_for_people(mixed: Path, first: Path, tmp_path: Path) -> None:
+    result = run(*coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(first)))
+    assert f"\nreused: 12 of 12 shards copied from {first}, " in result.stdout
+
+
+def test_a_version_made_of_copies_is_as_good_as_any(
+    mixed: Path, first: Path, tmp_path: Path, read_images: list[str]
+) -> None:
+    previous = first
+    for number in range(3):
+        output = tmp_path / f"out{number}"
+        words = coco_words(mixed, output, *SETTINGS, "--reuse", str(previous), "--json")
+        assert reuse_of(run(*words))["copied_shards"] == SHARDS
+        previous = output
+    assert read_dataset(previous) == read_dataset(first)
+    assert read_images == []
+
+
+def test_a_dataset_of_another_name(mixed: Path, first: Path, tmp_path: Path) -> None:
+    # The same bytes in files of other names.
+    more = ("--name", "other", "--version", "2.0.0")
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, *more, "--reuse", str(first), "--json")
+    assert reuse_of(run(*words))["copied_shards"] == SHARDS
+    assert read_dataset(tmp_path / "out") == fresh(mixed, tmp_path, *more)
+
+
+def test_two_worker_processes(mixed: Path, first: Path, tmp_path: Path) -> None:
+    flags = ("--direct_num_workers=2", "--direct_running_mode=multi_processing", "--json")
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, *flags, "--reuse", str(first))
+    assert reuse_of(run(*words))["copied_shards"] == SHARDS
+    assert read_dataset(tmp_path / "out") == read_dataset(first)
+
+
+# Something has changed
+
+
+def touch(folder: Path) -> None:
+    os.utime(folder / "images" / "000000000010.jpg")
+
+
+def replace_image(folder: Path) -> None:
+    shutil.copy(folder / "images" / "000000000011.jpg", folder / "images" / "000000000010.jpg")
+
+
+def spoil_image(folder: Path) -> None:
+    (folder / "images" / "000000000010.jpg").write_bytes(b"no image")
+
+
+def mend_image(folder: Path) -> None:
+    # The third is empty.
+    empty = sorted((folder / "images").glob("0*.jpg"))[1]
+    assert empty.stat().st_size == 0
+    shutil.copy(folder / "images" / "000000000010.jpg", empty)
+
+
+def add_image(folder: Path) -> None:
+    shutil.copy(folder / "images" / "000000000010.jpg", folder / "images" / "new.jpg")
+
+
+def remove_image(folder: Path) -> None:
+    (folder / "images" / "unannotated.jpg").unlink()
+
+
+def move_box(folder: Path) -> None:
+    path = folder / "annotations" / "instances.json"
+    document = json.loads(path.read_bytes())
+    document["annotations"][-1]["bbox"][0] += 1.5
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [touch, replace_image, spoil_image, mend_image, add_image, remove_image, move_box],
+)
+def test_only_the_shard_that_changes_is_written(
+    change: Callable[[Path], None], changing: Path, tmp_path: Path, read_images: list[str]
+) -> None:
+    previous = tmp_path / "previous"
+    assert run(*coco_words(changing, previous, *SETTINGS)).exit_code == 0
+    change(changing)
+    read_images.clear()
+    output = tmp_path / "out"
+    words = coco_words(changing, output, *SETTINGS, "--reuse", str(previous), "--json")
+    reuse = reuse_of(run(*words))
+    assert (reuse["copied_shards"], reuse["damaged_shards"]) == (SHARDS - 1, 0)
+    # Each of that shard's images is read once, and no other one.
+    new = set(records(output)) - set(records(previous))
+    (shard,) = {json.loads(records(output)[name])["data"]["path"] for name in new}
+    assert sorted(read_images) == sorted(keys_of(output, {shard}))
+    listed = sum(json.loads(data)["records"] for data in records(output).values())
+    assert reuse["unread_images"] == listed - len(read_images)
+    assert read_dataset(output) == fresh(changing, tmp_path)
+
+
+def change_encoding_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_encoder, "ENCODING_VERSION", 1_000_000)
+
+
+def change_a_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = library_versions()
+    monkeypatch.setattr(record_encoder, "library_versions", lambda: {**versions, "pillow": "0"})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["--set", "image.quality=90"],
+        ["--set", "image.verify=header"],
+        ["--set", "seed=1"],
+        ["--set", "output.num_shards=5"],
+        ["--set", "labels.ids=contiguous"],
+        ["--set", "labels.exclude=[star]"],
+        ["--set", "masks=png"],
+        ["--set", "features.rename={image/encoded: image_raw}"],
+        change_encoding_version,
+        change_a_codec,
+    ],
+)
+def test_other_settings_copy_nothing(
+    change: list[str] | Callable[[pytest.MonkeyPatch], None],
+    mixed: Path,
+    first: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    more = []
+    if isinstance(change, list):
+        more = change
+    else:
+        change(monkeypatch)
+    output = tmp_path / "out"
+    words = coco_words(mixed, output, *SETTINGS, *more)
+    result = run(*words, "--reuse", str(first))
+    assert result.exit_code == 0
+    assert "\nreused: 0 of " in result.stdout
+    assert "no shard is as it was there" in result.stdout
+    assert read_dataset(output) == fresh(mixed, tmp_path, *more)
+
+
+def test_another_label_map_copies_nothing(changing: Path, tmp_path: Path) -> None:
+    previous = tmp_path / "previous"
+    assert run(*coco_words(changing, previous, *SETTINGS)).exit_code == 0
+    path = changing / "annotations" / "instances.json"
+    document = json.loads(path.read_bytes())
+    document["categories"].append({"id": 77, "name": "hexagon", "supercategory": "shape"})
+    path.write_text(json.dumps(document))
+    output = tmp_path / "out"
+    words = coco_words(changing, output, *SETTINGS, "--reuse", str(previous), "--json")
+    assert reuse_of(run(*words))["copied_shards"] == 0
+    assert read_dataset(output) == fresh(changing, tmp_path)
+
+
+def test_a_reject_that_may_pass_is_not_copied(
+    mixed: Path, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = LocalStorage.read
+
+    def fail(storage: LocalStorage, uri: str, **options: Any) -> bytes:  # noqa: ANN401
+        if uri.endswith("000000000010.jpg"):
+            raise OSError(5, "Input/output error", uri)
+        return read(storage, uri, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "read", fail)
+        previous = tmp_path / "previous"
+        assert run(*coco_words(mixed, previous, *SETTINGS)).exit_code == 0
+    assert "image_unreadable" in json.dumps(last_run(previous))
+    assert len(records(previous)) == SHARDS - 1
+    output = tmp_path / "out"
+    words = coco_words(mixed, output, *SETTINGS, "--reuse", str(previous), "--json")
+    reuse = reuse_of(run(*words))
+    assert (reuse["copied_shards"], reuse["damaged_shards"]) == (SHARDS - 1, 0)
+    assert read_dataset(output) == read_dataset(first)
+
+
+# The previous version is not what it was
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def first_shard(folder: Path) -> Path:
+    return sorted(folder.glob("*.tfrecord-*"))[0]
+
+
+def first_index(folder: Path) -> Path:
+    return sorted(folder.glob("index/*"))[0]
+
+
+def record_of_first(folder: Path) -> Path:
+    name = first_shard(folder).name
+    (path,) = (
+        path
+        for path in (folder / "runs" / ".shards").iterdir()
+        if json.loads(path.read_bytes())["data"]["path"] == name
+    )
+    return path
+
+
+def edit_record(folder: Path, **fields: object) -> None:
+    path = record_of_first(folder)
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **fields}))
+
+
+def point_out_of_the_dataset(folder: Path) -> None:
+    shutil.copy(first_shard(folder), folder.parent / "outside")
+    document = json.loads(record_of_first(folder).read_bytes())
+    edit_record(folder, data={**document["data"], "path": "../outside"})
+
+
+def swap_for_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "flipped": (lambda folder: flip(first_shard(folder)), "another size or checksum"),
+    "cut off": (
+        lambda folder: os.truncate(first_shard(folder), 100),
+        "another size or checksum",
+    ),
+    "gone": (lambda folder: first_shard(folder).unlink(), "is gone"),
+    "a folder": (lambda folder: swap_for_a_folder(first_shard(folder)), "is gone"),
+    "index flipped": (lambda folder: flip(first_index(folder)), "another size or checksum"),
+    "index gone": (lambda folder: first_index(folder).unlink(), "is gone"),
+    "record empty": (
+        lambda folder: record_of_first(folder).write_bytes(b""),
+        "not a shard's record",
+    ),
+    "record of another": (
+        lambda folder: edit_record(folder, key="0" * 64),
+        "the record of another shard",
+    ),
+    "record of other counts": (
+        lambda folder: edit_record(folder, records=1, images=1, rejects=[]),
+        "its counts do not add up",
+    ),
+    "record of outside": (point_out_of_the_dataset, "which is not below the dataset"),
+    "record a folder": (
+        lambda folder: swap_for_a_folder(record_of_first(folder)),
+        "cannot be read: Is a directory",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_damaged_is_written_anew(
+    damage: str, mixed: Path, first: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    previous = tmp_path / "previous"
+    shutil.copytree(first, previous)
+    spoil, problem = DAMAGES[damage]
+    spoil(previous)
+    output = tmp_path / "out"
+    words = coco_words(mixed, output, *SETTINGS, "--reuse", str(previous))
+    result = run(*words)
+    assert result.exit_code == 0
+    assert f"\nreused: {SHARDS - 1} of {SHARDS} shards copied" in result.stdout
+    assert "\ndamaged there or gone, and written anew: 1\n" in result.stdout
+    (warning,) = caplog.messages
+    assert str(previous) in warning
+    assert problem in warning
+    assert warning.endswith("the shard is written anew from its images")
+    assert last_run(output)["outcome"]["reuse"]["damaged_shards"] == 1
+    assert read_dataset(output) == read_dataset(first)
+
+
+def test_all_damaged_is_one_warning(
+    mixed: Path, first: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    previous = tmp_path / "previous"
+    shutil.copytree(first, previous)
+    for path in previous.glob("*.tfrecord-*"):
+        path.unlink()
+    result = run(*coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(previous)))
+    assert result.exit_code == 0
+    assert len(caplog.messages) == 1
+    assert f"\ndamaged there or gone, and written anew: {SHARDS}\n" in result.stdout
+    assert read_dataset(tmp_path / "out") == read_dataset(first)
+
+
+def test_a_record_that_is_gone_is_no_damage(mixed: Path, first: Path, tmp_path: Path) -> None:
+    previous = tmp_path / "previous"
+    shutil.copytree(first, previous)
+    record_of_first(previous).unlink()
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(previous), "--json")
+    reuse = reuse_of(run(*words))
+    assert (reuse["copied_shards"], reuse["damaged_shards"]) == (SHARDS - 1, 0)
+    assert read_dataset(tmp_path / "out") == read_dataset(first)
+
+
+def test_a_large_shard_is_copied_in_parts(
+    mixed: Path, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(previous_shard, "_PART_BYTES", 1000)
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(first), "--json")
+    assert reuse_of(run(*words))["copied_shards"] == SHARDS
+    assert read_dataset(tmp_path / "out") == read_dataset(first)
+
+
+def test_a_shard_that_is_replaced_while_it_is_copied(
+    mixed: Path, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    previous = tmp_path / "previous"
+    shutil.copytree(first, previous)
+    replaced = str(first_shard(previous))
+    stat = LocalStorage.stat
+
+    def stat_and_touch(storage: LocalStorage, uri: str) -> object:
+        stored = stat(storage, uri)
+        if uri == replaced:
+            os.utime(uri)
+        return stored
+
+    monkeypatch.setattr(LocalStorage, "stat", stat_and_touch)
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(previous), "--json")
+    assert reuse_of(run(*words))["damaged_shards"] == 1
+    assert read_dataset(tmp_path / "out") == read_dataset(first)
+
+
+# What --reuse may name
+
+
+def one_line_error(result: Run) -> str:
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("shardbeam: error: --reuse: ")
+
+
+@pytest.mark.parametrize("what", ["nothing", "empty folder", "files", "half a dataset"])
+def test_what_is_no_dataset_is_refused(what: str, mixed: Path, first: Path, tmp_path: Path) -> None:
+    previous = tmp_path / "previous"
+    if what != "nothing":
+        previous.mkdir()
+    if what == "files":
+        (previous / "dataset_info.json").write_text("{}")
+    if what == "half a dataset":
+        shutil.copy(first / "manifest.json", previous)
+    result = run(*coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(previous)))
+    assert one_line_error(result) == (
+        f"no committed dataset of Shardbeam's in {previous}; name the folder of one, or leave "
+        "--reuse out"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_of_another_version_of_the_program(
+    mixed: Path, first: Path, tmp_path: Path
+) -> None:
+    previous = tmp_path / "previous"
+    previous.mkdir()
+    for name in ("dataset_info.json", "manifest.json"):
+        (previous / name).write_text('{"format": "of the future"}')
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(previous), "--json")
+    assert reuse_of(run(*words))["copied_shards"] == 0
+    assert read_dataset(tmp_path / "out") == read_dataset(first)
+
+
+@pytest.mark.parametrize("text", ["{path}", "{path}\n", "{path}/\r\n"])
+def test_a_file_that_names_the_dataset(text: str, mixed: Path, first: Path, tmp_path: Path) -> None:
+    pointer = tmp_path / "latest"
+    pointer.write_text(text.format(path=first), newline="")
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(pointer), "--json")
+    reuse = reuse_of(run(*words))
+    assert (reuse["previous"], reuse["copied_shards"]) == (str(first), SHARDS)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "expected a dataset's folder, or a pointer"),
+        (b"\xff\xfe", "expected a dataset's folder, or a pointer"),
+        (b"/a\n/b\n", "expected a dataset's folder, or a pointer"),
+        (b"/a\x1b[31m\n", "expected a dataset's folder, or a pointer"),
+        (b"relative/path\n", "that names one, in full"),
+        (b"/" * 5000, "expected a dataset's folder, or a pointer"),
+        (b"/no/such/dataset\n", "in /no/such/dataset (which "),
+        (b"ftp://host/x\n", "no file system of this scheme is known"),
+    ],
+)
+def test_a_file_that_names_none(content: bytes, problem: str, mixed: Path, tmp_path: Path) -> None:
+    pointer = tmp_path / "latest"
+    pointer.write_bytes(content)
+    result = run(*coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(pointer)))
+    assert problem in one_line_error(result)
+
+
+def test_a_pointer_is_followed_once(mixed: Path, first: Path, tmp_path: Path) -> None:
+    (tmp_path / "one").write_text(f"{first}\n")
+    (tmp_path / "two").write_text(f"{tmp_path}/one\n")
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(tmp_path / "two"))
+    assert "no committed dataset of Shardbeam's in" in one_line_error(run(*words))
+
+
+# The output itself
+
+
+def test_the_first_run_of_a_schedule(
+    mixed: Path,
+    first: Path,
+    tmp_path: Path,
+    read_images: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    output = tmp_path / "out"
+    words = coco_words(mixed, output, *SETTINGS, "--overwrite", "--reuse", f"{output}/")
+    result = run(*words, "--json")
+    assert caplog.messages == [
+        f"--reuse: no committed dataset in {output} yet; all shards are written"
+    ]
+    assert reuse_of(result) is None
+    assert read_dataset(output) == dataset_files(read_tree(first))
+    read_images.clear()
+    assert reuse_of(run(*words, "--json"))["copied_shards"] == SHARDS
+    assert read_images == []
+    assert read_dataset(output) == dataset_files(read_tree(first))
+    # With nothing to do there is nothing to tell.
+    result = run(*words, "--if-changed", "--json")
+    assert json.loads(result.stdout)["current"]
+    assert reuse_of(result) is None
+
+
+def test_records_are_those_of_the_shards_and_no_more(
+    mixed: Path, first: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    shutil.copytree(first, output)
+    words = coco_words(mixed, output, *SETTINGS, "--overwrite", "--reuse", str(output))
+    for count in (3, 2, 3):
+        assert run(*words, "--set", f"output.num_shards={count}").exit_code == 0
+        assert len(records(output)) == 2 * count
+    assert records(output).keys().isdisjoint(records(first))
+    assert run(*words).exit_code == 0
+    assert records(output) == records(first)
+    assert read_dataset(output) == read_dataset(first)
+
+
+@pytest.fixture
+def replacing(changing: Path, tmp_path: Path) -> tuple[list[str], Path, Tree, Tree]:
+    """A command that replaces a dataset by its next version, that dataset, and what is to be."""
+    output = tmp_path / "out"
+    words = coco_words(
+        changing,
+        output,
+        *("--set", "output.num_shards=3", "--set", "rejects.max_ratio=1"),
+        *("--overwrite", "--reuse", str(output)),
+    )
+    assert run(*words).exit_code == 0
+    old = read_tree(output)
+    replace_image(changing)
+    again = [*words, "--set", f"output.path={tmp_path}/other"]
+    assert run(*again).exit_code == 0
+    return words, output, old, read_dataset(tmp_path / "other")
+
+
+def test_a_dataset_replaced_by_its_own_next_version_killed_at_any_moment(
+    replacing: tuple[list[str], Path, Tree, Tree],
+) -> None:
+    words, output, old, expected = replacing
+    with record_states(output) as states:
+        result = run(*words, "--json")
+    assert reuse_of(result)["copied_shards"] == 2
+    assert read_dataset(output) == expected
+    kept = records(output)
+    for state in moments(states, every=6):
+        restore(output, state)
+        if check_whole(state):
+            assert dataset_files(state) in (dataset_files(old), expected)
+        assert run(*words).exit_code == 0
+        assert read_dataset(output) == expected
+        assert records(output) == kept
+
+
+def test_a_build_that_copies_killed_at_any_moment(mixed: Path, first: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = coco_words(mixed, output, *SETTINGS, "--overwrite", "--reuse", str(first), "--json")
+    with record_states(output) as states:
+        assert run(*words).exit_code == 0
+    rng = random.Random(1)
+    for state in rng.sample(states, 5):
+        check_whole(state)
+        restore(output, state)
+        # Copied by the run that was killed, or by this one.
+        assert reuse_of(run(*words))["copied_shards"] == SHARDS
+        assert read_dataset(output) == read_dataset(first)
+        assert records(output) == records(first)
