@@ -83,7 +83,8 @@ $(TOOLS)/kubernetes-schemas: tests/scheduling/kubernetes-schemas.txt | $(READY)
 	mv $@.new $@
 
 # Not a part of runner-tools: 270 packages, 1.5 GB.
-AIRFLOW = apache-airflow==3.3.2 apache-airflow-providers-google[apache.beam]==22.8.0
+AIRFLOW = apache-airflow==3.3.2 apache-airflow-providers-google==22.8.0 \
+	apache-airflow-providers-apache-beam==6.3.1
 
 .PHONY: airflow
 airflow: $(TOOLS)/airflow/.ready  ## Get Airflow, for the test of the sample DAG (Python 3.11 or later).

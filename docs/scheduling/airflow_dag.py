@@ -1,6 +1,6 @@
 """Builds the coco dataset every night on Dataflow, if its inputs have changed.
 
-Needs apache-airflow-providers-google with its extra apache.beam.
+Needs apache-airflow-providers-google and apache-airflow-providers-apache-beam.
 """
 
 import datetime

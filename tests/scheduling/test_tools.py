@@ -167,7 +167,12 @@ def test_airflow_loads_the_dag(tmp_path: Path) -> None:
         pytest.skip("Airflow is not here; `make airflow` gets it")
     done = subprocess.run(
         [python, "-c", textwrap.dedent(_LOAD_DAGS), FOLDER / "airflow_dag.py"],
-        env={"PATH": os.environ["PATH"], "AIRFLOW_HOME": str(tmp_path)},
+        env={
+            "PATH": os.environ["PATH"],
+            "AIRFLOW_HOME": str(tmp_path),
+            # Nothing is left beside the sample.
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
         capture_output=True,
         text=True,
         check=False,
