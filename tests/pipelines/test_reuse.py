@@ -521,7 +521,7 @@ def test_a_file_that_names_the_dataset(text: str, mixed: Path, first: Path, tmp_
         (b"\xff\xfe", "expected a dataset's folder, or a pointer"),
         (b"/a\n/b\n", "expected a dataset's folder, or a pointer"),
         (b"/a\x1b[31m\n", "expected a dataset's folder, or a pointer"),
-        (b"relative/path\n", "that names one, in full"),
+        (b"relative/path\n", "expected a dataset's folder, or a pointer"),
         (b"/" * 5000, "expected a dataset's folder, or a pointer"),
         (b"/no/such/dataset\n", "in /no/such/dataset (which "),
         (b"ftp://host/x\n", "no file system of this scheme is known"),

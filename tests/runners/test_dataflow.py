@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.flex_template import launch
 from tests.conftest import PROJECT_ROOT
 from tests.pipelines.dataset import (
     MIXED_SETTINGS,
@@ -33,6 +34,7 @@ from tests.runners.dataflow_service import (
     JOB_ID,
     PROJECT,
     REGION,
+    run_staged,
 )
 
 CONSOLE = f"https://console.cloud.google.com/dataflow/jobs/{REGION}/{JOB_ID}?project={PROJECT}"
@@ -154,6 +156,36 @@ def test_a_template(cloud: Cloud) -> None:
     job = json.loads(cloud.gcs.read(template))
     staged = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
     assert cloud.gcs.read(staged)
+
+
+def test_a_template_with_nothing_to_do(cloud: Cloud, capfd: pytest.CaptureFixture[str]) -> None:
+    """A launcher that writes no job down has failed to Dataflow, and so would have the schedule."""
+    cloud.service.run_jobs(gcs=cloud.gcs)
+    assert run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")).exit_code == 0
+    before = cloud.gcs.read_tree(cloud.output)
+    template = f"{cloud.bucket}/templates/job"
+    code = launch(
+        [
+            "--format=coco",
+            f"--images={cloud.bucket}/images",
+            f"--annotations={cloud.bucket}/annotations/instances.json",
+            f"--output={cloud.output}",
+            "--fractions=train=0.7,validation=0.3",
+            '--set=["output.num_shards=5", "rejects.max_ratio=1"]',
+            "--if_changed=true",
+            f"--sdk_container_image={IMAGE}",
+            f"--template_location={template}",
+            "--job_name=nightly",
+            *cloud.job_flags,
+        ]
+    )
+    printed = capfd.readouterr()
+    assert code == 0, printed.err
+    assert "nothing to do: inputs and config are as they were" in printed.out + printed.err
+    job = json.loads(cloud.gcs.read(template))
+    assert job["name"] == "nightly"
+    run_staged(job, gcs=cloud.gcs)
+    assert cloud.gcs.read_tree(cloud.output) == before
 
 
 def test_code_from_a_checkout(

@@ -1,0 +1,328 @@
+"""The samples in docs/scheduling start what there is, and mean what the page says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from google.cloud.dataflow_v1beta3.types import LaunchFlexTemplateRequest
+
+from pipelines.arguments import BuildArguments, parse_arguments
+from pipelines.cli import main
+from pipelines.flags import build_parser
+from pipelines.flex_template import command_line
+from tests.conftest import PROJECT_ROOT
+from tests.scheduling.samples import (
+    CONFIG,
+    FOLDER,
+    PAGE,
+    PROGRAM,
+    Json,
+    airflow_task,
+    commands,
+    cron_entry,
+    kubernetes_objects,
+    pod_spec,
+    read,
+    unit_settings,
+)
+from tests.scheduling.workflow import WorkflowError, run_workflow
+
+LATEST = "gs://my-bucket/tfrecords/coco/latest"
+ARGUMENTS = {
+    "bucket": "my-bucket",
+    "region": "us-central1",
+    "image": "us-central1-docker.pkg.dev/my-project/images/shardbeam:0.1.0",
+    "service_account": "shardbeam@my-project.iam.gserviceaccount.com",
+}
+_LAUNCH = "googleapis.dataflow.v1b3.projects.locations.flexTemplates.launch"
+_GET = "googleapis.dataflow.v1b3.projects.locations.jobs.get"
+_MISSING = {"--reuse", "--log-format"} - set(build_parser().known_flags())
+
+
+def test_the_page_names_every_sample() -> None:
+    linked = set(re.findall(r"\]\(scheduling/([^)]+)\)", PAGE))
+    assert linked == {path.name for path in FOLDER.iterdir() if path.is_file()}
+
+
+@pytest.mark.xfail(bool(_MISSING), reason=f"to come: {_MISSING}", strict=True)
+@pytest.mark.parametrize("sample", [*commands(), "workflow.yaml", "airflow_dag.py"])
+def test_what_is_started_is_understood(
+    sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "coco.yaml"
+    if sample in commands():
+        words = commands()[sample]
+        assert words[:2] == ["build", CONFIG]
+        data = kubernetes_objects()["ConfigMap"]["data"]
+        config.write_text(data["coco.yaml"] if sample == "cronjob.yaml" else read("coco.yaml"))
+    else:
+        parameters = launch_parameters(monkeypatch)[sample]["parameters"]
+        check_parameters(parameters)
+        words = command_line([f"--{name}={value}" for name, value in parameters.items()])
+        assert words[:2] == ["build", "gs://my-bucket/configs/coco.yaml"]
+        config.write_text(read("coco.yaml"))
+    arguments = parse_arguments(["build", str(config), *words[2:]])
+    assert isinstance(arguments, BuildArguments)
+    assert arguments.if_changed
+    assert getattr(arguments, "reuse") == LATEST  # noqa: B009
+    assert getattr(arguments.config.output, "latest") == LATEST  # noqa: B009
+    assert "{fingerprint}" in arguments.config.output.path
+    assert arguments.config.output.num_shards
+
+
+def launch_parameters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Json]:
+    """What each of the two samples launches the template with."""
+    service = Dataflow("JOB_STATE_DONE")
+    service.run_workflow()
+    _, operator = airflow_task(monkeypatch)
+    bodies = {"workflow.yaml": service.launched["body"], "airflow_dag.py": operator["body"]}
+    return {name: body["launchParameter"] for name, body in bodies.items()}
+
+
+def check_parameters(parameters: dict[str, str]) -> None:
+    """Checks parameters as Dataflow does before it launches anything."""
+    metadata = json.loads((PROJECT_ROOT / "docker" / "metadata.json").read_bytes())
+    known = {parameter["name"]: parameter for parameter in metadata["parameters"]}
+    for name, value in parameters.items():
+        assert any(re.search(pattern, value) for pattern in known[name]["regexes"]), name
+    needed = {name for name, parameter in known.items() if not parameter["isOptional"]}
+    assert needed <= set(parameters)
+
+
+def test_the_configs_are_one() -> None:
+    in_kubernetes = kubernetes_objects()["ConfigMap"]["data"]["coco.yaml"]
+    assert yaml.safe_load(in_kubernetes) == yaml.safe_load(read("coco.yaml"))
+
+
+class TestCrontab:
+    def test_the_fields_are_times(self) -> None:
+        fields, _, variables = cron_entry()
+        limits = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+        for field, (low, high) in zip(fields, limits, strict=True):
+            assert field == "*" or low <= int(field) <= high, field
+        assert set(variables) == {"MAILTO", "LOG"}
+
+    def test_no_percent(self) -> None:
+        """Cron makes line ends of them."""
+        assert "%" not in cron_entry()[1]
+
+    @pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 130])
+    def test_what_is_mailed(self, code: int, tmp_path: Path) -> None:
+        program = tmp_path / "shardbeam"
+        program.write_text(f"#!/bin/sh\necho first >&2\necho 'the summary' >&2\nexit {code}\n")
+        program.chmod(0o755)
+        log = tmp_path / "log"
+        log.write_text("before\n")
+        command = cron_entry()[1].replace(PROGRAM, str(program))
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            env={"LOG": str(log), "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        mailed = "" if code in (0, 4) else f"shardbeam ended with {code}\nthe summary\n"
+        assert (done.stdout, done.stderr) == (mailed, "")
+        assert log.read_text() == "before\nfirst\nthe summary\n"
+
+
+class TestSystemd:
+    def test_what_is_tried_again(self) -> None:
+        settings = unit_settings("shardbeam.service")
+        assert settings["SuccessExitStatus"].split() == ["4", "130"]
+        assert settings["RestartPreventExitStatus"].split() == ["2", "3"]
+        # Of a oneshot unit, `always` and `on-success` would be errors.
+        assert (settings["Type"], settings["Restart"]) == ("oneshot", "on-failure")
+
+    def test_leases_can_be_judged(self) -> None:
+        """The process that holds one must be seen, whoever's it is."""
+        settings = unit_settings("shardbeam.service")
+        assert not {"ProtectProc", "ProcSubset", "PrivatePIDs", "PrivateUsers"} & set(settings)
+
+
+class TestKubernetes:
+    @pytest.mark.parametrize(
+        ("code", "action"),
+        [(1, "Count"), (2, "FailJob"), (3, "FailJob"), (4, "Ignore"), (130, "Count")],
+    )
+    def test_what_is_tried_again(self, code: int, action: str) -> None:
+        assert self.judge(code) == action
+
+    def judge(self, code: int) -> str:
+        """What podFailurePolicy does: the first rule that fits; without one the pod counts."""
+        (container,) = pod_spec()["containers"]
+        job = kubernetes_objects()["CronJob"]["spec"]["jobTemplate"]["spec"]
+        for rule in job["podFailurePolicy"]["rules"]:
+            codes: Any = rule.get("onExitCodes")
+            if codes is not None:
+                assert codes["containerName"] == container["name"]
+                assert codes["operator"] == "In"
+                if code in codes["values"]:
+                    return str(rule["action"])
+        return "Count"
+
+    def test_what_belongs_together(self) -> None:
+        objects = kubernetes_objects()
+        pod = pod_spec()
+        (container,) = pod["containers"]
+        assert pod["restartPolicy"] == "Never"
+        assert pod["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"]
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        assert set(volumes) == set(mounts)
+        assert volumes["config"]["configMap"]["name"] == objects["ConfigMap"]["metadata"]["name"]
+        (name,) = objects["ConfigMap"]["data"]
+        assert f"{mounts['config']}/{name}" == CONFIG
+
+
+class Dataflow:
+    """Answers a workflow's calls.
+
+    Attributes:
+        launched: The arguments of the launch.
+        asked: How often the job was asked for.
+        slept_s: How long was waited for it.
+    """
+
+    def __init__(self, *states: str, refusal: Json | None = None) -> None:
+        self.launched: Json = {}
+        self.asked = 0
+        self.slept_s = 0
+        self._states = states
+        self._refusal = refusal
+
+    def call(self, name: str, arguments: Json) -> Json | None:
+        if name == _LAUNCH:
+            self.launched = arguments
+            if self._refusal is not None:
+                raise WorkflowError(self._refusal)
+            return {"job": {"id": "2026-01-01_17-1"}}
+        if name == _GET:
+            where = {key: self.launched[key] for key in ("projectId", "location")}
+            assert arguments == {**where, "jobId": "2026-01-01_17-1"}
+            self.asked += 1
+            return {"id": arguments["jobId"], "currentState": self._states[self.asked - 1]}
+        assert name == "sys.sleep"
+        self.slept_s += arguments["seconds"]
+        return None
+
+    def run_workflow(self) -> str:
+        returned: str = run_workflow(
+            yaml.safe_load(read("workflow.yaml")),
+            arguments=ARGUMENTS,
+            environment={"GOOGLE_CLOUD_PROJECT_ID": "my-project"},
+            call=self.call,
+        )
+        return returned
+
+
+class TestWorkflow:
+    def test_it_follows_the_job(self) -> None:
+        service = Dataflow("JOB_STATE_QUEUED", "JOB_STATE_RUNNING", "JOB_STATE_DONE")
+        assert service.run_workflow() == "done, job 2026-01-01_17-1"
+        assert (service.asked, service.slept_s) == (3, 180)
+        assert service.launched["projectId"] == "my-project"
+        assert service.launched["location"] == "us-central1"
+
+    @pytest.mark.parametrize("state", ["JOB_STATE_FAILED", "JOB_STATE_CANCELLED"])
+    def test_it_fails_with_the_job(self, state: str) -> None:
+        with pytest.raises(WorkflowError, match=f"job 2026-01-01_17-1 ended as {state}"):
+            Dataflow("JOB_STATE_RUNNING", state).run_workflow()
+
+    def test_a_job_that_is_at_work_is_left_alone(self) -> None:
+        service = Dataflow(refusal={"code": 409, "message": "There is already an active job"})
+        assert service.run_workflow().startswith("skipped: ")
+        assert service.asked == 0
+
+    @pytest.mark.parametrize("error", [{"code": 403, "message": "no"}, {"message": "no network"}])
+    def test_a_launch_that_is_refused_fails(self, error: Json) -> None:
+        with pytest.raises(WorkflowError) as raised:
+            Dataflow(refusal=error).run_workflow()
+        assert raised.value.value == error
+
+    def test_scheduler_gives_it_what_it_takes(self, tmp_path: Path) -> None:
+        words = run_scheduler(tmp_path, "my-project", "us-central1", "my-bucket", "host/image:1")
+        deploy, create = words
+        assert deploy[:3] == ["workflows", "deploy", "shardbeam-coco"]
+        flags = dict(word.removeprefix("--").split("=", 1) for word in deploy[3:])
+        assert Path(flags["source"]).samefile(FOLDER / "workflow.yaml")
+        assert create[:5] == ["scheduler", "jobs", "create", "http", "shardbeam-coco"]
+        flags = dict(word.removeprefix("--").split("=", 1) for word in create[5:])
+        arguments = json.loads(json.loads(flags["message-body"])["argument"])
+        assert arguments == {
+            "bucket": "my-bucket",
+            "region": "us-central1",
+            "image": "host/image:1",
+            "service_account": "shardbeam@my-project.iam.gserviceaccount.com",
+        }
+        used = set(re.findall(r"\bargs\.(\w+)", read("workflow.yaml")))
+        assert used == set(arguments) == set(ARGUMENTS)
+        assert flags["uri"].endswith(
+            "/projects/my-project/locations/us-central1/workflows/shardbeam-coco/executions"
+        )
+
+
+def run_scheduler(folder: Path, *words: str) -> list[list[str]]:
+    """Runs scheduler.sh with a stand-in for gcloud; returns the words that it was called with."""
+    gcloud = folder / "gcloud"
+    gcloud.write_text(
+        '#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done >>"$CALLS"\necho >>"$CALLS"\n'
+    )
+    gcloud.chmod(0o755)
+    calls = folder / "calls"
+    subprocess.run(
+        [FOLDER / "scheduler.sh", *words],
+        env={"PATH": f"{folder}:{os.environ['PATH']}", "CALLS": str(calls)},
+        check=True,
+    )
+    return [call.split("\n") for call in calls.read_text().strip().split("\n\n")]
+
+
+class TestLaunches:
+    @pytest.mark.parametrize("sample", ["workflow.yaml", "airflow_dag.py"])
+    def test_dataflow_reads_them(self, sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        parameter = launch_parameters(monkeypatch)[sample]
+        body = json.dumps({"launchParameter": parameter})
+        message = LaunchFlexTemplateRequest.from_json(body).launch_parameter
+        assert dict(message.parameters) == parameter["parameters"]
+        assert message.job_name == "shardbeam-coco"
+        assert message.environment.max_workers == 50
+
+    def test_they_are_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        by_workflow, by_airflow = launch_parameters(monkeypatch).values()
+        assert by_workflow == by_airflow
+
+    def test_airflow_neither_overlaps_nor_catches_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        dag, operator = airflow_task(monkeypatch)
+        assert (dag["max_active_runs"], dag["catchup"]) == (1, False)
+        # A name of its own for each run would let two jobs be active.
+        assert operator["append_job_name"] is False
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="TFDS cannot be installed here")
+def test_a_trainer_follows_the_pointer(tmp_path: Path, shapes: Path) -> None:
+    output = tmp_path / "version"
+    words = ["build", "coco", "--images", str(shapes / "images"), "--output", str(output)]
+    words += ["--annotations", str(shapes / "annotations" / "instances.json")]
+    assert main(words) == 0
+    latest = tmp_path / "latest"
+    latest.write_text(f"{output}\n")
+    (snippet,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert LATEST in snippet
+    subprocess.run(
+        [sys.executable, "-c", snippet.replace(LATEST, str(latest))], cwd=tmp_path, check=True
+    )
+
+
+def test_the_pages_config_is_the_samples() -> None:
+    (config,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    sample = yaml.safe_load(read("coco.yaml"))
+    assert yaml.safe_load(config) == {"output": sample["output"]}
