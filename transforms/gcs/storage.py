@@ -8,7 +8,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import BinaryIO, cast
 
@@ -31,7 +30,7 @@ from transforms.storage import ChangedError, ListingPart, Storage, StoredFile, W
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
 _PAGE_SIZE = 1000
-# Requests at a time where many small things are asked for.
+# Pages of a listing that are asked for at a time.
 _THREADS = 16
 # COCO, with its 119 pages, is listed to its end by the first worker and others.
 _FIRST_PAGES = 64
@@ -316,13 +315,11 @@ class GcsStorage(Storage):
 
     def delete_tree(self, root: str) -> None:
         """Deletes all objects below `root/`, many at a time; see the base class."""
-        with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="delete") as executor:
-            deletions = [
-                executor.submit(self._delete, file.uri, generation=file.version)
-                for file in self.list(root)
-            ]
-        for deletion in deletions:
-            deletion.result()
+        for _ in self.map_many(self._delete_listed, self.list(root)):
+            pass
+
+    def _delete_listed(self, file: StoredFile) -> None:
+        self._delete(file.uri, generation=file.version)
 
 
 class _CheckedStream:

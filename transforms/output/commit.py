@@ -282,8 +282,7 @@ def prepare_output(
     manifest = read_manifest(output)
     if manifest is not None:
         old.update(manifest.paths())
-    for path in sorted(old - kept - {MANIFEST}):
-        storage.delete(join_uri(output, path))
+    storage.delete_many(join_uri(output, path) for path in sorted(old - kept - {MANIFEST}))
     for folder in ("index", "rejects"):
         storage.prune(join_uri(output, folder))
 
