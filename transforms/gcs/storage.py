@@ -55,10 +55,13 @@ class GcsStorage(Storage):
         """Lists the first pages, and leaves the rest in parts; see the base class."""
         yield from self._list(root, NameRange(), max_pages=_FIRST_PAGES)
 
+    def begin_part(self, part: ListingPart) -> Iterator[StoredFile | ListingPart]:
+        """Lists the first pages of a part, and leaves the rest in parts; see the base class."""
+        yield from self._list(part.root, _range_of(part), max_pages=_FIRST_PAGES)
+
     def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
         """Lists a part; see the base class."""
-        name_range = NameRange(start=part.start, end=part.end, after_start=part.after_start)
-        for listed in self._list(part.root, name_range, max_pages=None):
+        for listed in self._list(part.root, _range_of(part), max_pages=None):
             yield cast(StoredFile, listed)
 
     def _list(
@@ -344,6 +347,10 @@ class _CheckedStream:
 
     def tell(self) -> int:
         return self._stream.tell()
+
+
+def _range_of(part: ListingPart) -> NameRange:
+    return NameRange(start=part.start, end=part.end, after_start=part.after_start)
 
 
 def _split(uri: str) -> tuple[str, str]:
