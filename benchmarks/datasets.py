@@ -58,7 +58,7 @@ def make_shapes(data: Path, *, images: int) -> Dataset:
         command = [SHARDBEAM, "sample", "shapes", "--images", str(images), "--output", str(folder)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
-    return Dataset(folder=_make_once(data / f"shapes-{images}", make=make), count=images)
+    return Dataset(folder=make_once(data / f"shapes-{images}", make=make), count=images)
 
 
 def take_first(dataset: Dataset, *, images: int) -> Dataset:
@@ -79,7 +79,7 @@ def take_first(dataset: Dataset, *, images: int) -> Dataset:
             os.link(dataset.images / image["file_name"], smaller.images / image["file_name"])
 
     folder = dataset.folder.with_name(f"{dataset.folder.name}-first-{images}")
-    return Dataset(folder=_make_once(folder, make=make), count=images)
+    return Dataset(folder=make_once(folder, make=make), count=images)
 
 
 def make_coco_like(data: Path, *, images: int) -> Dataset:
@@ -93,10 +93,19 @@ def make_coco_like(data: Path, *, images: int) -> Dataset:
     def make(folder: Path) -> None:
         write_coco_like(folder, images=images)
 
-    return Dataset(folder=_make_once(data / f"coco-like-{images}", make=make), count=images)
+    return Dataset(folder=make_once(data / f"coco-like-{images}", make=make), count=images)
 
 
-def _make_once(folder: Path, *, make: Callable[[Path], None]) -> Path:
+def make_once(folder: Path, *, make: Callable[[Path], None]) -> Path:
+    """Makes a folder of data, unless it is there.
+
+    Args:
+        folder: The folder.
+        make: Fills a folder that is not there yet.
+
+    Returns:
+        `folder`.
+    """
     # It appears under its name only once it is whole.
     if not folder.exists():
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as temporary:

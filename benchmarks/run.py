@@ -1,6 +1,6 @@
 """All benchmarks: `python -m benchmarks.run`, or `make bench`.
 
-A full run takes about 20 minutes on two CPUs, 8 GB of memory (for the naive Beam graph) and 6 GB
+A full run takes about half an hour on two CPUs, 8 GB of memory (for the naive Beam graph) and 7 GB
 below `benchmarks/data/`, where the data stay for the next time. It wants a machine that does
 nothing else. The part on masks installs the TF Model Garden there, once (another 3 GB).
 """
@@ -19,15 +19,17 @@ from benchmarks.images import run_images
 from benchmarks.model_garden import run_masks
 from benchmarks.records import run_records
 from benchmarks.report import describe_machine
+from benchmarks.scale import run_scale
 from benchmarks.storage import run_storage
 
 _FOLDER = Path(__file__).parent
-_PARTS = ("images", "masks", "records", "storage", "damage")
+_PARTS = ("images", "masks", "records", "storage", "scale", "damage")
 # How many by default, how many for --quick, and the fewest that make sense.
 _COUNTS = {
     "images": (8_000, 24, 8),
     "records": (TRAIN2017_IMAGES, 200, 10),
     "objects": (2_000, 24, 8),
+    "scale": (1_000_000, 400, 100),
     "damages": (1_000, 14, 7),
     "rounds": (3, 1, 1),
 }
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             data=arguments.data, images=arguments.records, rounds=arguments.rounds
         ),
         "storage": lambda: run_storage(data=arguments.data, images=arguments.objects),
+        "scale": lambda: run_scale(data=arguments.data, records=arguments.scale),
         "damage": lambda: run_damage(count=arguments.damages),
     }
     arguments.data.mkdir(parents=True, exist_ok=True)

@@ -194,8 +194,7 @@ class BeamStorage(Storage):
         if _file_system(root).has_dirs():
             self.delete(root)
             return
-        for file in self.list(root):
-            self.delete(file.uri)
+        self.delete_many(file.uri for file in self.list(root))
 
     def _attempt(self, function: Callable[[], T], *, uri: str) -> T:
         """Calls a function, again and again while it fails for reasons that may pass.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import apache_beam as beam
@@ -18,6 +19,8 @@ from transforms.output.commit import (
     Move,
     RefusedError,
     RejectsFile,
+    RejectsPart,
+    assign_rejects_file,
     count_reuse,
     count_splits,
     judge,
@@ -45,6 +48,11 @@ from transforms.tally import JoinTally
 register_coders()
 
 _MOVES_AT_A_TIME = 16
+# A bundle may hold all files that there are.
+_MOVES_UNDER_WAY = 1024
+
+# A file of rejects (`RejectsPart`), and a reject that goes there.
+_Assigned = tuple[tuple[str, int, int], Reject]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -80,10 +88,18 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
 
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
         """Adds the step to a pipeline."""
+        # (split, rejects)
+        counts = (
+            self.rejects
+            | "OneEach" >> beam.Map(_one_each).with_output_types(tuple[str, int])
+            | "CountRejects" >> beam.CombinePerKey(sum)
+        )
+        # ((split, file, files), Reject): of many rejects, no worker gets more than fill a file.
         rejects_files = (
             self.rejects
-            | "KeyBySplit" >> beam.Map(_key_by_split).with_output_types(tuple[str, Reject])
-            | "GroupBySplit" >> beam.GroupByKey()
+            | "AssignFile"
+            >> beam.Map(_assign_file, pvalue.AsDict(counts)).with_output_types(_Assigned)
+            | "GroupByFile" >> beam.GroupByKey()
             | "WriteRejects" >> beam.Map(_write_rejects, staging=self.staging)
         )
         results = (
@@ -114,14 +130,21 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         )
 
 
-def _key_by_split(reject: Reject) -> tuple[str, Reject]:
-    return reject.split, reject
+def _one_each(reject: Reject) -> tuple[str, int]:
+    return reject.split, 1
 
 
-def _write_rejects(element: tuple[str, Iterable[Reject]], *, staging: Staging) -> RejectsFile:
-    split, rejects = element
+def _assign_file(reject: Reject, counts: Mapping[str, int]) -> tuple[tuple[str, int, int], Reject]:
+    split, file_index, num_files = assign_rejects_file(reject, counts=counts)
+    return (split, file_index, num_files), reject
+
+
+def _write_rejects(
+    element: tuple[tuple[str, int, int], Iterable[Reject]], *, staging: Staging
+) -> RejectsFile:
+    part, rejects = element
     with staging.explain_errors():
-        return write_rejects(split, rejects, staging=staging)
+        return write_rejects(RejectsPart(*part), rejects, staging=staging)
 
 
 def _gate(
@@ -189,10 +212,13 @@ class _MoveFn(beam.DoFn):
         self._executor.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
-        self._moves: list[Future[None]] = []
+        self._moves: deque[Future[None]] = deque()
 
     def process(self, move: Move) -> Iterator[str]:
         self._moves.append(self._executor.submit(_move, move, staging=self._staging))
+        if len(self._moves) > _MOVES_UNDER_WAY:
+            with self._staging.explain_errors():
+                self._moves.popleft().result()
         yield move.file.destination
 
     def finish_bundle(self) -> None:

@@ -19,6 +19,7 @@ from transforms.sharding import SplitAssignment
 from transforms.sources import (
     PlacedFile,
     Source,
+    begin_part,
     expand_roots,
     list_files,
     list_part,
@@ -63,7 +64,7 @@ class ListResult(NamedTuple):
 class ListImages(beam.PTransform[PBegin, ListResult]):
     """Lists every file below the sources' roots, whatever it is: the join decides.
 
-    The parts of a long listing of object storage are listed by all workers.
+    A long listing of object storage is left to all workers, in 16 parts and then in 16 of each.
 
     Args:
         sources: The sources.
@@ -95,9 +96,20 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         if not any(storage_for(root).is_remote for source in self.sources for root in source.roots):
             return begun
         listed[_PARTS].element_type = _Part
-        rest = _typed(
+        # One worker leaves 16 parts at most, and one of these may be a tenth of all: too much for
+        # one worker, of a hundred million. So they are divided once more.
+        divided = (
             listed[_PARTS]
             | "SpreadParts" >> beam.Reshuffle()
+            | "DividePart"
+            >> beam.ParDo(_DividePartFn(splits=self.splits)).with_outputs(
+                _MASKS, _FILES, _OTHERS, _REJECTS, _PARTS, main="images"
+            )
+        )
+        divided[_PARTS].element_type = _Part
+        rest = (
+            divided[_PARTS]
+            | "SpreadSmallParts" >> beam.Reshuffle()
             | "ListPart"
             >> beam.ParDo(_ListPartFn(splits=self.splits)).with_outputs(
                 _MASKS, _FILES, _OTHERS, _REJECTS, main="images"
@@ -105,9 +117,11 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         )
         return ListResult(
             *(
-                both | f"Flatten{name.capitalize()}" >> beam.Flatten()
-                for name, both in zip(
-                    ListResult._fields, zip(begun, rest, strict=True), strict=True
+                each | f"Flatten{name.capitalize()}" >> beam.Flatten()
+                for name, each in zip(
+                    ListResult._fields,
+                    zip(begun, _typed(divided), _typed(rest), strict=True),
+                    strict=True,
                 )
             )
         )
@@ -131,20 +145,30 @@ def _expand_roots(source: Source) -> Iterator[tuple[Source, tuple[int, str]]]:
         yield source, root
 
 
+_Output: TypeAlias = "tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[str, Any]"
+
+
 @beam.typehints.with_output_types(tuple[tuple[str, str], ListedImage])
 class _ListFn(beam.DoFn):
     def __init__(self, *, splits: SplitAssignment) -> None:
         self._splits = splits
 
-    def process(
-        self, element: tuple[Source, tuple[int, str]]
-    ) -> Iterator[tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[str, Any]]:
+    def process(self, element: tuple[Source, tuple[int, str]]) -> Iterator[_Output]:
         source, (root, uri) = element
         for listed in list_files(source, root=root, uri=uri, splits=self._splits):
-            if isinstance(listed, ListingPart):
-                yield pvalue.TaggedOutput(_PARTS, (source, root, listed))
-            else:
-                yield from _outputs(listed, source=source, root=root)
+            yield from _outputs(listed, source=source, root=root)
+        report_usage()
+
+
+@beam.typehints.with_output_types(tuple[tuple[str, str], ListedImage])
+class _DividePartFn(beam.DoFn):
+    def __init__(self, *, splits: SplitAssignment) -> None:
+        self._splits = splits
+
+    def process(self, element: _Part) -> Iterator[_Output]:
+        source, root, part = element
+        for listed in begin_part(source, part, root=root, splits=self._splits):
+            yield from _outputs(listed, source=source, root=root)
         report_usage()
 
 
@@ -153,9 +177,7 @@ class _ListPartFn(beam.DoFn):
     def __init__(self, *, splits: SplitAssignment) -> None:
         self._splits = splits
 
-    def process(
-        self, element: _Part
-    ) -> Iterator[tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[str, Any]]:
+    def process(self, element: _Part) -> Iterator[_Output]:
         source, root, part = element
         for listed in list_part(source, part, root=root, splits=self._splits):
             yield from _outputs(listed, source=source, root=root)
@@ -163,8 +185,11 @@ class _ListPartFn(beam.DoFn):
 
 
 def _outputs(
-    listed: PlacedFile | Reject, *, source: Source, root: int
-) -> Iterator[tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[str, Any]]:
+    listed: PlacedFile | Reject | ListingPart, *, source: Source, root: int
+) -> Iterator[_Output]:
+    if isinstance(listed, ListingPart):
+        yield pvalue.TaggedOutput(_PARTS, (source, root, listed))
+        return
     if isinstance(listed, Reject):
         yield pvalue.TaggedOutput(_REJECTS, listed)
         return

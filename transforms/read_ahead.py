@@ -35,6 +35,35 @@ def batch_by_size(
         yield batch
 
 
+# Items under way for each thread: one that takes long does not make the others wait.
+_ITEMS_PER_THREAD = 4
+
+
+def map_many(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+    """Yields `function(item)` for each item, in order, with threads of its own.
+
+    Of however many items, a few times as many as there are threads are under way.
+
+    Args:
+        function: Runs in the threads.
+        items: What it is applied to.
+        threads: How many.
+
+    Raises:
+        Exception: What `function` raises, in the item's turn.
+    """
+    under_way = threads * _ITEMS_PER_THREAD
+    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="many") as executor:
+        yield from map_ahead(
+            function,
+            items,
+            executor=executor,
+            size_bytes=lambda _: 0,
+            max_items=under_way,
+            max_bytes=0,
+        )
+
+
 def map_ahead(
     function: Callable[[T], R],
     items: Iterable[T],

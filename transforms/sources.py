@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.archives import begin_root, expand_root, list_root_part
+from transforms.archives import begin_root, begin_root_part, expand_root, list_root_part
 from transforms.errors import InputError
 from transforms.formats.base import Format, Place, Role
 from transforms.formats.load import load_format
@@ -86,7 +86,7 @@ def list_files(
 
     Yields:
         Each file, a reject for each whose name is not valid Unicode, and the parts of a long
-        listing that are left to `list_part`.
+        listing that are left to `begin_part`.
 
     Raises:
         InputError: The root cannot be listed, or there is nothing below it.
@@ -102,10 +102,25 @@ def list_files(
         raise InputError(uri=uri, problem="no files found; is this the images' folder?")
 
 
+def begin_part(
+    source: Source, part: ListingPart, *, root: int, splits: SplitAssignment
+) -> Iterator[PlacedFile | Reject | ListingPart]:
+    """Lists what `list_files` has left, and leaves smaller parts of it to `list_part`.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    for listed in begin_root_part(part):
+        if isinstance(listed, ListingPart):
+            yield listed
+        else:
+            yield _place(*listed, source=source, root=root, splits=splits)
+
+
 def list_part(
     source: Source, part: ListingPart, *, root: int, splits: SplitAssignment
 ) -> Iterator[PlacedFile | Reject]:
-    """Lists what `list_files` has left.
+    """Lists what `begin_part` has left.
 
     Raises:
         InputError: It cannot be listed.

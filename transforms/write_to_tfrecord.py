@@ -215,7 +215,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             _seed_shards, self._staging, after
         ).with_output_types(_Sharded)
         assigned = records | "AssignShard" >> beam.Map(
-            _assign_shard, pvalue.AsSingleton(plan), seed=self._seed
+            assign_shard, pvalue.AsSingleton(plan), seed=self._seed
         ).with_output_types(_Sharded)
         # ((split, shard), b"" or hash + record)
         written = (
@@ -296,9 +296,10 @@ def _seed_shards(
             yield (split, index), b""
 
 
-def _assign_shard(
+def assign_shard(
     element: tuple[str, Record], plan: ShardPlan, *, seed: int
 ) -> tuple[tuple[str, int], bytes]:
+    """Finds the shard of a record: `((split, shard), hash + encoded record)`."""
     split, record = element
     digest = example_hash(seed=seed, source=record.source, key=record.key)
     index = shard_index(digest, num_shards=plan.num_shards[split])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
@@ -16,6 +17,8 @@ class _Files:
         self.clock = 0.0
         # Errors to be raised by the next calls of `open`.
         self.failures: list[Exception] = []
+        # Several threads may delete.
+        self.lock = threading.Lock()
 
     def write(self, path: str, data: bytes) -> None:
         self.clock += 1
@@ -149,11 +152,11 @@ class FolderFileSystem(MemoryFileSystem):
     def delete(self, paths: list[str]) -> None:
         for path in paths:
             below = f"{path}/"
-            self.files.content = {
-                name: file
-                for name, file in self.files.content.items()
-                if name != path and not name.startswith(below)
-            }
-            self.files.folders = {
-                name for name in self.files.folders if name != path and not name.startswith(below)
-            }
+            with self.files.lock:
+                for names in (self.files.content, self.files.folders):
+                    for name in [name for name in names if name == path or name.startswith(below)]:
+                        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self.files.content.pop(name, None)
+        self.files.folders.discard(name)

@@ -124,9 +124,14 @@ def test_a_long_listing_is_left_to_other_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gcs_storage, "_PAGE_SIZE", 4)
-    monkeypatch.setattr(gcs_storage, "_FIRST_PAGES", 3)
+    monkeypatch.setattr(gcs_storage, "_FIRST_PAGES", 2)
     gcs.write_folder(f"{bucket}/in", shapes)
-    assert list(map(type, GcsStorage().begin_listing(f"{bucket}/in"))).count(ListingPart) > 0
+    listed = list(GcsStorage().begin_listing(f"{bucket}/in"))
+    parts = [each for each in listed if isinstance(each, ListingPart)]
+    smaller = [each for part in parts for each in GcsStorage().begin_part(part)]
+    # Twice something is left: parts, and parts of parts.
+    assert parts
+    assert list(map(type, smaller)).count(ListingPart) > 0
     gcs.proxy.reset()
     result = run(*words(f"{bucket}/in", tmp_path / "out", "--json"))
     assert result.exit_code == 0, result.stderr

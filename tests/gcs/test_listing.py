@@ -90,6 +90,25 @@ def test_a_listing_of_one_page_is_one_request() -> None:
         assert bucket.pages == 1
 
 
+@pytest.mark.parametrize("names", [NUMBERED, CLASSES, HASHED], ids=["numbers", "classes", "hashes"])
+def test_no_part_that_is_left_over_is_most_of_the_rest(names: list[str]) -> None:
+    bucket = Bucket(names, page_size=30, delay_s=0.003)
+    left = [
+        part
+        for part in list_pages(
+            bucket.read_page, [NameRange()], prefix=PREFIX, threads=16, max_pages=64
+        )
+        if isinstance(part, NameRange)
+    ]
+    sizes = [
+        sum(part.start <= name and (not part.end or name < part.end) for name in names)
+        for part in left
+    ]
+    assert len(sizes) >= 16
+    # A tenth to a fifth, where all is well.
+    assert max(sizes) < 0.3 * len(names)
+
+
 def test_what_is_left_over_is_the_rest() -> None:
     bucket = Bucket(NUMBERED)
     parts = list(

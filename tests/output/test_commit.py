@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 
 import google_crc32c
@@ -11,8 +12,11 @@ import msgspec
 import pytest
 
 from transforms.errors import InputError
+from transforms.output import commit
 from transforms.output.commit import (
     RejectsFile,
+    RejectsPart,
+    assign_rejects_file,
     count_splits,
     foreign_files,
     judge,
@@ -101,9 +105,9 @@ def tree(folder: str) -> list[str]:
 
 def test_rejects_are_written_sorted_whatever_their_order(staging: Staging) -> None:
     rejects = [reject("b"), reject("a"), reject("c", listed=False)]
-    one = write_rejects("train", rejects, staging=staging)
+    one = write_rejects(RejectsPart("train"), rejects, staging=staging)
     content = Path(staging.uri(one.file.staged)).read_bytes()
-    assert write_rejects("train", reversed(rejects), staging=staging) == one
+    assert write_rejects(RejectsPart("train"), reversed(rejects), staging=staging) == one
     assert [line.split(b'"key":"')[1][:1] for line in content.splitlines()] == [b"a", b"b", b"c"]
     assert one.counts == {"truncated": 2, "missing_image": 1}
     assert one.listed == 2
@@ -111,8 +115,46 @@ def test_rejects_are_written_sorted_whatever_their_order(staging: Staging) -> No
     assert one.file.sha256 == hashlib.sha256(content).hexdigest()
 
 
+def test_no_file_of_rejects_grows_with_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "_REJECTS_PER_FILE", 100)
+    # All of one image: what tells them apart is what is wrong with them.
+    rejects = [msgspec.structs.replace(reject("a"), detail=f"row {row}") for row in range(1000)]
+    for number, files in ((1, 1), (100, 1), (101, 2), (1000, 10)):
+        counts = {"train": number, "test": 5}
+        parts = [assign_rejects_file(each, counts=counts) for each in rejects[:number]]
+        assert {(part.split, part.num_files) for part in parts} == {("train", files)}
+        sizes = Counter(part.file_index for part in parts)
+        assert set(sizes) == set(range(files))
+        assert max(sizes.values()) < 150
+    other = assign_rejects_file(reject("a", split="test"), counts={"train": 1000, "test": 5})
+    assert other.file_name == "test.jsonl"
+    assert RejectsPart("", 2, 30).file_name == "no-split-00002-of-00030.jsonl"
+
+
+def test_several_files_of_rejects_add_up() -> None:
+    file = StagedFile(staged="", destination="", size_bytes=0, crc32c="", sha256="")
+    parts = [
+        RejectsFile(split="a", file=file, counts={"truncated": 2}, listed=2, unjoined=1),
+        RejectsFile(split="a", file=file, counts={"corrupt": 1, "truncated": 1}, listed=1),
+        RejectsFile(split="b", file=file, counts={"truncated": 7}, listed=7),
+    ]
+    splits = count_splits(
+        splits=["a", "b"],
+        listing=ListingSummary(files={"": 12}, fingerprint=""),
+        tally=JoinTally(splits={"a": SplitOutcome(listed=3)}),
+        shards=[],
+        rejects=parts,
+    )
+    assert splits["a"].rejected == {"corrupt": 1, "truncated": 3}
+    assert splits["a"].unlisted == 1
+    # Three that were joined, and one that the listing itself rejected.
+    assert splits["a"].listed == 4
+
+
 def counts(staging: Staging, *, listed: int, examples: int = 3) -> dict[str, SplitOutcome]:
-    rejects = write_rejects("train", [reject("a"), reject("b", listed=False)], staging=staging)
+    rejects = write_rejects(
+        RejectsPart("train"), [reject("a"), reject("b", listed=False)], staging=staging
+    )
     return count_splits(
         splits=["train"],
         listing=ListingSummary(files={"train": listed}, fingerprint=""),

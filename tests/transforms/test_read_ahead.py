@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.read_ahead import batch_by_size, map_ahead
+from transforms.read_ahead import batch_by_size, map_ahead, map_many
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +124,18 @@ def test_batches_hold_all_items_in_order_within_their_bounds(
         len(one) == max_items or sum(one) + other[0] > max_bytes
         for one, other in itertools.pairwise(batches)
     )
+
+
+def test_many_items_are_mapped_in_order_and_few_are_under_way() -> None:
+    load = Load()
+    results = []
+    for item in map_many(lambda item: item, (load.begin(item) for item in range(500)), threads=5):
+        load.end(item)
+        results.append(item)
+    assert results == list(range(500))
+    assert 5 <= load.most_items <= 21
+
+
+def test_an_error_ends_the_mapping_of_many() -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(map_many(lambda item: 1 // (item - 7), itertools.count(), threads=3))

@@ -8,7 +8,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from tests.transforms.local_pipeline import local_pipeline, summaries
 from transforms.assign_split import AssignSplit
-from transforms.build_label_map import BuildLabelMap
+from transforms.build_label_map import BuildLabelMap, DistinctCategories
 from transforms.check_join import CheckJoin
 from transforms.join_annotations import JoinAnnotations
 from transforms.joining import JoinSettings
@@ -289,6 +289,29 @@ def test_the_label_map_knows_what_files_declare_and_names_tell() -> None:
                 ]
             ),
         )
+
+
+def test_a_category_that_comes_with_each_image_is_one() -> None:
+    combine = DistinctCategories()
+    categories = [
+        Category(name, source_id, f"{number:03d}.xml", keypoints=("nose",), is_thing=True)
+        for number in range(300)
+        for name, source_id in (("cat", 2), ("dog", None))
+    ]
+    accumulators = []
+    for begin in range(0, len(categories), 100):
+        accumulator = combine.create_accumulator()
+        for category in reversed(categories[begin : begin + 100]):
+            accumulator = combine.add_input(accumulator, category)
+        assert len(accumulator) == 2
+        accumulators.append(accumulator)
+    merged = combine.merge_accumulators(reversed(accumulators))
+    assert sorted(combine.extract_output(merged), key=lambda category: category.name) == [
+        Category("cat", 2, "000.xml", keypoints=("nose",)),
+        Category("dog", None, "000.xml", keypoints=("nose",)),
+    ]
+    other = combine.add_input(merged, Category("cat", 2, "z", keypoints=("nose", "tail")))
+    assert len(combine.extract_output(other)) == 3
 
 
 def test_contradicting_categories_stop_the_run() -> None:

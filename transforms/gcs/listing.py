@@ -22,6 +22,8 @@ T = TypeVar("T")
 _DIGITS = 12
 # How many names of a page are looked at.
 _SAMPLES = 32
+_DECIMAL = frozenset(string.digits)
+_HEXADECIMAL = frozenset(string.hexdigits)
 
 
 class NameRange(NamedTuple):
@@ -124,9 +126,15 @@ def find_middle(names: Sequence[str], *, end: str, prefix: str) -> str | None:
     last = names[-1]
     common = len(_common_prefix(last, end) if end else prefix)
     samples = [*names[:: len(names) // _SAMPLES + 1], last]
-    alphabets = [
-        _alphabet({name[position] for name in samples if position < len(name)})
+    seen = [
+        {name[position] for name in samples if position < len(name)}
         for position in range(common, common + _DIGITS)
+    ]
+    # Names next to each other all begin with the same digits: what these may be say the others.
+    hexadecimal = set().union(*filter(_is_hexadecimal, seen))
+    alphabets = [
+        _alphabet(characters | hexadecimal if characters <= _HEXADECIMAL else characters)
+        for characters in seen
     ]
     low = _to_number(last[common:], alphabets)
     high = _to_number(end[common:], alphabets) if end else _size(alphabets)
@@ -152,6 +160,10 @@ def _alphabet(seen: set[str]) -> str:
             is_hexadecimal = letters <= set("abcdefABCDEF") and not seen.isdisjoint(string.digits)
             complete |= set(kind[:6] if is_hexadecimal else kind)
     return "".join(sorted(complete))
+
+
+def _is_hexadecimal(seen: set[str]) -> bool:
+    return seen <= _HEXADECIMAL and not seen.isdisjoint(string.digits) and not seen <= _DECIMAL
 
 
 def _size(alphabets: Sequence[str]) -> int:

@@ -8,7 +8,6 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import BinaryIO, ClassVar, cast
 
@@ -31,7 +30,7 @@ from transforms.storage import ChangedError, ListingPart, Storage, StoredFile, W
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
 _PAGE_SIZE = 1000
-# Requests at a time where many small things are asked for.
+# Pages of a listing that are asked for at a time.
 _THREADS = 16
 # COCO, with its 119 pages, is listed to its end by the first worker and others.
 _FIRST_PAGES = 64
@@ -58,10 +57,13 @@ class GcsStorage(Storage):
         """Lists the first pages, and leaves the rest in parts; see the base class."""
         yield from self._list(root, NameRange(), max_pages=_FIRST_PAGES)
 
+    def begin_part(self, part: ListingPart) -> Iterator[StoredFile | ListingPart]:
+        """Lists the first pages of a part, and leaves the rest in parts; see the base class."""
+        yield from self._list(part.root, _range_of(part), max_pages=_FIRST_PAGES)
+
     def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
         """Lists a part; see the base class."""
-        name_range = NameRange(start=part.start, end=part.end, after_start=part.after_start)
-        for listed in self._list(part.root, name_range, max_pages=None):
+        for listed in self._list(part.root, _range_of(part), max_pages=None):
             yield cast(StoredFile, listed)
 
     def _list(
@@ -363,13 +365,11 @@ class GcsStorage(Storage):
 
     def delete_tree(self, root: str) -> None:
         """Deletes all objects below `root/`, many at a time; see the base class."""
-        with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="delete") as executor:
-            deletions = [
-                executor.submit(self._delete, file.uri, generation=file.version)
-                for file in self.list(root)
-            ]
-        for deletion in deletions:
-            deletion.result()
+        for _ in self.map_many(self._delete_listed, self.list(root)):
+            pass
+
+    def _delete_listed(self, file: StoredFile) -> None:
+        self._delete(file.uri, generation=file.version)
 
 
 class _CheckedStream:
@@ -394,6 +394,10 @@ class _CheckedStream:
 
     def tell(self) -> int:
         return self._stream.tell()
+
+
+def _range_of(part: ListingPart) -> NameRange:
+    return NameRange(start=part.start, end=part.end, after_start=part.after_start)
 
 
 def _split(uri: str) -> tuple[str, str]:

@@ -6,9 +6,11 @@ Each step can be repeated at any point, also by a run that is started again afte
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import google_crc32c
 import msgspec
@@ -28,7 +30,7 @@ from transforms.output.shard_record import (
 from transforms.output.shard_result import Origin, ShardResult, StagedFile
 from transforms.output.staging import STAGING_FOLDER, Staging, is_in_place, staged_commits
 from transforms.records import Reject
-from transforms.sharding import NO_SPLIT
+from transforms.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from transforms.storage import join_uri, storage_for
 from transforms.tally import JoinTally
 
@@ -38,6 +40,8 @@ RUNS_FOLDER = "runs"
 LEASE_PATH = f"{RUNS_FOLDER}/{LEASE_NAME}"
 # No split can have this name.
 _NO_SPLIT_FILE = "no-split"
+# Whoever writes a file of rejects holds and sorts all that are in it.
+_REJECTS_PER_FILE = 100_000
 # A user may well have a `runs` folder, too.
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
 
@@ -59,7 +63,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RejectsFile(msgspec.Struct, frozen=True, array_like=True):
-    """The rejects of one split, in staging.
+    """Rejects of one split, in staging: all of them, unless they are very many.
 
     Attributes:
         split: The split.
@@ -76,8 +80,42 @@ class RejectsFile(msgspec.Struct, frozen=True, array_like=True):
     unjoined: int = 0
 
 
-def write_rejects(split: str, rejects: Iterable[Reject], *, staging: Staging) -> RejectsFile:
-    """Writes a split's rejects to staging: JSON Lines, sorted."""
+class RejectsPart(NamedTuple):
+    """Which file a reject goes to: the key of a shuffle.
+
+    Attributes:
+        split: Its split.
+        file_index: Which of the split's files of rejects.
+        num_files: How many the split has.
+    """
+
+    split: str
+    file_index: int = 0
+    num_files: int = 1
+
+    @property
+    def file_name(self) -> str:
+        """The file's name; numbered like a shard where there are several."""
+        name = self.split or _NO_SPLIT_FILE
+        if self.num_files > 1:
+            name = f"{name}-{self.file_index:05d}-of-{self.num_files:05d}"
+        return f"{name}.jsonl"
+
+
+def assign_rejects_file(reject: Reject, *, counts: Mapping[str, int]) -> RejectsPart:
+    """Finds the file of a reject, such that none grows with the dataset.
+
+    Args:
+        reject: The reject.
+        counts: `{split: all its rejects}`.
+    """
+    num_files = math.ceil(counts[reject.split] / _REJECTS_PER_FILE)
+    digest = hashlib.blake2b(msgspec.msgpack.encode(reject), digest_size=HASH_BYTES).digest()
+    return RejectsPart(reject.split, shard_index(digest, num_shards=num_files), num_files)
+
+
+def write_rejects(part: RejectsPart, rejects: Iterable[Reject], *, staging: Staging) -> RejectsFile:
+    """Writes one file of rejects to staging: JSON Lines, sorted."""
     ordered = sorted(
         rejects,
         key=lambda reject: (
@@ -90,10 +128,10 @@ def write_rejects(split: str, rejects: Iterable[Reject], *, staging: Staging) ->
         ),
     )
     data = b"".join(msgspec.json.encode(reject) + b"\n" for reject in ordered)
-    name = f"{split or _NO_SPLIT_FILE}.jsonl"
+    name = part.file_name
     storage_for(staging.root).replace(join_uri(staging.rejects_root, name), data)
     return RejectsFile(
-        split=split,
+        split=part.split,
         file=StagedFile(
             staged=join_uri("runs", staging.run_id, "rejects", name),
             destination=join_uri("rejects", name),
@@ -123,13 +161,12 @@ def count_splits(
     written: dict[str, list[ShardResult]] = {split: [] for split in splits}
     for shard in shards:
         written[shard.split].append(shard)
-    rejected = {file.split: file for file in rejects}
+    rejected = _count_rejects(rejects)
     listed = _listed_by_split(splits=splits, listing=listing, tally=tally, rejected=rejected)
     counts = {}
     for split in dict.fromkeys([*splits, *listed, *tally.splits, *rejected]):
         joined = tally.splits.get(split, SplitOutcome())
-        file = rejected.get(split)
-        all_rejects = sum(file.counts.values()) if file else 0
+        lost = rejected.get(split, _Rejected())
         results = written.get(split, [])
         counts[split] = SplitOutcome(
             listed=listed.get(split, 0),
@@ -138,12 +175,32 @@ def count_splits(
             shards=len(results),
             num_bytes=sum(shard.data.size_bytes for shard in results),
             unannotated=joined.unannotated,
-            rejected=dict(sorted(file.counts.items())) if file else {},
-            unlisted=all_rejects - (file.listed if file else 0),
+            rejected=lost.counts,
+            unlisted=sum(lost.counts.values()) - lost.listed,
             excluded=add_counts(joined.excluded, *(shard.excluded for shard in results)),
             corrections=add_counts(*(shard.corrections for shard in results)),
         )
     return counts
+
+
+class _Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """The rejects of one split: sums of what its `RejectsFile`s say."""
+
+    counts: Mapping[str, int] = {}
+    listed: int = 0
+    unjoined: int = 0
+
+
+def _count_rejects(files: Iterable[RejectsFile]) -> dict[str, _Rejected]:
+    rejected: dict[str, _Rejected] = {}
+    for file in files:
+        before = rejected.get(file.split, _Rejected())
+        rejected[file.split] = _Rejected(
+            counts=add_counts(before.counts, file.counts),
+            listed=before.listed + file.listed,
+            unjoined=before.unjoined + file.unjoined,
+        )
+    return rejected
 
 
 def _listed_by_split(
@@ -151,7 +208,7 @@ def _listed_by_split(
     splits: Sequence[str],
     listing: ListingSummary,
     tally: JoinTally,
-    rejected: Mapping[str, RejectsFile],
+    rejected: Mapping[str, _Rejected],
 ) -> dict[str, int]:
     """Counts the inputs of each split: where only sources tell splits, by what was joined."""
     if set(listing.files) - {NO_SPLIT}:
@@ -273,8 +330,9 @@ def prepare_output(
     if manifest is not None:
         old.update(manifest.paths())
     stale = set(_record_paths(output)).difference(map(record_path, shard_keys))
-    for path in sorted((old - kept - {MANIFEST}) | stale):
-        storage.delete(join_uri(output, path))
+    storage.delete_many(
+        join_uri(output, path) for path in sorted((old - kept - {MANIFEST}) | stale)
+    )
     for folder in ("index", "rejects"):
         storage.prune(join_uri(output, folder))
 

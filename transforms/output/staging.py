@@ -24,7 +24,7 @@ from transforms.errors import InputError
 from transforms.output.manifest import check_paths
 from transforms.output.outcome import Outcome, ShardProgress, Totals
 from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.storage import join_uri, storage_for
+from transforms.storage import StoredFile, join_uri, storage_for
 
 STAGING_FOLDER = ".staging"
 
@@ -155,16 +155,21 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
                 that only what has changed is read.
         """
         storage = storage_for(self.root)
-        for file in storage.list(self._progress_root):
-            # A file that is just being replaced is seen again the next time.
-            if not file.path.endswith(".json"):
-                continue
-            version, progress = seen.get(file.path, ("", None))
-            if version != file.version and (progress is None or not progress.finished):
-                with contextlib.suppress(FileNotFoundError):
-                    data = storage.read(file.uri)
-                    found = msgspec.json.decode(data, type=ShardProgress)
-                    seen[file.path] = file.version, found
+
+        def changed() -> Iterator[StoredFile]:
+            for file in storage.list(self._progress_root):
+                version, progress = seen.get(file.path, ("", None))
+                # A file that is just being replaced is seen again the next time.
+                if (
+                    file.path.endswith(".json")
+                    and version != file.version
+                    and (progress is None or not progress.finished)
+                ):
+                    yield file
+
+        for file, found in storage.map_many(_read_progress, changed()):
+            if found is not None:
+                seen[file.path] = file.version, found
         return [progress for _, progress in seen.values()]
 
     @property
@@ -207,6 +212,14 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         if not any(storage.list(folder)):
             # Empty folders may be left of a removal that was interrupted.
             storage.delete_tree(folder)
+
+
+def _read_progress(file: StoredFile) -> tuple[StoredFile, ShardProgress | None]:
+    try:
+        data = storage_for(file.uri).read(file.uri)
+    except FileNotFoundError:
+        return file, None
+    return file, msgspec.json.decode(data, type=ShardProgress)
 
 
 def staged_commits(output: str) -> Mapping[str, list[str]]:

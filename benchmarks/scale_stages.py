@@ -1,0 +1,379 @@
+"""Runs one stage of a build on synthetic records, and prints what it took as JSON.
+
+`python -m benchmarks.scale_stages STAGE NUMBER FOLDER`: what a stage reads was put into the folder
+by `benchmarks.scale`. Time and memory are without imports, and without the making of its input
+where that is no file.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import apache_beam as beam
+from apache_beam import pvalue
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms import combiners
+
+from pipelines.local_runner import LocalRunner
+from transforms.assign_split import AssignSplit
+from transforms.commit_dataset import CommitDataset
+from transforms.formats.coco import CocoFormat
+from transforms.join_annotations import JoinAnnotations
+from transforms.joining import JoinSettings
+from transforms.labels import LabelMap, LabelSettings
+from transforms.list_images import ListImages
+from transforms.output.commit import MANIFEST, RejectsPart, read_manifest, write_rejects
+from transforms.output.dataset import DatasetSettings, RunSettings
+from transforms.output.listing import ListingSummary
+from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.output.staging import Staging
+from transforms.read_annotations import ReadAnnotations
+from transforms.reasons import Reason
+from transforms.records import (
+    AnnotationEntry,
+    ImageAnnotations,
+    ImageRef,
+    ListedFile,
+    ListedImage,
+    ObjectAnnotation,
+    Record,
+    Reject,
+    encode_annotations,
+)
+from transforms.sharding import SplitAssignment
+from transforms.sources import Source
+from transforms.storage import join_uri, storage_for
+from transforms.summarize_listing import SummarizeListing
+from transforms.tally import JoinTally
+from transforms.write_to_tfrecord import PlanShards, assign_shard
+
+IMAGE_BYTES = 135_000
+OBJECTS = 3
+_SPLITS = SplitAssignment(by_source={"train": "train"})
+T = TypeVar("T")
+
+_FILE_SHA256 = "0" * 64
+_SHARD_EXAMPLES = 1000
+
+
+def staged_shard(index: int, *, num_shards: int) -> ShardResult:
+    """Describes a shard that was staged: an empty file, and an index as empty."""
+    name = f"scale-train.tfrecord-{index:05d}-of-{num_shards:05d}"
+
+    def file(suffix: str, destination: str) -> StagedFile:
+        return StagedFile(
+            staged=f"shards/{index:064x}/{'0' * 32}{suffix}",
+            destination=destination,
+            size_bytes=0,
+            crc32c="00000000",
+            sha256=_FILE_SHA256,
+        )
+
+    return ShardResult(
+        split="train",
+        shard_index=index,
+        num_shards=num_shards,
+        data=file(".tfrecord", name),
+        index=file(".parquet", f"index/{name}.parquet"),
+        examples=_SHARD_EXAMPLES,
+        images=_SHARD_EXAMPLES,
+        fingerprint=f"{index:064x}",
+        inputs=_SHARD_EXAMPLES,
+        corrections={"box_clipped": 1},
+    )
+
+
+def _key(number: int) -> str:
+    return f"{number // 1000:06d}/{number:012d}.jpg"
+
+
+def _objects(number: int) -> tuple[ObjectAnnotation, ...]:
+    return tuple(
+        ObjectAnnotation(
+            label=f"class {(number + index) % 80}",
+            bbox=(10.5 * index, 20.25, 100.75, 200.5),
+            annotation_id=OBJECTS * number + index,
+        )
+        for index in range(OBJECTS)
+    )
+
+
+def _image(number: int) -> ImageRef:
+    return ImageRef(
+        uri=f"gs://a-bucket/of-images/train/{_key(number)}",
+        size_bytes=IMAGE_BYTES,
+        version="1700000000000000",
+    )
+
+
+def _annotations(number: int) -> bytes:
+    return encode_annotations(
+        ImageAnnotations(image_id=str(number), width=640, height=480, objects=_objects(number))
+    )
+
+
+def _listed(number: int) -> tuple[tuple[str, str], ListedImage]:
+    return ("train", _key(number)), ListedImage(key=_key(number), image=_image(number))
+
+
+def _entry(number: int) -> tuple[tuple[str, str], AnnotationEntry]:
+    entry = AnnotationEntry(
+        key=_key(number),
+        annotations=_annotations(number),
+        file_index=0,
+        position=number,
+        image_id=str(number),
+    )
+    return ("train", _key(number)), entry
+
+
+def _record(number: int) -> Record:
+    return Record(
+        source="train",
+        key=_key(number),
+        image=_image(number),
+        annotations=_annotations(number),
+        split="train",
+    )
+
+
+def _reject(number: int) -> Reject:
+    return Reject(
+        split="train",
+        source="train",
+        key=_key(number),
+        stage="encode",
+        reason=Reason.TRUNCATED,
+        detail=f"gs://a-bucket/of-images/train/{_key(number)}: the file ends after 54321 bytes",
+        listed=True,
+    )
+
+
+def _count_up(pipeline: beam.Pipeline, number: int, *, label: str) -> PCollection[int]:
+    return (
+        pipeline
+        | f"Begin{label}" >> beam.Create([number])
+        | f"Count{label}" >> beam.FlatMap(_numbers).with_output_types(int)
+    )
+
+
+def _numbers(number: int) -> Iterator[int]:
+    yield from range(number)
+
+
+def _check(found: int, *, expected: int) -> None:
+    if found != expected:
+        raise ValueError(f"expected {expected}, got {found}")
+
+
+def _run(build: Callable[[beam.Pipeline], None]) -> None:
+    options = PipelineOptions([])
+    pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
+    build(pipeline)
+    pipeline.run().wait_until_finish()
+
+
+def _expect(elements: PCollection[object], number: int) -> None:
+    elements | "CountAll" >> combiners.Count.Globally() | beam.Map(_check, expected=number)
+
+
+def list_stage(number: int, folder: Path) -> None:
+    source = Source(name="train", roots=(str(folder),), format="image-folder")
+
+    def build(pipeline: beam.Pipeline) -> None:
+        listed = pipeline | ListImages(sources=[source], splits=_SPLITS)
+        summary = (listed.images, listed.others, listed.rejects) | SummarizeListing(splits=_SPLITS)
+        summary | beam.Map(lambda found: _check(found.files["train"], expected=number))
+
+    _run(build)
+
+
+def _rows_source(folder: Path, *, resolve: bool) -> Source:
+    settings = {"manifest": [str(folder / "rows.jsonl")], "image_root": ["gs://a-bucket/of-images"]}
+    source = Source(name="train", roots=(), format="jsonl", settings=settings)
+    if not resolve:
+        return source
+    layout = json.loads((folder / "layout.json").read_bytes())
+    return Source(name="train", roots=(), format="jsonl", settings={**settings, **layout})
+
+
+def survey_stage(number: int, folder: Path) -> None:
+    del number
+    found = _rows_source(folder, resolve=False).load_format().resolved_settings()
+    (folder / "layout.json").write_text(json.dumps(found))
+
+
+def parse_jsonl_stage(number: int, folder: Path) -> None:
+    source = _rows_source(folder, resolve=True)
+
+    def build(pipeline: beam.Pipeline) -> None:
+        files = pipeline | "NoFiles" >> beam.Create([]).with_output_types(ListedFile)
+        _expect((files | ReadAnnotations(sources=[source])).entries, number)
+
+    _run(build)
+
+
+def parse_coco_stage(number: int, folder: Path) -> None:
+    uri = str(folder / "instances.json")
+    source_format = CocoFormat(annotations=[uri])
+    items = source_format.read_annotations(storage=storage_for(uri), file_index=0)
+    _check(sum(isinstance(item, AnnotationEntry) for item in items), expected=number)
+
+
+def join_stage(number: int, folder: Path) -> None:
+    del folder
+    source = Source(name="train", roots=(), format="image-folder")
+    settings = JoinSettings(splits=_SPLITS, labels=LabelSettings())
+
+    def build(pipeline: beam.Pipeline) -> None:
+        images = _count_up(pipeline, number, label="Images") | "List" >> beam.Map(
+            _listed
+        ).with_output_types(tuple[tuple[str, str], ListedImage])
+        entries = _count_up(pipeline, number, label="Entries") | "Read" >> beam.Map(
+            _entry
+        ).with_output_types(tuple[tuple[str, str], AnnotationEntry])
+        joined = (images, entries) | JoinAnnotations(sources=[source], settings=settings)
+        _expect(joined.records, number)
+
+    _run(build)
+
+
+def group_stage(number: int, folder: Path) -> None:
+    del folder
+
+    def build(pipeline: beam.Pipeline) -> None:
+        records = (
+            _count_up(pipeline, number, label="Records")
+            | "Join" >> beam.Map(_record).with_output_types(Record)
+            | AssignSplit()
+        )
+        plan = records | PlanShards(splits=["train"], num_shards=0, shard_size_bytes=150_000_000)
+        sizes = (
+            records
+            | "AssignShard"
+            >> beam.Map(assign_shard, pvalue.AsSingleton(plan), seed=0).with_output_types(
+                tuple[tuple[str, int], bytes]
+            )
+            | beam.GroupByKey()
+            | "Sort" >> beam.Map(_sort_shard)
+        )
+        sizes | beam.CombineGlobally(sum) | beam.Map(_check, expected=number)
+
+    _run(build)
+
+
+def _sort_shard(element: tuple[tuple[str, int], Iterable[bytes]]) -> int:
+    return len(sorted(element[1]))
+
+
+def commit_stage(number: int, folder: Path) -> None:
+    staging = Staging(output=str(folder / "output"), plan="plan", run_id="20260101T000000.000000Z")
+    dataset = DatasetSettings(
+        name="scale",
+        version="1.0.0",
+        description="",
+        splits=("train",),
+        seed=0,
+        max_reject_ratio=0.0,
+        schema=(),
+        config={},
+        codecs={},
+        shardbeam="0",
+    )
+    images = number * _SHARD_EXAMPLES
+
+    def build(pipeline: beam.Pipeline) -> None:
+        shards = _count_up(pipeline, number, label="Shards") | "Write" >> beam.Map(
+            staged_shard, num_shards=number
+        ).with_output_types(ShardResult)
+
+        def one(label: str, value: T) -> PCollection[T]:
+            return pipeline | label >> beam.Create([value])
+
+        shards | CommitDataset(
+            dataset=dataset,
+            run=RunSettings(started_at="2026-01-01T00:00:00+00:00", runner="", annotation_files=()),
+            staging=staging,
+            rejects=pipeline | "NoRejects" >> beam.Create([]).with_output_types(Reject),
+            listing=one("Listing", ListingSummary(files={"train": images}, fingerprint="")),
+            tally=one("Tally", JoinTally()),
+            label_map=one("LabelMap", LabelMap(ids={}, names={})),
+        )
+
+    _run(build)
+
+
+def read_manifest_stage(number: int, folder: Path) -> None:
+    manifest = read_manifest(str(folder / "output"))
+    if manifest is None:
+        raise ValueError(f"there is no {MANIFEST}")
+    _check(len(manifest.splits["train"].shards), expected=number)
+
+
+def rejects_stage(number: int, folder: Path) -> None:
+    staging = Staging(output=str(folder), plan="plan", run_id="run")
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        staging = Staging(output=temporary, plan="plan", run_id="run")
+        written = write_rejects(RejectsPart("train"), map(_reject, range(number)), staging=staging)
+    _check(written.listed, expected=number)
+
+
+def gcs_list_stage(number: int, folder: Path) -> None:
+    del folder
+    uri = "gs://scale/objects"
+    _check(sum(1 for _ in storage_for(uri).list(uri)), expected=number)
+
+
+def gcs_rename_stage(number: int, folder: Path) -> None:
+    del folder
+    uri = "gs://scale/objects"
+    storage = storage_for(uri)
+
+    def rename(index: int) -> int:
+        name = f"{index:012d}"
+        storage.rename(join_uri(uri, name), join_uri("gs://scale/renamed", name))
+        return index
+
+    _check(sum(1 for _ in storage.map_many(rename, range(number))), expected=number)
+
+
+def gcs_delete_stage(number: int, folder: Path) -> None:
+    del number, folder
+    uri = "gs://scale/renamed"
+    storage_for(uri).delete_tree(uri)
+
+
+def _stages() -> Iterator[tuple[str, Callable[[int, Path], None]]]:
+    for name, value in globals().items():
+        if name.endswith("_stage"):
+            yield name.removesuffix("_stage"), value
+
+
+def main() -> None:
+    stage, number, folder = sys.argv[1:]
+    run = dict(_stages())[stage]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    cpu_before_s = time.process_time()
+    started_s = time.monotonic()
+    run(int(number), Path(folder))
+    print(
+        json.dumps(
+            {
+                "wall_s": time.monotonic() - started_s,
+                "cpu_s": time.process_time() - cpu_before_s,
+                "peak_bytes": 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

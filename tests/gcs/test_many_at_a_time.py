@@ -1,0 +1,183 @@
+"""What one worker does for each shard is done for many at a time, where each is a request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gcs.memory_file_systems import MemoryFileSystem
+from tests.pipelines.dataset import coco_words, dataset_files, read_dataset, run
+from transforms.gcs.storage import GcsStorage
+from transforms.output.commit import prepare_output
+from transforms.output.manifest import FileEntry, InputEntry, Manifest, encode_manifest
+from transforms.output.outcome import ShardProgress
+from transforms.output.staging import Staging
+from transforms.storage import StoredFile, storage_for
+
+OUTPUT = "memory://host/out"
+FILES = 50
+AT_A_TIME = 12
+TIMEOUT_S = 20
+
+
+class Meeting:
+    """Lets nobody through until some are there at a time; one after the other, they wait in vain.
+
+    Attributes:
+        calls: How often `call` was called.
+        has_met: Whether as many were there at a time.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.calls = 0
+        self._function = function
+        self._lock = threading.Lock()
+        self._met = threading.Event()
+        self._given_up = threading.Event()
+
+    @property
+    def has_met(self) -> bool:
+        return self._met.is_set()
+
+    def call(self, *args: Any, **options: Any) -> Any:  # noqa: ANN401  # Whatever it stands for.
+        with self._lock:
+            self.calls += 1
+            if self.calls >= AT_A_TIME and not self._given_up.is_set():
+                self._met.set()
+        if not self._given_up.is_set() and not self._met.wait(TIMEOUT_S):
+            self._given_up.set()
+        return self._function(*args, **options)
+
+
+@pytest.fixture
+def staging() -> Staging:
+    MemoryFileSystem.files.clear()
+    return Staging(output=OUTPUT, plan="plan", run_id="run")
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, name: str) -> Meeting:
+    original = getattr(MemoryFileSystem, name)
+    meeting = Meeting(original)
+    monkeypatch.setattr(
+        MemoryFileSystem, name, lambda *args, **options: meeting.call(*args, **options)
+    )
+    return meeting
+
+
+def write_output(names: list[str]) -> None:
+    manifest = Manifest(
+        shardbeam="0",
+        name="n",
+        version="1.0.0",
+        seed=0,
+        config={},
+        codecs={},
+        inputs=InputEntry(images=0, fingerprint=""),
+        labels={},
+        features=(),
+        splits={},
+        files=tuple(FileEntry(path=name, size_bytes=0, sha256="") for name in names),
+    )
+    for name in names:
+        MemoryFileSystem.files.write(f"{OUTPUT}/{name}", b"old")
+    MemoryFileSystem.files.write(f"{OUTPUT}/manifest.json", encode_manifest(manifest))
+
+
+def test_an_old_dataset_is_deleted_many_files_at_a_time(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_output([f"{number}.tfrecord" for number in range(FILES)])
+    deletes = meet(monkeypatch, "delete")
+    prepare_output([], metadata=[], staging=staging)
+    assert deletes.has_met
+    assert deletes.calls == FILES
+    left = [name for name in MemoryFileSystem.files.content if "/.staging/" not in name]
+    assert left == [f"{OUTPUT}/manifest.json"]
+
+
+def test_staging_is_cleared_many_files_at_a_time(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(FILES):
+        MemoryFileSystem.files.write(staging.uri(f"shards/{number}/done"), b"")
+    deletes = meet(monkeypatch, "delete")
+    staging.clear()
+    assert deletes.has_met
+    assert not MemoryFileSystem.files.content
+
+
+def test_progress_is_read_many_files_at_a_time_and_once(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(FILES):
+        staging.write_progress(ShardProgress(number, True), split="train", shard_index=number)
+    reads = meet(monkeypatch, "open")
+    seen: dict[str, tuple[str, ShardProgress]] = {}
+    for _ in range(2):
+        found = staging.read_progress(seen)
+        assert sorted(progress.examples for progress in found) == list(range(FILES))
+    assert reads.has_met
+    assert reads.calls == FILES
+
+
+def test_a_commit_moves_many_files_at_a_time(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MemoryFileSystem.files.clear()
+    settings = ("--set", "output.num_shards=15", "--set", "rejects.max_ratio=1")
+    assert run(*coco_words(shapes, tmp_path / "out", *settings)).exit_code == 0
+    moves = meet(monkeypatch, "rename")
+    words = coco_words(shapes, tmp_path / "out", *settings)
+    words[words.index(str(tmp_path / "out"))] = OUTPUT
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    assert moves.has_met
+    assert moves.calls == 2 * 15
+    prefix = f"{OUTPUT}/"
+    committed = {
+        name.removeprefix(prefix): data
+        for name, (data, _) in MemoryFileSystem.files.content.items()
+    }
+    assert dataset_files(committed) == read_dataset(tmp_path / "out")
+
+
+def test_objects_of_google_cloud_storage_are_deleted_many_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = [
+        StoredFile(path=str(number), uri=f"gs://bucket/x/{number}", size_bytes=0, version="7")
+        for number in range(FILES)
+    ]
+    generations = []
+    deletes = Meeting(lambda uri, *, generation: generations.append(generation))
+    monkeypatch.setattr(GcsStorage, "list", lambda self, root: iter(files))
+    monkeypatch.setattr(
+        GcsStorage,
+        "_delete",
+        lambda self, uri, *, generation: deletes.call(uri, generation=generation),
+    )
+    storage = storage_for("gs://bucket/x")
+    storage.delete_tree("gs://bucket/x")
+    assert deletes.has_met
+    # Pinned to what was listed.
+    assert generations == ["7"] * FILES
+    deletes = Meeting(lambda uri, *, generation: None)
+    storage.delete_many(file.uri for file in files)
+    assert deletes.has_met
+    assert deletes.calls == FILES
+
+
+def test_files_on_disk_are_deleted_without_threads(tmp_path: Path) -> None:
+    threads = []
+    storage = storage_for(str(tmp_path))
+    names = [tmp_path / str(number) for number in range(3)]
+    for name in names:
+        name.write_bytes(b"")
+    storage.delete_many([*map(str, names), str(tmp_path / "gone")])
+    assert not list(tmp_path.iterdir())
+    assert [*storage.map_many(lambda _: threads.append(threading.current_thread()), "ab")]
+    assert set(threads) == {threading.main_thread()}
