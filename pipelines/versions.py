@@ -143,7 +143,7 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
         )
     if not plan.latest:
         return
-    if re.match(f"{_version_pattern(plan.output_template)}(/|$)", plan.latest):
+    if re.match(f"{_version_pattern(plan.output_template.rstrip('/'))}(/|$)", plan.latest):
         raise OutputError(
             f"{plan.latest}: output.latest lies within the folder of a version; choose another path"
         )

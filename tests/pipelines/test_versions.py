@@ -286,6 +286,14 @@ def test_where_a_pointer_cannot_be(
     assert read_tree(inputs.parent) == before
 
 
+@pytest.mark.parametrize("output", ["gs://b/out", "gs://b/out/", "gs://b/{date}/"])
+def test_a_slash_at_the_end_makes_no_other_folder(output: str, inputs: Path) -> None:
+    filled = output.rstrip("/").replace("{date}", "20250131")
+    setting = f"output.latest={filled}/latest"
+    result = run(*words(inputs, "d", "--output", output, "--set", setting))
+    assert "output.latest lies within the folder of a version" in message(result)
+
+
 def test_a_pointer_beside_a_name_that_only_looks_alike(inputs: Path) -> None:
     build(inputs, "{date}", "--set", f"output.latest={inputs.parent}/d/2025013")
     assert read_pointer(f"{inputs.parent}/d/2025013") is not None
