@@ -281,7 +281,7 @@ def test_a_finished_shards_record_is_kept_however_often(staging: Staging) -> Non
     staging.finish_shard(msgspec.structs.replace(shard(staging), records=3), shard_key=key)
     for _ in range(2):
         keep_record(key, staging=staging)
-        assert json.loads(record.read_bytes())["data"]["path"] == "train.tfrecord"
+        assert json.loads(record.read_bytes())["record"]["data"]["path"] == "train.tfrecord"
 
 
 def test_nothing_is_kept_of_a_shard_that_might_come_out_otherwise(staging: Staging) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -66,14 +67,19 @@ def decode(data: bytes, *, records: int = 5) -> ShardRecord:
 def changed(**fields: Any) -> bytes:  # noqa: ANN401  # Whatever JSON holds.
     data = encode_record(SHARD)
     assert data is not None
-    document = json.loads(data)
+    document = json.loads(data)["record"]
     for path, value in fields.items():
         *parents, name = path.split("__")
         place = document
         for parent in parents:
             place = place[parent]
         place[name] = value
-    return json.dumps(document).encode()
+    return seal(json.dumps(document))
+
+
+def seal(text: str) -> bytes:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"sha256": "{digest}", "record": {text}}}'.encode()
 
 
 def test_a_record_says_all_of_a_shard_but_its_run() -> None:
@@ -104,6 +110,8 @@ def test_its_name_is_its_key() -> None:
         (b"[" * 100_000, "not a shard's record"),
         (changed()[:-20], "not a shard's record"),
         (b"{}", "not a shard's record"),
+        (seal("[]"), "not a shard's record"),
+        (changed().replace(b'"examples": 5', b'"examples": 7'), "damaged: its checksum"),
         (changed(format=2), "not a shard's record"),
         (changed(key="0" * 64), "the record of another shard"),
         (changed(key="0"), "not a shard's record"),

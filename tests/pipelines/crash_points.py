@@ -36,7 +36,7 @@ class _Recorder:
 
     def record(self, folder: Path) -> None:
         with self._lock:
-            state = _read_state(folder)
+            state = _settled_state(folder)
             if not self.states or state != self.states[-1]:
                 self.states.append(state)
 
@@ -80,6 +80,22 @@ def restore(folder: Path, state: Tree) -> None:
         else:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
+
+
+def _settled_state(folder: Path) -> Tree:
+    """Reads a folder until it is the same twice.
+
+    What another thread was recorded before, it may do while this one reads: a file that it moves
+    would be seen in neither place.
+    """
+    before = None
+    while True:
+        state = None
+        with contextlib.suppress(FileNotFoundError):
+            state = _read_state(folder)
+        if state is not None and state == before:
+            return state
+        before = state
 
 
 def _read_state(folder: Path) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -100,11 +101,16 @@ def records(output: Path) -> Tree:
     return read_tree(output / "runs" / ".shards")
 
 
+def read_record(data: bytes) -> Json:
+    record: Json = json.loads(data)["record"]
+    return record
+
+
 def keys_of(output: Path, shards: set[str]) -> set[str]:
     """The images in these shards, by the datasets' own indexes and rejects."""
     keys: set[str] = set()
     for data in records(output).values():
-        record = json.loads(data)
+        record = read_record(data)
         if record["data"]["path"] in shards:
             table = parquet.read_table(output / record["index"]["path"])
             keys.update(table.column("key").to_pylist())
@@ -122,8 +128,8 @@ def test_everything_is_copied_and_no_image_read(
     output = tmp_path / "out"
     words = coco_words(mixed, output, *SETTINGS, "--reuse", str(first))
     result = run(*words, "--json")
-    images = sum(json.loads(data)["records"] for data in records(first).values())
-    written = sum(json.loads(data)["images"] for data in records(first).values())
+    images = sum(read_record(data)["records"] for data in records(first).values())
+    written = sum(read_record(data)["images"] for data in records(first).values())
     assert reuse_of(result) == {
         "previous": str(first),
         "copied_shards": SHARDS,
@@ -231,9 +237,9 @@ def test_only_the_shard_that_changes_is_written(
     assert (reuse["copied_shards"], reuse["damaged_shards"]) == (SHARDS - 1, 0)
     # Each of that shard's images is read once, and no other one.
     new = set(records(output)) - set(records(previous))
-    (shard,) = {json.loads(records(output)[name])["data"]["path"] for name in new}
+    (shard,) = {read_record(records(output)[name])["data"]["path"] for name in new}
     assert sorted(read_images) == sorted(keys_of(output, {shard}))
-    listed = sum(json.loads(data)["records"] for data in records(output).values())
+    listed = sum(read_record(data)["records"] for data in records(output).values())
     assert reuse["unread_images"] == listed - len(read_images)
     assert read_dataset(output) == fresh(changing, tmp_path)
 
@@ -341,19 +347,21 @@ def record_of_first(folder: Path) -> Path:
     (path,) = (
         path
         for path in (folder / "runs" / ".shards").iterdir()
-        if json.loads(path.read_bytes())["data"]["path"] == name
+        if read_record(path.read_bytes())["data"]["path"] == name
     )
     return path
 
 
 def edit_record(folder: Path, **fields: object) -> None:
     path = record_of_first(folder)
-    path.write_text(json.dumps({**json.loads(path.read_bytes()), **fields}))
+    text = json.dumps({**read_record(path.read_bytes()), **fields})
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(f'{{"sha256": "{digest}", "record": {text}}}')
 
 
 def point_out_of_the_dataset(folder: Path) -> None:
     shutil.copy(first_shard(folder), folder.parent / "outside")
-    document = json.loads(record_of_first(folder).read_bytes())
+    document = read_record(record_of_first(folder).read_bytes())
     edit_record(folder, data={**document["data"], "path": "../outside"})
 
 
@@ -375,6 +383,12 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "record empty": (
         lambda folder: record_of_first(folder).write_bytes(b""),
         "not a shard's record",
+    ),
+    "record flipped": (
+        lambda folder: record_of_first(folder).write_bytes(
+            record_of_first(folder).read_bytes().replace(b'"examples":', b'"examples":1')
+        ),
+        "damaged: its checksum is that of another record",
     ),
     "record of another": (
         lambda folder: edit_record(folder, key="0" * 64),

@@ -6,6 +6,7 @@ lie below `runs/` because a key covers where the images lie, and all else in a d
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -80,7 +81,20 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
     rejects: tuple[Reject, ...]
 
 
+class _SealedRecord(msgspec.Struct, frozen=True):
+    """A record as it is kept: damage to it must not pass for another count.
+
+    Attributes:
+        sha256: Digest of the record's text, hex.
+        record: The record's text.
+    """
+
+    sha256: str
+    record: msgspec.Raw
+
+
 _decoder = msgspec.json.Decoder(ShardRecord)
+_sealed_decoder = msgspec.json.Decoder(_SealedRecord)
 
 
 def record_path(key: str) -> str:
@@ -113,7 +127,9 @@ def encode_record(shard: ShardResult) -> bytes | None:
         excluded=shard.excluded,
         rejects=shard.rejects,
     )
-    return msgspec.json.encode(record, order="deterministic") + b"\n"
+    text = msgspec.json.encode(record, order="deterministic")
+    sealed = _SealedRecord(hashlib.sha256(text).hexdigest(), msgspec.Raw(text))
+    return msgspec.json.encode(sealed) + b"\n"
 
 
 def _file_record(file: StagedFile) -> FileRecord:
@@ -140,9 +156,12 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
             dataset's folder.
     """
     try:
-        record = _decoder.decode(data)
+        sealed = _sealed_decoder.decode(data)
+        record = _decoder.decode(sealed.record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not a shard's record: {error}") from error
+    if hashlib.sha256(bytes(sealed.record)).hexdigest() != sealed.sha256:
+        raise InputError(uri=uri, problem="damaged: its checksum is that of another record")
     if record.key != key:
         raise InputError(uri=uri, problem="the record of another shard")
     became = record.images + sum(record.excluded.values()) + len(record.rejects)
