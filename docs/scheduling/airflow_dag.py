@@ -47,8 +47,9 @@ with DAG(
         append_job_name=False,
         # The triggerer waits for the job, and no worker of Airflow's is kept for it.
         deferrable=True,
-        # A job that is started again goes on with the finished shards.
+        # A job that is started again goes on with the finished shards. Not at once: for 15 minutes
+        # the output's lease waits for the job that was launched before to start.
         retries=2,
-        retry_delay=datetime.timedelta(minutes=5),
+        retry_delay=datetime.timedelta(minutes=20),
         execution_timeout=datetime.timedelta(hours=12),
     )
