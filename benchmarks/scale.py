@@ -42,7 +42,7 @@ beyond the imports. The in-process runner keeps in memory what is shuffled; othe
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Point:
+class Point:
     """A stage, measured once.
 
     Attributes:
@@ -155,7 +155,7 @@ def _prepare(
     return prepare
 
 
-def _measure(stage: _Stage, number: int, *, data: Path) -> _Point:
+def _measure(stage: _Stage, number: int, *, data: Path) -> Point:
     folder, input_bytes = stage.prepare(number, data)
     point = _measure_stage(stage.name, number, folder=folder, input_bytes=input_bytes)
     print(
@@ -166,11 +166,11 @@ def _measure(stage: _Stage, number: int, *, data: Path) -> _Point:
     return point
 
 
-def _measure_stage(name: str, number: int, *, folder: Path, input_bytes: int = 0) -> _Point:
+def _measure_stage(name: str, number: int, *, folder: Path, input_bytes: int = 0) -> Point:
     words = (name, str(number), str(folder))
     measured = measure((sys.executable, "-m", "benchmarks.scale_stages", *words))
     found = json.loads(measured.stdout.splitlines()[-1])
-    return _Point(number=number, input_bytes=input_bytes, **found)
+    return Point(number=number, input_bytes=input_bytes, **found)
 
 
 def _files(number: int, data: Path, scratch: Path) -> tuple[Path, int]:
@@ -254,14 +254,15 @@ def _committed(number: int, data: Path, scratch: Path) -> tuple[Path, int]:
     return folder, (folder / "output" / "manifest.json").stat().st_size
 
 
-def _slope(points: Sequence[_Point], value: Callable[[_Point], float]) -> float:
+def slope(points: Sequence[Point], value: Callable[[Point], float]) -> float:
+    """Finds how much a value grows with each more, by least squares."""
     if len(points) == 1:
         return value(points[0]) / points[0].number
-    slope, _ = np.polyfit([point.number for point in points], [*map(value, points)], deg=1)
-    return float(slope)
+    each, _ = np.polyfit([point.number for point in points], [*map(value, points)], deg=1)
+    return float(each)
 
 
-def _table(measured: dict[_Stage, list[_Point]]) -> str:
+def _table(measured: dict[_Stage, list[Point]]) -> str:
     return markdown_table(
         [
             "stage",
@@ -277,9 +278,9 @@ def _table(measured: dict[_Stage, list[_Point]]) -> str:
                 stage.words,
                 f"{', '.join(_short(point.number) for point in points)} {stage.unit}s",
                 ", ".join(f"{point.cpu_s:.2f}" for point in points),
-                f"{1e6 * _slope(points, lambda point: point.cpu_s):,.1f}",
+                f"{1e6 * slope(points, lambda point: point.cpu_s):,.1f}",
                 ", ".join(f"{point.peak_bytes / 1e6:,.0f}" for point in points),
-                f"{_slope(points, lambda point: point.peak_bytes):,.0f}",
+                f"{slope(points, lambda point: point.peak_bytes):,.0f}",
                 f"{points[-1].input_bytes / points[-1].number:,.0f}"
                 if points[-1].input_bytes
                 else "",

@@ -83,7 +83,8 @@ def list_inputs(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None
         plan: What would be built.
         result_uri: Where the `ListingSummary` goes, as JSON.
     """
-    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+    # There is one worker, and nothing that it would have to keep.
+    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits, spread=False)
     listing = (listed.images, listed.others, listed.rejects) | SummarizeListing(splits=plan.splits)
     listing | "WriteListing" >> beam.Map(_write_json, uri=result_uri)
 

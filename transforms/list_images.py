@@ -69,6 +69,7 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
     Args:
         sources: The sources.
         splits: Which split a reject belongs to.
+        spread: Whether parts of a long listing are left to other workers.
 
     Raises:
         InputError: (at run time) A root cannot be listed, or holds no file.
@@ -76,6 +77,7 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
 
     sources: Sequence[Source]
     splits: SplitAssignment
+    spread: bool = True
 
     def expand(self, pbegin: PBegin) -> ListResult:
         """Adds the step to a pipeline."""
@@ -88,12 +90,14 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         )
         if any(is_pattern(root) for source in self.sources for root in source.roots):
             roots = roots | "SpreadRoots" >> beam.Reshuffle()
-        listed = roots | "List" >> beam.ParDo(_ListFn(splits=self.splits)).with_outputs(
-            _MASKS, _FILES, _OTHERS, _REJECTS, _PARTS, main="images"
-        )
+        listed = roots | "List" >> beam.ParDo(
+            _ListFn(splits=self.splits, spread=self.spread)
+        ).with_outputs(_MASKS, _FILES, _OTHERS, _REJECTS, _PARTS, main="images")
         begun = _typed(listed)
         # On disk nothing is left over, and a stage less is worth something in a short run.
-        if not any(storage_for(root).is_remote for source in self.sources for root in source.roots):
+        if not self.spread or not any(
+            storage_for(root).is_remote for source in self.sources for root in source.roots
+        ):
             return begun
         listed[_PARTS].element_type = _Part
         # One worker leaves 16 parts at most, and one of these may be a tenth of all: too much for
@@ -150,13 +154,18 @@ _Output: TypeAlias = "tuple[tuple[str, str], ListedImage] | pvalue.TaggedOutput[
 
 @beam.typehints.with_output_types(tuple[tuple[str, str], ListedImage])
 class _ListFn(beam.DoFn):
-    def __init__(self, *, splits: SplitAssignment) -> None:
+    def __init__(self, *, splits: SplitAssignment, spread: bool) -> None:
         self._splits = splits
+        self._spread = spread
 
     def process(self, element: tuple[Source, tuple[int, str]]) -> Iterator[_Output]:
         source, (root, uri) = element
         for listed in list_files(source, root=root, uri=uri, splits=self._splits):
-            yield from _outputs(listed, source=source, root=root)
+            if isinstance(listed, ListingPart) and not self._spread:
+                for each in list_part(source, listed, root=root, splits=self._splits):
+                    yield from _outputs(each, source=source, root=root)
+            else:
+                yield from _outputs(listed, source=source, root=root)
         report_usage()
 
 

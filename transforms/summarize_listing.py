@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms import combiners
+from apache_beam.transforms import combiners, window
+from apache_beam.utils import windowed_value
 
 from transforms.coders import register_coders
 from transforms.output.listing import (
@@ -50,19 +53,15 @@ class SummarizeListing(beam.PTransform[Any, PCollection[ListingSummary]]):
     ) -> PCollection[ListingSummary]:
         """Adds the step: `(images, others, rejects) | SummarizeListing(...)`, of `ListImages`."""
         images, others, rejects = inputs
+        image = functools.partial(summarize_image, splits=self.splits)
+        member = functools.partial(summarize_member, splits=self.splits)
         parts = [
-            images
-            | "SummarizeImages"
-            >> beam.Map(summarize_image, splits=self.splits).with_output_types(_Counted),
-            others | "SummarizeOthers" >> beam.Map(summarize_other).with_output_types(_Counted),
-            rejects | "SummarizeRejects" >> beam.Map(summarize_reject).with_output_types(_Counted),
+            images | "SummarizeImages" >> beam.ParDo(_SumFn(image)),
+            others | "SummarizeOthers" >> beam.ParDo(_SumFn(summarize_other)),
+            rejects | "SummarizeRejects" >> beam.ParDo(_SumFn(summarize_reject)),
         ]
         if self.contained is not None:
-            parts.append(
-                self.contained
-                | "SummarizeContained"
-                >> beam.Map(summarize_member, splits=self.splits).with_output_types(_Counted)
-            )
+            parts.append(self.contained | "SummarizeContained" >> beam.ParDo(_SumFn(member)))
         return (
             parts
             | beam.Flatten()
@@ -70,3 +69,26 @@ class SummarizeListing(beam.PTransform[Any, PCollection[ListingSummary]]):
             | "ToDict" >> combiners.ToDict()
             | "Total" >> beam.Map(summarize_listing)
         )
+
+
+@beam.typehints.with_output_types(_Counted)
+class _SumFn(beam.DoFn):
+    """Counts elements, and gives one sum a split and bundle.
+
+    Some runners keep what is flattened in memory: here that is not an element for each file.
+    """
+
+    def __init__(self, summarize: Callable[[Any], tuple[str, tuple[int, int]]]) -> None:
+        self._summarize = summarize
+
+    def start_bundle(self) -> None:
+        self._sums: dict[str, tuple[int, int]] = {}
+
+    def process(self, element: object) -> None:
+        split, counted = self._summarize(element)
+        self._sums[split] = add_images((self._sums.get(split, (0, 0)), counted))
+
+    def finish_bundle(self) -> Iterator[windowed_value.WindowedValue]:
+        everything = window.GlobalWindow()
+        for counted in self._sums.items():
+            yield windowed_value.WindowedValue(counted, everything.max_timestamp(), (everything,))

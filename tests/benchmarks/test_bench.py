@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import run
+from benchmarks import run, scale
 from benchmarks.contenders import COPY, DECODE, HEADER, NAIVE, PILLOW_LOOP, SIMPLEJPEG_LOOP, TFDS
 from tests.gcs.server import NAME, find_server
 
@@ -69,6 +69,28 @@ def test_records_part_measures_every_stage(tmp_path: Path) -> None:
     assert min(seconds[1:]) >= 0
     assert len(targets) == 1 + 3
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["coco-like-200"]
+
+
+def test_scale_part_measures_every_stage(tmp_path: Path) -> None:
+    stages, *requests = _tables(_run_quick("scale", tmp_path))
+    assert [row[1] for row in stages[1:]] == [
+        *("400 files", "400 rows", "400 rows", "400 images", "400 images", "400 records"),
+        *("400 rejects", "40 shards", "40 shards"),
+    ]
+    assert all(float(row[column].replace(",", "")) >= 0 for row in stages[1:] for column in (2, 3))
+    assert len(requests) == (0 if find_server() is None else 1)
+    if requests:
+        assert [row[1] for row in requests[0][1:]] == ["10", "10", "10"]
+
+
+def test_slopes_are_those_of_the_line_through_all_numbers() -> None:
+    points = [
+        scale.Point(number=number, wall_s=1, cpu_s=3 + 2e-6 * number, peak_bytes=7 + 500 * number)
+        for number in (10_000, 100_000, 1_000_000)
+    ]
+    assert scale.slope(points, lambda point: point.cpu_s) == pytest.approx(2e-6)
+    assert scale.slope(points, lambda point: point.peak_bytes) == pytest.approx(500)
+    assert scale.slope(points[:1], lambda point: point.peak_bytes) == pytest.approx(500.0007)
 
 
 def test_damage_part_gives_the_table(tmp_path: Path) -> None:
