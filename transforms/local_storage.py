@@ -243,6 +243,10 @@ def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> It
                 stored = _stored_file(path=path, uri=entry.path, status=status)
                 if stored is not None:
                     yield stored
+    except FileNotFoundError:
+        # Deleted since the folder above was looked at: a commit clears its staging while readers
+        # find the dataset already.
+        return
     except OSError as error:
         raise InputError(uri=folder, problem=f"cannot be listed: {error.strerror}") from error
 

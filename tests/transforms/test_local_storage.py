@@ -265,3 +265,21 @@ def test_a_swap_follows_no_link(tmp_path: Path) -> None:
     assert STORAGE.swap(str(tmp_path / "x"), b"first", version=None) is not None
     assert (tmp_path / "mine").read_bytes() == b"mine"
     assert not (tmp_path / "x").is_symlink()
+
+
+def test_a_folder_that_goes_while_it_is_listed_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("kept/a", "going/b"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    scandir = os.scandir
+
+    def delete_and_scan(path: str) -> object:
+        if path.endswith("/going"):
+            (tmp_path / "going" / "b").unlink()
+            (tmp_path / "going").rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", delete_and_scan)
+    assert [file.path for file in LocalStorage().list(str(tmp_path))] == ["kept/a"]
