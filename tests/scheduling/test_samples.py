@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +17,9 @@ import yaml
 from google.cloud.dataflow_v1beta3.types import LaunchFlexTemplateRequest
 
 from pipelines.arguments import BuildArguments, parse_arguments
-from pipelines.cli import main
-from pipelines.flags import build_parser
 from pipelines.flex_template import command_line
 from tests.conftest import PROJECT_ROOT
+from tests.pipelines.dataset import Run, read_tree, run
 from tests.scheduling.samples import (
     CONFIG,
     FOLDER,
@@ -44,7 +45,6 @@ ARGUMENTS = {
 }
 _LAUNCH = "googleapis.dataflow.v1b3.projects.locations.flexTemplates.launch"
 _GET = "googleapis.dataflow.v1b3.projects.locations.jobs.get"
-_MISSING = {"--reuse", "--log-format"} - set(build_parser().known_flags())
 
 
 def test_the_page_names_every_sample() -> None:
@@ -52,7 +52,6 @@ def test_the_page_names_every_sample() -> None:
     assert linked == {path.name for path in FOLDER.iterdir() if path.is_file()}
 
 
-@pytest.mark.xfail(bool(_MISSING), reason=f"to come: {_MISSING}", strict=True)
 @pytest.mark.parametrize("sample", [*commands(), "workflow.yaml", "airflow_dag.py"])
 def test_what_is_started_is_understood(
     sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -72,8 +71,9 @@ def test_what_is_started_is_understood(
     arguments = parse_arguments(["build", str(config), *words[2:]])
     assert isinstance(arguments, BuildArguments)
     assert arguments.if_changed
-    assert getattr(arguments, "reuse") == LATEST  # noqa: B009
-    assert getattr(arguments.config.output, "latest") == LATEST  # noqa: B009
+    assert arguments.reuse == LATEST
+    assert arguments.json_log is (sample in commands())
+    assert arguments.config.output.latest == LATEST
     assert "{fingerprint}" in arguments.config.output.path
     assert arguments.config.output.num_shards
 
@@ -307,19 +307,65 @@ class TestLaunches:
         assert operator["append_job_name"] is False
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="TFDS cannot be installed here")
-def test_a_trainer_follows_the_pointer(tmp_path: Path, shapes: Path) -> None:
-    output = tmp_path / "version"
-    words = ["build", "coco", "--images", str(shapes / "images"), "--output", str(output)]
-    words += ["--annotations", str(shapes / "annotations" / "instances.json")]
-    assert main(words) == 0
-    latest = tmp_path / "latest"
-    latest.write_text(f"{output}\n")
-    (snippet,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert LATEST in snippet
-    subprocess.run(
-        [sys.executable, "-c", snippet.replace(LATEST, str(latest))], cwd=tmp_path, check=True
-    )
+class TestOnDisk:
+    """The page's command and the crontab's, with the bucket as a folder."""
+
+    @pytest.fixture
+    def bucket(self, tmp_path: Path, shapes: Path) -> Path:
+        bucket = tmp_path / "my-bucket"
+        shutil.copytree(shapes / "images", bucket / "coco" / "train2017")
+        annotations = bucket / "coco" / "annotations" / "instances_train2017.json"
+        annotations.parent.mkdir()
+        shutil.copy(shapes / "annotations" / "instances.json", annotations)
+        (tmp_path / "coco.yaml").write_text(place(read("coco.yaml"), bucket))
+        return bucket
+
+    def build(self, bucket: Path) -> Run:
+        (block, *_) = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        _, *words = shlex.split(block)
+        # Both start the same.
+        assert [words[0], CONFIG, *words[2:]] == commands()["crontab"]
+        config = str(bucket.parent / "coco.yaml")
+        more = ("--set=output.num_shards=4", "--json")
+        return run(words[0], config, *(place(word, bucket) for word in words[2:]), *more)
+
+    def test_it_builds_what_has_changed(self, bucket: Path) -> None:
+        pointer = Path(place(LATEST, bucket))
+        first = self.build(bucket)
+        assert first.exit_code == 0, first.stderr
+        version = Path(pointer.read_text().strip())
+        assert (version / "dataset_info.json").exists()
+        before = read_tree(version)
+        again = json.loads(self.build(bucket).stdout)
+        assert again["current"]
+        assert read_tree(version) == before
+        image = min((bucket / "coco" / "train2017").iterdir())
+        os.utime(image, (0, 0))
+        changed = json.loads(self.build(bucket).stdout)
+        assert (changed["current"], changed["exit_code"]) == (False, 0)
+        assert changed["reuse"]["copied_shards"] == 3
+        assert Path(pointer.read_text().strip()) != version
+        assert read_tree(version) == before
+
+    @pytest.mark.skipif(sys.version_info < (3, 11), reason="TFDS cannot be installed here")
+    def test_a_trainer_follows_the_pointer(self, bucket: Path, tmp_path: Path) -> None:
+        assert self.build(bucket).exit_code == 0
+        (snippet,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        assert LATEST in snippet
+        done = subprocess.run(
+            [sys.executable, "-c", place(snippet, bucket)],
+            cwd=tmp_path,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        folder = Path(place(LATEST, bucket)).read_text().strip()
+        assert done.stdout == f"{folder} 40\n"
+
+
+def place(text: str, bucket: Path) -> str:
+    """Puts a folder in the bucket's stead."""
+    return text.replace("gs://my-bucket", str(bucket))
 
 
 def test_the_pages_config_is_the_samples() -> None:
