@@ -36,6 +36,7 @@ from tests.runners.dataflow_service import (
     REGION,
     run_staged,
 )
+from transforms.output.commit import RUN_FILE
 
 CONSOLE = f"https://console.cloud.google.com/dataflow/jobs/{REGION}/{JOB_ID}?project={PROJECT}"
 CANCEL = f"gcloud dataflow jobs cancel {JOB_ID} --region={REGION} --project={PROJECT}"
@@ -76,7 +77,7 @@ def test_a_job_names_the_latest_version_by_itself(cloud: Cloud, expected: Tree) 
     assert output == lines[-1]["output"]
     assert dataset_files(cloud.gcs.read_tree(output)) == expected
     # Written by the job, which has nobody waiting for it.
-    (record,) = [data for path, data in cloud.gcs.read_tree(output).items() if "runs/" in path]
+    (record,) = [data for path, data in cloud.gcs.read_tree(output).items() if RUN_FILE.match(path)]
     assert json.loads(record)["runner"] == "DataflowRunner"
 
     result = run(*words, "--no-wait", "--if-changed", "--log-format=json")

@@ -39,7 +39,8 @@ class LeaseKeeper:
 
     Args:
         lease: The lease; without one, there is nothing to do.
-        on_lost: Called in the thread, within the context only, once another run has the lease.
+        on_lost: Called in the thread, within the context only, once a renewal finds that another
+            run has the lease.
         renew_s: Seconds between two renewals.
     """
 
@@ -147,10 +148,12 @@ class LeaseKeeper:
     def _run(self, lease: Lease) -> None:
         is_last = False
         while not is_last:
+            is_awaited = True
             try:
                 change, future, is_last = self._changes.get(timeout=self._renew_s)
             except queue.Empty:
                 change, future = functools.partial(_renew, lease), Future()
+                is_awaited = False
             try:
                 if self._lost is not None:
                     raise self._lost
@@ -158,15 +161,16 @@ class LeaseKeeper:
             except Exception as error:  # noqa: BLE001
                 # For whoever waits.
                 if isinstance(error, LeaseLostError):
-                    self._lose(error)
+                    self._lose(error, is_awaited=is_awaited)
                 future.set_exception(error)
             else:
                 future.set_result(None)
 
-    def _lose(self, error: LeaseLostError) -> None:
+    def _lose(self, error: LeaseLostError, *, is_awaited: bool) -> None:
         with self._ending:
             first, self._lost = self._lost is None, error
-            if first and not self._ended:
+            # Whoever waits for a change learns of the loss by that.
+            if first and not self._ended and not is_awaited:
                 self._on_lost()
 
 
