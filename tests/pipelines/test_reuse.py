@@ -519,7 +519,7 @@ def test_a_dataset_of_another_version_of_the_program(
     assert read_dataset(tmp_path / "out") == read_dataset(first)
 
 
-@pytest.mark.parametrize("text", ["{path}", "{path}\n", "{path}/\r\n"])
+@pytest.mark.parametrize("text", ["{path}", "{path}\n", "{path}/\n"])
 def test_a_file_that_names_the_dataset(text: str, mixed: Path, first: Path, tmp_path: Path) -> None:
     pointer = tmp_path / "latest"
     pointer.write_text(text.format(path=first), newline="")
@@ -581,6 +581,29 @@ def test_the_first_run_of_a_schedule(
     result = run(*words, "--if-changed", "--json")
     assert json.loads(result.stdout)["current"]
     assert reuse_of(result) is None
+
+
+def test_a_schedule_that_makes_versions(
+    changing: Path, tmp_path: Path, read_images: list[str]
+) -> None:
+    latest = tmp_path / "latest"
+    words = coco_words(
+        changing,
+        tmp_path / "versions" / "{fingerprint}",
+        *SETTINGS,
+        *("--set", f"output.latest={latest}", "--if-changed"),
+        *("--reuse", str(latest), "--json"),
+    )
+    assert reuse_of(run(*words)) is None
+    first = latest.read_text().strip()
+    replace_image(changing)
+    read_images.clear()
+    reuse = reuse_of(run(*words))
+    assert (reuse["previous"], reuse["copied_shards"]) == (first, SHARDS - 1)
+    assert "000000000010.jpg" in read_images
+    second = Path(latest.read_text().strip())
+    assert second != Path(first)
+    assert read_dataset(second) == fresh(changing, tmp_path)
 
 
 def test_records_are_those_of_the_shards_and_no_more(
