@@ -44,6 +44,13 @@ class Reason(str, enum.Enum):
     TOO_MANY_SEGMENTS = "too_many_segments"
 
 
+# What these say of an image may be otherwise the next time, although its version is the same: a
+# share was not mounted, a right was missing.
+PASSING_REASONS = frozenset(
+    {Reason.IMAGE_UNREADABLE, Reason.MASK_UNREADABLE, Reason.CHANGED_SINCE_LISTING}
+)
+
+
 class Exclusion(str, enum.Enum):
     """Which rule of the config left a listed input out."""
 

@@ -371,6 +371,31 @@ def test_finished_shards_are_used_again_with_their_rejects(
             )
 
 
+def test_a_finished_shard_with_rejects_that_may_pass_is_written_anew(
+    tmp_path: Path, staging: Staging
+) -> None:
+    records = [("train", record) for record in make_records(tmp_path / "images", 3)]
+    path = tmp_path / "images" / "1.jpg"
+    status = path.stat()
+    path.unlink()
+    for rejects in (["changed_since_listing"], []):
+        with local_pipeline() as pipeline:
+            result = write(pipeline, records, staging=staging, num_shards=1)
+            assert_that(
+                result.shards,
+                summaries([False], summary=lambda shard: shard.reused),
+                label="Shards",
+            )
+            assert_that(
+                result.rejects,
+                summaries(rejects, summary=lambda reject: reject.reason.value),
+                label="Rejects",
+            )
+        path.write_bytes(PICTURE)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert [shard.examples for shard in finished_shards(staging).values()] == [3]
+
+
 def test_nothing_is_written_before_what_it_waits_for(tmp_path: Path, staging: Staging) -> None:
     def refuse(element: object) -> object:
         raise InputError(uri=str(element), problem="refused")

@@ -16,17 +16,11 @@ import msgspec
 from transforms.errors import InputError
 from transforms.output.manifest import check_paths
 from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.reasons import Reason
+from transforms.reasons import PASSING_REASONS
 from transforms.records import Reject
 
 RECORDS_FOLDER = "runs/.shards"
 RECORD_FILE = re.compile(rf"{RECORDS_FOLDER}/([0-9a-f]{{64}})\.json")
-
-# What these say of an image may be otherwise the next time, although its version is the same: a
-# share was not mounted, a right was missing.
-_PASSING_REASONS = frozenset(
-    {Reason.IMAGE_UNREADABLE, Reason.MASK_UNREADABLE, Reason.CHANGED_SINCE_LISTING}
-)
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
@@ -112,7 +106,7 @@ def encode_record(shard: ShardResult) -> bytes | None:
         The file's content; None where the shard's key does not decide all of it, so that nothing
         may be built on it: the reading of an image has failed for a reason that may pass.
     """
-    if any(reject.reason in _PASSING_REASONS for reject in shard.rejects):
+    if any(reject.reason in PASSING_REASONS for reject in shard.rejects):
         return None
     record = ShardRecord(
         key=shard.key,

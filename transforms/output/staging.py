@@ -24,6 +24,7 @@ from transforms.errors import InputError
 from transforms.output.manifest import check_paths
 from transforms.output.outcome import Outcome, ShardProgress, Totals
 from transforms.output.shard_result import ShardResult, StagedFile
+from transforms.reasons import PASSING_REASONS
 from transforms.storage import StoredFile, join_uri, storage_for
 
 STAGING_FOLDER = ".staging"
@@ -84,10 +85,13 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def find_shard(self, *, shard_key: str) -> ShardResult | None:
         """Returns the result of a shard that an earlier run or attempt finished.
 
-        None unless all its files are still there, in staging or already in place.
+        None unless all its files are still there, in staging or already in place; and none of a
+        shard whose rejects may have passed: a run that is started again is to read them again.
         """
         result = self.read_shard(shard_key=shard_key)
-        if result is not None and all(self._holds(file) for file in (result.data, result.index)):
+        if result is None or any(reject.reason in PASSING_REASONS for reject in result.rejects):
+            return None
+        if all(self._holds(file) for file in (result.data, result.index)):
             return msgspec.structs.replace(result, reused=True, key=shard_key)
         return None
 
