@@ -68,21 +68,30 @@ def read_record(output: Path) -> LeaseRecord:
     return record
 
 
-def write_foreign(output: Path, *, expires_in_s: float = 60, **changes: Any) -> LeaseRecord:  # noqa: ANN401
-    """Writes the lease of a run on another machine."""
+def foreign(output: Path, *, expires_in_s: float = 60, **changes: Any) -> LeaseRecord:  # noqa: ANN401
+    """The lease of a run on another machine."""
     record = new_record(
         plan="plan", output=str(output), runner="LocalRunner", ends_with_process=False
     )
     expires_at = record.renewed_at + datetime.timedelta(seconds=expires_in_s)
-    record = msgspec.structs.replace(
+    return msgspec.structs.replace(
         record, host="elsewhere", user="ann", pid=7, expires_at=expires_at, **changes
     )
-    lease_file(output).parent.mkdir(parents=True, exist_ok=True)
-    # As a swap does: in one step.
-    scratch = lease_file(output).with_name("scratch")
-    scratch.write_bytes(msgspec.json.encode(record))
-    scratch.replace(lease_file(output))
-    return record
+
+
+def write_foreign(output: Path, **changes: Any) -> LeaseRecord:  # noqa: ANN401
+    """Writes the lease of a run on another machine."""
+    return write_record(output, foreign(output, **changes))
+
+
+def write_record(output: Path, record: LeaseRecord) -> LeaseRecord:
+    storage, uri = LocalStorage(), str(lease_file(output))
+    # Written past the lock, it could get lost to a swap that is under way.
+    while True:
+        stored = storage.stat(uri)
+        version = None if stored is None else stored.version
+        if storage.swap(uri, msgspec.json.encode(record), version=version) is not None:
+            return record
 
 
 def last_line(stderr: str) -> str:
@@ -219,7 +228,9 @@ def test_a_run_that_loses_its_lease_stops_and_commits_nothing(
 
     def take_and_check(claim: Any) -> None:  # noqa: ANN401
         assert not taken
-        taken.append(write_foreign(output))
+        # Noted first: the loss may be noticed before the next line.
+        taken.append(foreign(output))
+        write_record(output, taken[0])
         if renews:
             # Work that goes on; that the run does not wait for it is what is tested.
             done.wait(60)
