@@ -114,8 +114,9 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         seed: Key of the hash that decides shard and order.
         threads: Threads that read and encode ahead, in each worker process; by default two more
             than there are CPUs.
-        max_items_ahead: Images under way in a worker at most.
-        max_bytes_ahead: Bytes of images under way in a worker at most.
+        max_items_ahead: Images of a shard under way at most. While one shard ends and the next
+            begins, there are two of them.
+        max_bytes_ahead: Bytes of images under way at most, likewise.
         read_ahead: Images that are read at a time, for each shard, where they lie in object
             storage: its answers take long, but it gives many at once.
         previous: Folder of a committed dataset: shards that would come out as they are there are
