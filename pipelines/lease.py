@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import signal
 import threading
@@ -11,10 +12,11 @@ from typing import TypeVar
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
 
+from configs.placeholders import placeholders
 from pipelines.flags import DATAFLOW_RUNNER
 from pipelines.output_state import OutputError
 from pipelines.plan import Plan
-from pipelines.versions import name_output, versions_root
+from pipelines.versions import FINGERPRINT, name_output, versions_root
 from transforms.errors import InputError
 from transforms.output.commit import LEASE_PATH
 from transforms.output.lease import (
@@ -34,6 +36,7 @@ from transforms.storage import join_uri, storage_for
 _log = logging.getLogger(__name__)
 
 _LEASES_FOLDER = ".shardbeam-leases"
+_NAME_DIGITS = 16
 
 T = TypeVar("T")
 
@@ -41,13 +44,17 @@ T = TypeVar("T")
 def lease_uri(plan: Plan) -> str:
     """Names the lease of a plan's output: a place that is the same for every run of it.
 
-    Where each run may have a folder of its own, it lies above all of them, and is the plan's own:
-    other plans may have their versions there, too.
+    Where each run may have a folder of its own, it lies above all of them, and is that of the
+    folders' name, whatever the plan; with `{fingerprint}` in it, where no two plans meet in one
+    folder, it is the plan's own.
     """
     root = versions_root(plan)
     if root is None:
         return join_uri(name_output(plan), LEASE_PATH)
-    return join_uri(root, _LEASES_FOLDER, f"{plan.digest}.json")
+    if FINGERPRINT in placeholders(plan.output_template):
+        return join_uri(root, _LEASES_FOLDER, f"{plan.digest}.json")
+    name = hashlib.sha256(name_output(plan).encode()).hexdigest()[:_NAME_DIGITS]
+    return join_uri(root, _LEASES_FOLDER, f"{name}.json")
 
 
 def describe_run(

@@ -287,10 +287,7 @@ def test_what_a_killed_swap_leaves_is_not_foreign(words: list[str], output: Path
     write_foreign(output, released=True)
     lease_file(output).with_name(".lease.json.tmp").write_text("{")
     assert run(*words).exit_code == 0
-    assert {path.name for path in (output / "runs").iterdir()} == {
-        ".lease.json",
-        run_records(output)[0].name,
-    }
+    assert [path.name for path in (output / "runs").glob(".lease*")] == [".lease.json"]
 
 
 # How a lease is let go
@@ -419,7 +416,7 @@ def test_runs_that_name_their_own_folders_share_a_lease(shapes: Path, tmp_path: 
     held = msgspec.structs.replace(
         record,
         released=False,
-        host="elsewhere",
+        process=None,
         expires_at=record.renewed_at + datetime.timedelta(seconds=60),
     )
     file.write_bytes(msgspec.json.encode(held))
@@ -428,3 +425,24 @@ def test_runs_that_name_their_own_folders_share_a_lease(shapes: Path, tmp_path: 
     assert str(folder / "{date}-{fingerprint}") in result.stderr
     # Another plan has versions of its own.
     assert run(*words, "--set", "seed=1").exit_code == 0
+
+
+def test_two_configs_that_share_the_folder_of_a_day_share_a_lease(
+    shapes: Path, tmp_path: Path
+) -> None:
+    words = coco_words(shapes, tmp_path / "{date}")
+    assert run(*words).exit_code == 0
+    (file,) = (tmp_path / ".shardbeam-leases").iterdir()
+    record = read_lease(str(file)).record
+    assert record is not None
+    held = msgspec.structs.replace(
+        record,
+        released=False,
+        process=None,
+        expires_at=record.renewed_at + datetime.timedelta(hours=1),
+    )
+    file.write_bytes(msgspec.json.encode(held))
+    for more in ((), ("--set", "seed=1"), ("--set", "output.num_shards=3", "--overwrite")):
+        assert run(*words, *more).exit_code == 4
+    # Other folders are others'.
+    assert run(*coco_words(shapes, tmp_path / "other-{date}")).exit_code == 0
