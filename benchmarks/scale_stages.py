@@ -87,7 +87,9 @@ def staged_shard(index: int, *, num_shards: int) -> ShardResult:
         images=_SHARD_EXAMPLES,
         fingerprint=f"{index:064x}",
         inputs=_SHARD_EXAMPLES,
+        records=_SHARD_EXAMPLES,
         corrections={"box_clipped": 1},
+        key=f"{index:064x}",
     )
 
 
