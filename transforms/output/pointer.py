@@ -55,7 +55,8 @@ def decode_pointer(data: bytes) -> str | None:
     if not may_be_pointer(len(data)):
         return None
     try:
-        line = data.decode().removesuffix("\n")
+        # An editor on Windows may have touched it.
+        line = data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         return None
     # The length before a TFRecord holds a zero byte, so that no TFRecord file looks like this.
