@@ -139,6 +139,12 @@ def _shard_stages(make: Callable[..., Callable[[int, Path], tuple[Path, int]]]) 
             name="commit", words="commit: gate, move, finish", unit="shard", prepare=make(_staged)
         ),
         _Stage(
+            name="gather",
+            words="gate and finish without the runner",
+            unit="shard",
+            prepare=make(None),
+        ),
+        _Stage(
             name="read_manifest",
             words="read the manifest (next run)",
             unit="shard",

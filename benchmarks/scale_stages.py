@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import apache_beam as beam
+import msgspec
 from apache_beam import pvalue
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
@@ -30,8 +31,20 @@ from transforms.join_annotations import JoinAnnotations
 from transforms.joining import JoinSettings
 from transforms.labels import LabelMap, LabelSettings
 from transforms.list_images import ListImages
-from transforms.output.commit import MANIFEST, RejectsPart, read_manifest, write_rejects
-from transforms.output.dataset import DatasetSettings, RunSettings
+from transforms.output.commit import (
+    MANIFEST,
+    RejectsPart,
+    count_splits,
+    prepare_output,
+    read_manifest,
+    write_rejects,
+)
+from transforms.output.dataset import (
+    DatasetSettings,
+    RunSettings,
+    metadata_paths,
+    write_dataset_files,
+)
 from transforms.output.listing import ListingSummary
 from transforms.output.shard_result import ShardResult, StagedFile
 from transforms.output.staging import Staging
@@ -62,6 +75,22 @@ T = TypeVar("T")
 
 _FILE_SHA256 = "0" * 64
 _SHARD_EXAMPLES = 1000
+
+_RUN_ID = "20260101T000000.000000Z"
+_RUN = RunSettings(started_at="2026-01-01T00:00:00+00:00", runner="", annotation_files=())
+_NO_LABELS = LabelMap(ids={}, names={})
+_DATASET = DatasetSettings(
+    name="scale",
+    version="1.0.0",
+    description="",
+    splits=("train",),
+    seed=0,
+    max_reject_ratio=0.0,
+    schema=(),
+    config={},
+    codecs={},
+    shardbeam="0",
+)
 
 
 def staged_shard(index: int, *, num_shards: int) -> ShardResult:
@@ -277,19 +306,7 @@ def _sort_shard(element: tuple[tuple[str, int], Iterable[bytes]]) -> int:
 
 
 def commit_stage(number: int, folder: Path) -> None:
-    staging = Staging(output=str(folder / "output"), plan="plan", run_id="20260101T000000.000000Z")
-    dataset = DatasetSettings(
-        name="scale",
-        version="1.0.0",
-        description="",
-        splits=("train",),
-        seed=0,
-        max_reject_ratio=0.0,
-        schema=(),
-        config={},
-        codecs={},
-        shardbeam="0",
-    )
+    staging = Staging(output=str(folder / "output"), plan="plan", run_id=_RUN_ID)
     images = number * _SHARD_EXAMPLES
 
     def build(pipeline: beam.Pipeline) -> None:
@@ -301,16 +318,48 @@ def commit_stage(number: int, folder: Path) -> None:
             return pipeline | label >> beam.Create([value])
 
         shards | CommitDataset(
-            dataset=dataset,
-            run=RunSettings(started_at="2026-01-01T00:00:00+00:00", runner="", annotation_files=()),
+            dataset=_DATASET,
+            run=_RUN,
             staging=staging,
             rejects=pipeline | "NoRejects" >> beam.Create([]).with_output_types(Reject),
             listing=one("Listing", ListingSummary(files={"train": images}, fingerprint="")),
             tally=one("Tally", JoinTally()),
-            label_map=one("LabelMap", LabelMap(ids={}, names={})),
+            label_map=one("LabelMap", _NO_LABELS),
         )
 
     _run(build)
+
+
+def gather_stage(number: int, folder: Path) -> None:
+    """What the gate and the finish do with all shards, without the runner's part in it."""
+    encoder, decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(ShardResult)
+    shards = [
+        decoder.decode(encoder.encode(staged_shard(index, num_shards=number)))
+        for index in range(number)
+    ]
+    tally = JoinTally()
+    listing = ListingSummary(files={"train": number * _SHARD_EXAMPLES}, fingerprint="")
+    counts = count_splits(
+        splits=_DATASET.splits, listing=listing, tally=tally, shards=shards, rejects=[]
+    )
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        staging = Staging(output=temporary, plan="plan", run_id=_RUN_ID)
+        prepare_output(
+            [file for shard in shards for file in (shard.data, shard.index)],
+            metadata=metadata_paths(_DATASET),
+            staging=staging,
+            shard_keys=[shard.key for shard in shards],
+        )
+        write_dataset_files(
+            dataset=_DATASET,
+            run=_RUN,
+            staging=staging,
+            splits=counts,
+            shards=shards,
+            rejects=[],
+            listing=listing,
+            label_map=_NO_LABELS,
+        )
 
 
 def read_manifest_stage(number: int, folder: Path) -> None:

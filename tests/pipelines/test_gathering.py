@@ -1,0 +1,118 @@
+"""Where the graph gathers anything in one worker, and that docs/scale.md says how much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam import pipeline as beam_pipeline
+from apache_beam import pvalue
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.arguments import BuildArguments, parse_arguments
+from pipelines.build import build_dataset
+from pipelines.plan import make_plan
+from tests.pipelines.dataset import coco_words
+from transforms.output.dataset import RunSettings
+from transforms.output.staging import Staging
+
+DOCS = Path(__file__).parents[2] / "docs" / "scale.md"
+
+# Elements of one key go to one worker.
+GROUPS = {
+    "JoinAnnotations/GroupByKey",
+    "WriteToTFRecord/GroupByKey",
+    "CommitDataset/GroupByFile",
+}
+# Sums that workers make of their own elements first: what is gathered is one of each worker's.
+COMBINES = {
+    "SummarizeListing/Add",
+    "SummarizeListing/ToDict/ToDict",
+    "JoinAnnotations/MergeTallies",
+    "BuildLabelMap/Distinct",
+    "WriteToTFRecord/PlanShards/AddSizes",
+    "WriteToTFRecord/PlanShards/ToDict/ToDict",
+    "CommitDataset/CountRejects",
+    "CommitDataset/CountMoved/CombineGlobally(CountCombineFn)",
+}
+# One element, or one a split.
+SMALL_SIDE_INPUTS = {
+    "SummarizeListing/Total",
+    "JoinAnnotations/MergeTallies",
+    "BuildLabelMap/Distinct",
+    "BuildLabelMap/Build",
+    "CheckJoin/Check",
+    "WriteToTFRecord/PlanShards/Plan",
+    "CommitDataset/CountRejects",
+}
+# {step, side input}: what grows with the number of shards, and with nothing else.
+SIDE_INPUTS_OF_SHARDS = {
+    ("CommitDataset/Gate", "WriteToTFRecord/WriteShard"),
+    ("CommitDataset/Gate", "CommitDataset/WriteRejects"),
+    ("CommitDataset/Finish", "WriteToTFRecord/WriteShard"),
+    ("CommitDataset/Finish", "CommitDataset/WriteRejects"),
+}
+
+
+class _Gathered(beam_pipeline.PipelineVisitor):
+    """Collects what is grouped, what is combined, and what is given to each worker as a whole."""
+
+    def __init__(self) -> None:
+        self.groups: set[str] = set()
+        self.combines: set[str] = set()
+        self.spreads: set[str] = set()
+        self.side_inputs: set[tuple[str, str]] = set()
+
+    def enter_composite_transform(self, transform_node: beam_pipeline.AppliedPTransform) -> None:
+        self.visit_transform(transform_node)
+
+    def visit_transform(self, transform_node: beam_pipeline.AppliedPTransform) -> None:
+        label = transform_node.full_label
+        within = (*self.combines, *self.spreads)
+        if label.startswith(tuple(f"{outer}/" for outer in within)):
+            return
+        if isinstance(transform_node.transform, (beam.CombinePerKey, beam.CombineGlobally)):
+            self.combines.add(label)
+        elif isinstance(transform_node.transform, beam.Reshuffle):
+            self.spreads.add(label)
+        elif isinstance(transform_node.transform, beam.GroupByKey):
+            self.groups.add(label)
+        for side_input in transform_node.side_inputs or ():
+            self.side_inputs.add((label, self._name(side_input.pvalue)))
+
+    def _name(self, values: pvalue.PCollection[Any]) -> str:
+        assert values.producer is not None
+        label = values.producer.full_label
+        for combine in self.combines:
+            if label.startswith(f"{combine}/"):
+                return combine
+        step = label.removesuffix("/ParDo(_WriteShardFn)")
+        # Its main output has no tag: the shards, and not the rejects.
+        return step if step == label or values.tag is None else f"{step}.{values.tag}"
+
+
+def test_nothing_is_gathered_but_what_the_page_on_scale_bounds(
+    shapes: Path, tmp_path: Path
+) -> None:
+    arguments = parse_arguments(coco_words(shapes, tmp_path / "out"))
+    assert isinstance(arguments, BuildArguments)
+    plan = make_plan(arguments.config)
+    pipeline = beam.Pipeline(options=PipelineOptions([]))
+    build_dataset(
+        pipeline,
+        plan=plan,
+        staging=Staging(output=plan.output, plan=plan.digest, run_id="test"),
+        run=RunSettings(started_at="", runner="", annotation_files=()),
+    )
+    gathered = _Gathered()
+    pipeline.visit(gathered)
+    assert gathered.groups == GROUPS
+    assert gathered.combines == COMBINES
+    # Between the gate and the moves: these are for all workers.
+    assert "CommitDataset/SpreadMoves" in gathered.spreads
+    growing = {(step, name) for step, name in gathered.side_inputs if name not in SMALL_SIDE_INPUTS}
+    assert growing == SIDE_INPUTS_OF_SHARDS
+    text = DOCS.read_text(encoding="utf-8")
+    for name in (*GROUPS, *COMBINES, *(step for step, _ in SIDE_INPUTS_OF_SHARDS)):
+        assert f"`{name.removesuffix('/ToDict/ToDict').partition('/CombineGlobally')[0]}`" in text
