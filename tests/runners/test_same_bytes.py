@@ -25,6 +25,7 @@ from tests.pipelines.dataset import (
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
 from tests.runners.tools import find_tool
+from transforms.output.commit import RUN_FILE
 
 pytestmark = pytest.mark.runners
 
@@ -92,7 +93,7 @@ def place(request: pytest.FixtureRequest, mixed: Path, tmp_path: Path) -> Place:
 
 def describe(stdout: str, tree: Tree) -> Built:
     """Puts together what is to be the same."""
-    (record,) = [json.loads(data) for path, data in tree.items() if path.startswith("runs/")]
+    (record,) = [json.loads(data) for path, data in tree.items() if RUN_FILE.match(path)]
     assert not [path for path in tree if path.startswith(".staging/")]
     summary = json.loads(stdout)
     return Built(
