@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from configs.nearest import suggest
 
+VERSION, DATE, FINGERPRINT = "version", "date", "fingerprint"
 # What `output.path` may hold.
-OUTPUT_PLACEHOLDERS = ("version", "date", "fingerprint")
+OUTPUT_PLACEHOLDERS = (VERSION, DATE, FINGERPRINT)
 
 _TOKEN = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
 

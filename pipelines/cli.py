@@ -65,11 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(arguments, json_log=json_log)
     except KeyboardInterrupt as interrupt:
         message = str(interrupt) or _INTERRUPTED_WORDS
-        if json_log:
-            _log_end(message, code=_INTERRUPTED, started_s=started_s)
-        else:
-            _complain(message)
-        return _INTERRUPTED
+        return _end(message, code=_INTERRUPTED, started_s=started_s, json_log=json_log)
 
 
 @contextmanager
@@ -125,11 +121,7 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         with without_collector():
             arguments = parse_arguments(words)
     except (UsageError, ConfigError) as error:
-        if json_log:
-            _log_end(str(error), code=_USAGE, started_s=started_s)
-        else:
-            _complain(str(error))
-        return _USAGE
+        return _end(str(error), code=_USAGE, started_s=started_s, json_log=json_log)
     if isinstance(arguments, FormatsArguments):
         return _run_formats()
     if isinstance(arguments, ShowArguments):
@@ -189,11 +181,15 @@ def _run_build(arguments: BuildArguments) -> int:
     return code
 
 
-def _log_end(message: str, *, code: int, started_s: float) -> None:
-    """Ends a JSON log of a command that has not even begun to run."""
+def _end(message: str, *, code: int, started_s: float, json_log: bool) -> int:
+    """Ends a command that has not even begun to run; returns its exit code."""
+    if not json_log:
+        _complain(message)
+        return code
     from pipelines.summary import log_summary
 
     log_summary(_end_without_outcome(message, code=code, output="", started_s=started_s))
+    return code
 
 
 def _end_without_outcome(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
 from google.api_core.exceptions import GoogleAPIError, NotFound
@@ -47,7 +45,7 @@ def ask_for_job(job: RemoteJob, *, options: PipelineOptions) -> JobAnswer:
         return JobAnswer(JobState.UNKNOWN, problem=words[:_MAX_WORDS])
 
 
-def _is_own(job: RemoteJob, *, google: Any) -> bool:  # noqa: ANN401  # A view of options.
+def _is_own(job: RemoteJob, *, google: GoogleCloudOptions) -> bool:
     own = (google.job_name, google.project, google.region)
     return (job.name, job.project, job.region) == own
 

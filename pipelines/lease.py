@@ -12,11 +12,11 @@ from typing import TypeVar
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
 
-from configs.placeholders import placeholders
+from configs.placeholders import FINGERPRINT, placeholders
 from pipelines.flags import DATAFLOW_RUNNER
 from pipelines.output_state import OutputError
 from pipelines.plan import Plan
-from pipelines.versions import FINGERPRINT, name_output, versions_root
+from pipelines.versions import name_output, versions_root
 from transforms.errors import InputError
 from transforms.output.commit import LEASE_PATH
 from transforms.output.lease import (
@@ -31,6 +31,7 @@ from transforms.output.lease import (
     take_lease,
 )
 from transforms.output.lease_keeper import LeaseKeeper
+from transforms.output.staging import explain_write_errors
 from transforms.storage import join_uri, storage_for
 
 _log = logging.getLogger(__name__)
@@ -126,7 +127,8 @@ def take_output(
         seen = look()
         if found is None or not must_write(seen):
             return None, seen
-        lease = _take(found, record)
+        with explain_write_errors(record.output):
+            lease = take_lease(found, record)
         if lease is not None:
             return lease, seen
 
@@ -146,17 +148,6 @@ def _find_free(
         raise OutputError(str(error)) from error
     check_free(found, ask=ask)
     return found
-
-
-def _take(found: FoundLease, record: LeaseRecord) -> Lease | None:
-    try:
-        return take_lease(found, record)
-    except OSError as error:
-        raise InputError(
-            uri=record.output,
-            problem=f"cannot be written: {error.strerror or error}; mend it and run the same "
-            "command again, finished shards are kept",
-        ) from error
 
 
 def keep_lease(lease: Lease | None) -> LeaseKeeper:

@@ -50,7 +50,7 @@ class Plan:
         output: The dataset's folder; as in the template until `pipelines.versions` has placed it.
         output_template: The same, with placeholders.
         latest: The pointer to what was committed last; empty where there is none.
-        file_path_prefix: Path of every shard up to its number, with `{split}`.
+        file_name_prefix: Name of every shard up to its number, with `{split}`.
         shard_name_template: Empty where each split is one file without a number.
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
@@ -68,11 +68,16 @@ class Plan:
     output: str
     output_template: str
     latest: str
-    file_path_prefix: str
+    file_name_prefix: str
     shard_name_template: str | None
     num_shards: int | Mapping[str, int]
     shard_size_bytes: int
     digest: str
+
+    @property
+    def file_path_prefix(self) -> str:
+        """Path of every shard up to its number, with `{split}`."""
+        return join_uri(self.output, self.file_name_prefix)
 
 
 def make_plan(config: schema.Config) -> Plan:
@@ -145,18 +150,12 @@ def make_plan(config: schema.Config) -> Plan:
         output=output,
         output_template=output,
         latest="" if latest is None else absolute_path(fill_template(latest, {})),
-        file_path_prefix=join_uri(output, file_name or f"{config.name}-{{split}}.tfrecord"),
+        file_name_prefix=file_name or f"{config.name}-{{split}}.tfrecord",
         shard_name_template=None if file_name is None else "",
         num_shards=config.output.num_shards or 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
         digest=_plan_digest(config, sources=sources),
     )
-
-
-def place_plan(plan: Plan, *, output: str) -> Plan:
-    """Returns the plan with another folder for the dataset."""
-    name = plan.file_path_prefix.removeprefix(join_uri(plan.output, ""))
-    return dataclasses.replace(plan, output=output, file_path_prefix=join_uri(output, name))
 
 
 def absolute_path(path: str) -> str:

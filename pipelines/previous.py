@@ -9,7 +9,7 @@ from pipelines.flags import UsageError
 from pipelines.plan import absolute_path
 from transforms.errors import InputError
 from transforms.output.commit import DATASET_INFO, MANIFEST
-from transforms.output.pointer import decode_pointer, may_be_pointer
+from transforms.output.pointer import pointed_folder
 from transforms.storage import join_uri, storage_for
 
 _log = logging.getLogger(__name__)
@@ -71,11 +71,10 @@ def _read_pointer(uri: str) -> str:
     Raises:
         UsageError: It holds something else.
     """
-    storage = storage_for(uri)
-    stored = storage.stat(uri)
-    if stored is None:
+    file = storage_for(uri).stat(uri)
+    if file is None:
         return ""
-    folder = decode_pointer(storage.read(uri)) if may_be_pointer(stored.size_bytes) else None
+    folder = pointed_folder(file)
     if folder is None:
         raise UsageError(
             f"--reuse: {uri}: expected a dataset's folder, or a pointer (one line with the "

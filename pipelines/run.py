@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import functools
-import logging
-import re
-import signal
 import sys
 import tempfile
-import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import apache_beam as beam
@@ -26,7 +21,9 @@ from apache_beam.runners.runner import PipelineRunner
 from pipelines.arguments import BuildArguments
 from pipelines.beam_options import PipelineViews
 from pipelines.build import build_dataset
+from pipelines.failures import ended_as_failed, explain_failure
 from pipelines.flags import DATAFLOW_RUNNER
+from pipelines.interrupts import catch_error, interrupted_with, interruptible, run_to_end
 from pipelines.json_log import write_line
 from pipelines.lease import (
     ask_for_job,
@@ -38,11 +35,10 @@ from pipelines.lease import (
 )
 from pipelines.local_runner import LocalRunner, make_runner
 from pipelines.output_state import check_apart, is_committed
-from pipelines.plan import Plan, make_plan, place_plan
+from pipelines.plan import Plan, make_plan
 from pipelines.preview import Preview, list_inputs, preview_dataset
 from pipelines.previous import find_previous
 from pipelines.progress import ProgressMonitor
-from pipelines.run_error import RunError
 from pipelines.staged_progress import StagedProgress
 from pipelines.summary import Summary, print_job, print_summary
 from pipelines.usage import UsageMeter, forecast_usage
@@ -82,14 +78,6 @@ T = TypeVar("T", Preview, ListingSummary)
 
 _EXIT_CODES = {Status.APPROVED: 0, Status.COMMITTED: 0, Status.REFUSED: 3, Status.FAILED: 1}
 
-# How an error of ours looks in the text of a runner's error, which has lost its type.
-_INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
-# What Flink's job server says of a job that failed, and what Beam makes of it.
-_JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
-# And what Beam's local runner says of a worker process that was killed.
-_WORKER_LOST = "RuntimeError: Channel closed prematurely"
-_WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
-
 
 def run_build(arguments: BuildArguments) -> int:
     """Builds a dataset, showing progress on stderr and a summary on stdout.
@@ -107,9 +95,9 @@ def run_build(arguments: BuildArguments) -> int:
     """
     meter = UsageMeter()
     plan = make_plan(arguments.config)
-    # Without an empty list of flags Beam would read the program's own command line.
     own = [path for path in (name_output(plan), plan.latest) if path]
     previous = find_previous(arguments.reuse, own=own) if arguments.reuse else ""
+    # Without an empty list of flags Beam would read the program's own command line.
     options = PipelineViews([], **arguments.beam_options)
     on_dataflow = options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
     if on_dataflow:
@@ -209,7 +197,7 @@ def _build(
         threads=arguments.threads,
         read_ahead=arguments.read_ahead,
     )
-    follow = functools.partial(_run_to_end, pipeline, meter=meter)
+    follow = functools.partial(run_to_end, pipeline, meter=meter)
     words = _CLUSTER_WORDS if type(runner).__name__ in _CLUSTER_RUNNERS else ""
     if on_dataflow:
         job = _submit(pipeline, runner=runner, options=options)
@@ -230,14 +218,14 @@ def _build(
         poll_s=progress.poll_s,
         as_json=arguments.json_log,
     )
-    with _interrupted_with(words), monitor:
-        error = _catch(follow)
+    with interrupted_with(words), monitor:
+        error = catch_error(follow)
     if error is not None and not _has_ended(error, runner=runner):
         keeper.leave()
     recorded = _read_outcome(staging)
     if recorded is None or recorded.status is Status.APPROVED:
         # It ended before its gate, or after it and before it was committed.
-        raise _failure(error)
+        raise explain_failure(error)
     # Before the requests are added up.
     keeper.release()
     return _finish(arguments, plan, outcome=recorded, started_s=started_s, usage=meter.usage())
@@ -275,7 +263,7 @@ def _look_at_output(
     if current is not None:
         root = join_uri(current.output, STAGING_FOLDER)
         return _Found(
-            plan=place_plan(plan, output=current.output),
+            plan=dataclasses.replace(plan, output=current.output),
             current=current.run,
             is_staged=storage_for(root).holds(root),
             is_pointer_stale=bool(plan.latest) and latest != current.output,
@@ -303,7 +291,7 @@ def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
         from pipelines.dataflow import JobEndedError
 
         return isinstance(error, JobEndedError)
-    return _JOB_FAILED.search("".join(traceback.format_exception(error))) is not None
+    return ended_as_failed(error)
 
 
 def run_plan(arguments: BuildArguments) -> int:
@@ -325,7 +313,7 @@ def run_plan(arguments: BuildArguments) -> int:
     annotation_files = _stat_annotation_files(plan)
     preview = _run_locally(functools.partial(preview_dataset, plan=plan), Preview)
     if isinstance(preview, Exception):
-        raise _failure(preview)
+        raise explain_failure(preview)
     inputs = Inputs(
         plan=plan.digest,
         annotation_files=annotation_files,
@@ -376,7 +364,7 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
 def _list_images(plan: Plan) -> ListingSummary:
     listing = _run_locally(functools.partial(list_inputs, plan=plan), ListingSummary)
     if isinstance(listing, Exception):
-        raise _failure(listing)
+        raise explain_failure(listing)
     return listing
 
 
@@ -387,7 +375,7 @@ def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Except
         uri = join_uri(folder, "result.json")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
         build(pipeline, result_uri=uri)
-        error = _catch(functools.partial(_run_to_end, pipeline))
+        error = catch_error(functools.partial(run_to_end, pipeline))
         if error is not None:
             return error
         return msgspec.json.decode(Path(uri).read_bytes(), type=result_type)
@@ -403,7 +391,7 @@ def _submit(
     from pipelines.dataflow import submit_job
 
     words = "interrupted while the job was submitted; the console says whether it runs all the same"
-    with _interrupted_with(words), _interruptible():
+    with interrupted_with(words), interruptible():
         return submit_job(pipeline, runner=runner, options=options)
 
 
@@ -430,66 +418,6 @@ def _follow(job: Job, *, meter: UsageMeter, json_log: bool) -> None:
     meter.add_result(job.result)
 
 
-@contextlib.contextmanager
-def _interrupted_with(words: str) -> Iterator[None]:
-    """Says what an interrupt within the context means, where it is not what it means at home."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(words) from None
-
-
-def _run_to_end(pipeline: beam.Pipeline, *, meter: UsageMeter | None = None) -> None:
-    result = pipeline.run()
-    try:
-        result.wait_until_finish()
-    except KeyboardInterrupt:
-        # Where this process runs the job, there is nothing left to cancel.
-        with contextlib.suppress(Exception):
-            result.cancel()
-        raise
-    if meter is not None:
-        meter.add_result(result)
-
-
-def _catch(run: Callable[[], None]) -> Exception | None:
-    """Runs a pipeline to its end; returns the error it ended with.
-
-    Raises:
-        KeyboardInterrupt: The process got SIGINT or SIGTERM.
-    """
-    with _interruptible() as interrupted:
-        try:
-            run()
-        except Exception as error:  # Of whatever type: runners change it.
-            if interrupted.is_set():
-                raise KeyboardInterrupt from error
-            return error
-    return None
-
-
-@contextlib.contextmanager
-def _interruptible() -> Iterator[threading.Event]:
-    """Notes SIGINT and SIGTERM, whose KeyboardInterrupt a runner may turn into another error."""
-    interrupted = threading.Event()
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        interrupted.set()
-        # Each step that it hits on its way out would be an error to Beam.
-        logging.disable()
-        raise KeyboardInterrupt
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, interrupt) for number in signals}
-    try:
-        yield interrupted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        logging.disable(logging.NOTSET)
-
-
 def _read_outcome(staging: Staging) -> Outcome | None:
     """Returns a run's outcome: from `runs/` once it is committed, from staging before."""
     storage = storage_for(staging.output)
@@ -501,35 +429,3 @@ def _read_outcome(staging: Staging) -> Outcome | None:
     with contextlib.suppress(FileNotFoundError):
         return msgspec.json.decode(storage.read(staging.outcome_uri), type=Outcome)
     return None
-
-
-def _failure(error: Exception | None) -> Exception:
-    """Returns what to raise for a run that could not record its outcome.
-
-    A `RunError` where there is something that a user could mend, and otherwise `error` itself:
-    all of it is to be seen.
-    """
-    if error is None:
-        return RuntimeError("the run ended without an error and without an outcome")
-    text = "".join(traceback.format_exception(error))
-    found = _INPUT_ERROR.search(text)
-    if found is not None:
-        return RunError(_WHILE_RUNNING.sub("", found["message"]))
-    if isinstance(error, RunError):
-        return RunError(_one_line(str(error)))
-    failed = _JOB_FAILED.search(text)
-    if failed is not None:
-        return RunError(f"the job ended as {failed['state']}: {failed['cause']}")
-    if _WORKER_LOST in text:
-        return RunError(
-            "a worker process ended before its work was done, perhaps for lack of memory; run the "
-            "same command again, finished shards are kept"
-        )
-    return error
-
-
-def _one_line(text: str) -> str:
-    """Leaves a traceback out, and puts what is left on one line."""
-    before, _, trace = text.partition("Traceback (most recent call last)")
-    last = trace.strip().rpartition("\n")[2]
-    return " ".join(f"{before} {last}".split())

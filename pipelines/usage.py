@@ -10,9 +10,8 @@ from typing import Any
 
 from apache_beam.metrics.metric import MetricsFilter
 
-from configs.placeholders import placeholders
+from configs.placeholders import FINGERPRINT, placeholders
 from pipelines.plan import Plan
-from pipelines.versions import FINGERPRINT
 from transforms.output.outcome import Outcome, SplitOutcome
 from transforms.report_usage import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
 from transforms.usage import StorageUsage, usage_counter

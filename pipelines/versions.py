@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import hashlib
@@ -12,9 +13,16 @@ from typing import NamedTuple
 import msgspec
 
 from configs.load import ConfigError
-from configs.placeholders import fill_template, parse_template, placeholders
+from configs.placeholders import (
+    DATE,
+    FINGERPRINT,
+    VERSION,
+    fill_template,
+    parse_template,
+    placeholders,
+)
 from pipelines.output_state import OutputError, check_apart
-from pipelines.plan import Plan, place_plan
+from pipelines.plan import Plan
 from transforms.errors import InputError
 from transforms.output.commit import DATASET_INFO
 from transforms.output.dataset import RunRecord, read_runs
@@ -22,7 +30,6 @@ from transforms.output.listing import ListingSummary
 from transforms.output.pointer import read_pointer
 from transforms.storage import join_uri, storage_for
 
-VERSION, DATE, FINGERPRINT = "version", "date", "fingerprint"
 _PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
 _FINGERPRINT_DIGITS = 12
 
@@ -95,7 +102,7 @@ def place_output(plan: Plan, *, inputs: Inputs, started: datetime.datetime) -> P
     values = {VERSION: plan.dataset.version, DATE: run_date(started)}
     if FINGERPRINT in placeholders(plan.output_template):
         values[FINGERPRINT] = inputs.fingerprint
-    return place_plan(plan, output=fill_template(plan.output_template, values))
+    return dataclasses.replace(plan, output=fill_template(plan.output_template, values))
 
 
 def name_output(plan: Plan) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
@@ -106,7 +106,7 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
             listed[_PARTS]
             | "SpreadParts" >> beam.Reshuffle()
             | "DividePart"
-            >> beam.ParDo(_DividePartFn(splits=self.splits)).with_outputs(
+            >> beam.ParDo(_ListPartFn(begin_part, splits=self.splits)).with_outputs(
                 _MASKS, _FILES, _OTHERS, _REJECTS, _PARTS, main="images"
             )
         )
@@ -115,7 +115,7 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
             divided[_PARTS]
             | "SpreadSmallParts" >> beam.Reshuffle()
             | "ListPart"
-            >> beam.ParDo(_ListPartFn(splits=self.splits)).with_outputs(
+            >> beam.ParDo(_ListPartFn(list_part, splits=self.splits)).with_outputs(
                 _MASKS, _FILES, _OTHERS, _REJECTS, main="images"
             )
         )
@@ -170,25 +170,19 @@ class _ListFn(beam.DoFn):
 
 
 @beam.typehints.with_output_types(tuple[tuple[str, str], ListedImage])
-class _DividePartFn(beam.DoFn):
-    def __init__(self, *, splits: SplitAssignment) -> None:
-        self._splits = splits
-
-    def process(self, element: _Part) -> Iterator[_Output]:
-        source, root, part = element
-        for listed in begin_part(source, part, root=root, splits=self._splits):
-            yield from _outputs(listed, source=source, root=root)
-        report_usage()
-
-
-@beam.typehints.with_output_types(tuple[tuple[str, str], ListedImage])
 class _ListPartFn(beam.DoFn):
-    def __init__(self, *, splits: SplitAssignment) -> None:
+    def __init__(
+        self,
+        list_one: Callable[..., Iterator[PlacedFile | Reject | ListingPart]],
+        *,
+        splits: SplitAssignment,
+    ) -> None:
+        self._list_one = list_one
         self._splits = splits
 
     def process(self, element: _Part) -> Iterator[_Output]:
         source, root, part = element
-        for listed in list_part(source, part, root=root, splits=self._splits):
+        for listed in self._list_one(source, part, root=root, splits=self._splits):
             yield from _outputs(listed, source=source, root=root)
         report_usage()
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms import combiners, window
-from apache_beam.utils import windowed_value
+from apache_beam.transforms import combiners
 
 from transforms.coders import register_coders
+from transforms.global_window import in_global_window
 from transforms.output.listing import (
     ListingSummary,
     add_images,
@@ -88,7 +88,5 @@ class _SumFn(beam.DoFn):
         split, counted = self._summarize(element)
         self._sums[split] = add_images((self._sums.get(split, (0, 0)), counted))
 
-    def finish_bundle(self) -> Iterator[windowed_value.WindowedValue]:
-        everything = window.GlobalWindow()
-        for counted in self._sums.items():
-            yield windowed_value.WindowedValue(counted, everything.max_timestamp(), (everything,))
+    def finish_bundle(self) -> Iterator[Any]:
+        yield from map(in_global_window, self._sums.items())

@@ -83,11 +83,11 @@ def test_a_good_run(shapes: Path, tmp_path: Path) -> None:
     )
     assert summary["message"] == f"committed: {tmp_path}/out"
     assert summary["splits"]["train"]["examples"] == 40
-    *_, progress, _ = parse(result.stderr)
-    assert progress["step"] == "write"
-    assert (progress["images_done"], progress["images_total"]) == (40, 40)
-    assert (progress["shards_done"], progress["shards_total"]) == (1, 1)
-    assert progress["images_per_s"] >= 0
+    # A line of progress is there only if somebody looked between the first shard and the commit.
+    for progress in (line for line in parse(result.stderr) if line.get("step") == "write"):
+        assert 0 < progress["images_done"] <= progress["images_total"] == 40
+        assert progress["shards_done"] <= progress["shards_total"] == 1
+        assert progress["images_per_s"] >= 0
 
 
 def test_stdout_still_gets_what_was_asked_for(shapes: Path, tmp_path: Path) -> None:

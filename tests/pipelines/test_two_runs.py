@@ -390,7 +390,7 @@ def test_a_cluster_that_may_go_on_holds_the_lease_until_it_expires(
     def fail(*arguments: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr(pipelines_run, "_run_to_end", fail)
+    monkeypatch.setattr(pipelines_run, "run_to_end", fail)
     result = run(*words)
     assert result.exit_code == exit_code, result
     assert read_record(output).released is released

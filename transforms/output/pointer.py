@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from transforms.errors import InputError
-from transforms.storage import is_uri, storage_for
+from transforms.storage import StoredFile, is_uri, storage_for
 
 _MAX_BYTES = 4096
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -45,14 +45,20 @@ def read_pointer(uri: str) -> str | None:
     return folder
 
 
-def may_be_pointer(size_bytes: int) -> bool:
-    """Says whether a file of this size is worth a look."""
+def pointed_folder(file: StoredFile) -> str | None:
+    """Returns the folder that a file names; None if it is no pointer. What is long is not read."""
+    if not _may_be_pointer(file.size_bytes):
+        return None
+    return decode_pointer(storage_for(file.uri).read(file.uri))
+
+
+def _may_be_pointer(size_bytes: int) -> bool:
     return 0 < size_bytes <= _MAX_BYTES
 
 
 def decode_pointer(data: bytes) -> str | None:
     """Returns the folder that a pointer's content names; None if it is no pointer's."""
-    if not may_be_pointer(len(data)):
+    if not _may_be_pointer(len(data)):
         return None
     try:
         # An editor on Windows may have touched it.

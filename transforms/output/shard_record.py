@@ -16,7 +16,6 @@ import msgspec
 from transforms.errors import InputError
 from transforms.output.manifest import check_paths
 from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.reasons import PASSING_REASONS
 from transforms.records import Reject
 
 RECORDS_FOLDER = "runs/.shards"
@@ -106,7 +105,7 @@ def encode_record(shard: ShardResult) -> bytes | None:
         The file's content; None where the shard's key does not decide all of it, so that nothing
         may be built on it: the reading of an image has failed for a reason that may pass.
     """
-    if any(reject.reason in PASSING_REASONS for reject in shard.rejects):
+    if shard.may_differ:
         return None
     record = ShardRecord(
         key=shard.key,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from transforms.reasons import PASSING_REASONS
 from transforms.records import Reject
 
 
@@ -77,3 +78,8 @@ class ShardResult(msgspec.Struct, frozen=True, array_like=True):
     key: str = ""
     records: int = 0
     origin: Origin = Origin.WRITTEN
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether its key does not decide all of it: a reject's reason may pass."""
+        return any(reject.reason in PASSING_REASONS for reject in self.rejects)

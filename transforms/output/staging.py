@@ -24,13 +24,32 @@ from transforms.errors import InputError
 from transforms.output.manifest import check_paths
 from transforms.output.outcome import Outcome, ShardProgress, Totals
 from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.reasons import PASSING_REASONS
 from transforms.storage import StoredFile, join_uri, storage_for
 
 STAGING_FOLDER = ".staging"
 
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder(order="deterministic")
+
+
+@contextlib.contextmanager
+def explain_write_errors(output: str) -> Iterator[None]:
+    """Turns an OSError (a full disk, missing rights) into words that say how to go on.
+
+    Args:
+        output: The dataset's folder.
+
+    Raises:
+        InputError: An OSError was raised within the context.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            uri=output,
+            problem=f"cannot be written: {error.strerror or error}; mend it and run the same "
+            "command again, finished shards are kept",
+        ) from error
 
 
 class Staging(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,19 +85,9 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
     @contextlib.contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Turns an OSError (a full disk, missing rights) into words that say how to go on.
-
-        Raises:
-            InputError: An OSError was raised within the context.
-        """
-        try:
+        """Explains what keeps the output from being written; see `explain_write_errors`."""
+        with explain_write_errors(self.output):
             yield
-        except OSError as error:
-            raise InputError(
-                uri=self.output,
-                problem=f"cannot be written: {error.strerror or error}; mend it and run the same "
-                "command again, finished shards are kept",
-            ) from error
 
     # Finished shards
 
@@ -89,7 +98,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         shard whose rejects may have passed: a run that is started again is to read them again.
         """
         result = self.read_shard(shard_key=shard_key)
-        if result is None or any(reject.reason in PASSING_REASONS for reject in result.rejects):
+        if result is None or result.may_differ:
             return None
         if all(self._holds(file) for file in (result.data, result.index)):
             return msgspec.structs.replace(result, reused=True, key=shard_key)

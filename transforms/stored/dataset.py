@@ -13,7 +13,7 @@ from transforms.errors import InputError, did_you_mean
 from transforms.output.commit import DATASET_INFO, MANIFEST
 from transforms.output.dataset import FEATURES
 from transforms.output.manifest import check_paths
-from transforms.output.pointer import decode_pointer, may_be_pointer
+from transforms.output.pointer import pointed_folder
 from transforms.output.staging import STAGING_FOLDER
 from transforms.storage import StoredFile, storage_for
 
@@ -109,19 +109,12 @@ def open_file(path: str) -> StoredFile:
 def _open(path: str) -> StoredDataset:
     file = storage_for(path).stat(path)
     if file is not None:
-        folder = _pointed_folder(file)
+        folder = pointed_folder(file)
         if folder is not None:
             return _open_folder(folder)
         name = _split_name(posixpath.basename(path))
         return StoredDataset(path=path, splits=(StoredSplit(name=name, shards=(file,)),))
     return _open_folder(path)
-
-
-def _pointed_folder(file: StoredFile) -> str | None:
-    """Returns the folder that a file names, if it is a pointer (`output.latest`)."""
-    if not may_be_pointer(file.size_bytes):
-        return None
-    return decode_pointer(storage_for(file.uri).read(file.uri))
 
 
 def _open_folder(path: str) -> StoredDataset:

@@ -1,0 +1,53 @@
+"""What to raise for a run that could not record its outcome."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+from pipelines.run_error import RunError
+
+# How an error of ours looks in the text of a runner's error, which has lost its type.
+_INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
+# What Flink's job server says of a job that failed, and what Beam makes of it.
+_JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
+# And what Beam's local runner says of a worker process that was killed.
+_WORKER_LOST = "RuntimeError: Channel closed prematurely"
+_WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
+
+
+def explain_failure(error: Exception | None) -> Exception:
+    """Returns what to raise for a run that could not record its outcome.
+
+    A `RunError` where there is something that a user could mend, and otherwise `error` itself:
+    all of it is to be seen.
+    """
+    if error is None:
+        return RuntimeError("the run ended without an error and without an outcome")
+    text = "".join(traceback.format_exception(error))
+    found = _INPUT_ERROR.search(text)
+    if found is not None:
+        return RunError(_WHILE_RUNNING.sub("", found["message"]))
+    if isinstance(error, RunError):
+        return RunError(_one_line(str(error)))
+    failed = _JOB_FAILED.search(text)
+    if failed is not None:
+        return RunError(f"the job ended as {failed['state']}: {failed['cause']}")
+    if _WORKER_LOST in text:
+        return RunError(
+            "a worker process ended before its work was done, perhaps for lack of memory; run the "
+            "same command again, finished shards are kept"
+        )
+    return error
+
+
+def ended_as_failed(error: Exception) -> bool:
+    """Says whether a job server told that the job itself has failed: it is no more."""
+    return _JOB_FAILED.search("".join(traceback.format_exception(error))) is not None
+
+
+def _one_line(text: str) -> str:
+    """Leaves a traceback out, and puts what is left on one line."""
+    before, _, trace = text.partition("Traceback (most recent call last)")
+    last = trace.strip().rpartition("\n")[2]
+    return " ".join(f"{before} {last}".split())
