@@ -23,6 +23,8 @@ TFDS = "tensorflow-datasets, without Beam"
 COPY = "`cp -r`"
 SIMPLEJPEG_LOOP = f"{THREADS} threads of simplejpeg alone"
 PILLOW_LOOP = f"{THREADS} threads of Pillow alone"
+DIGEST_LOOP = f"{THREADS} threads of SHA-256 alone, twice"
+BOTH_LOOP = f"{THREADS} threads of simplejpeg, and of SHA-256 twice"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,8 +71,13 @@ def list_contenders(*, large: Dataset, small: Dataset, output: Path) -> Iterator
     yield Contender(
         name=COPY, dataset=large, command=("cp", "-r", str(large.images), str(output / "copy"))
     )
-    for name, decoder in ((SIMPLEJPEG_LOOP, "simplejpeg"), (PILLOW_LOOP, "pillow")):
-        loop = (decoder, str(large.images), str(THREADS))
+    for name, work in (
+        (SIMPLEJPEG_LOOP, "simplejpeg"),
+        (PILLOW_LOOP, "pillow"),
+        (DIGEST_LOOP, "digests"),
+        (BOTH_LOOP, "both"),
+    ):
+        loop = (work, str(large.images), str(THREADS))
         yield _module(name, large, "benchmarks.decode_loop", *loop)
 
 

@@ -1,10 +1,11 @@
-"""The bound for `verify: decode`: threads that read and decode files, and do nothing else.
+"""Bounds: threads that read files, decode or digest them, and do nothing else.
 
-`python -m benchmarks.decode_loop DECODER IMAGES THREADS` prints images a second as JSON.
+`python -m benchmarks.decode_loop WORK IMAGES THREADS` prints images a second as JSON.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
@@ -27,18 +28,33 @@ def decode_with_pillow(path: Path) -> None:
         image.load()
 
 
-DECODERS: dict[str, Callable[[Path], None]] = {
+def digest(path: Path) -> None:
+    """Digests a file as often as a build does: for its Example, and as a part of its shard."""
+    data = path.read_bytes()
+    hashlib.sha256(data).hexdigest()
+    hashlib.sha256(data).hexdigest()
+
+
+def decode_and_digest(path: Path) -> None:
+    """Does all that a build with `verify: decode` cannot leave out."""
+    decode_with_simplejpeg(path)
+    digest(path)
+
+
+WORK: dict[str, Callable[[Path], None]] = {
     "simplejpeg": decode_with_simplejpeg,
     "pillow": decode_with_pillow,
+    "digests": digest,
+    "both": decode_and_digest,
 }
 
 
 def main() -> None:
-    decoder, images, threads = sys.argv[1:]
+    work, images, threads = sys.argv[1:]
     paths = sorted(Path(images).iterdir())
     started_s = time.monotonic()
     with ThreadPoolExecutor(max_workers=int(threads)) as executor:
-        for _ in executor.map(DECODERS[decoder], paths):
+        for _ in executor.map(WORK[work], paths):
             pass
     print(json.dumps({"images_per_s": len(paths) / (time.monotonic() - started_s)}))
 

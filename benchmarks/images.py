@@ -76,7 +76,8 @@ def run_images(*, data: Path, images: int, rounds: int) -> str:
         f"{images:,} images of {large.mean_image_bytes() / 1e3:.0f} KB on the average, 640 x 480, "
         f"from `shardbeam sample shapes`; rounds: {rounds}, in each one contender after another. "
         "Shardbeam syncs its files to the disk before it commits them; the others leave that to "
-        "the system.\n"
+        "the system. It also digests each byte twice, as its image's and as its shard's: the last "
+        "two contenders show what that takes alone.\n"
     )
     targets = markdown_table(
         ["target", "measured", "wanted", "reached"],

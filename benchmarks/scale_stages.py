@@ -271,7 +271,7 @@ def join_stage(number: int, folder: Path) -> None:
         entries = _count_up(pipeline, number, label="Entries") | "Read" >> beam.Map(
             _entry
         ).with_output_types(tuple[tuple[str, str], AnnotationEntry])
-        joined = (images, entries) | JoinAnnotations(sources=[source], settings=settings)
+        joined = ((images,), (entries,)) | JoinAnnotations(sources=[source], settings=settings)
         _expect(joined.records, number)
 
     _run(build)

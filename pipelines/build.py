@@ -47,10 +47,11 @@ def build_dataset(
         splits=plan.splits, contained=read.images
     )
 
-    images = (listed.images, read.images) | "Images" >> beam.Flatten()
-    entries = (listed.masks, read.entries) | "Entries" >> beam.Flatten()
     # records: Record; tally: one JoinTally
-    joined = (images, entries) | JoinAnnotations(sources=plan.sources, settings=plan.join)
+    joined = (
+        (listed.images, read.images),
+        (listed.masks, read.entries),
+    ) | JoinAnnotations(sources=plan.sources, settings=plan.join)
     checked = joined.tally | CheckJoin(sources=plan.sources)
     # one LabelMap
     label_map = (read.categories, joined.tally) | BuildLabelMap(

@@ -7,13 +7,11 @@ only.
 from __future__ import annotations
 
 import contextlib
-import functools
 import shlex
 import sys
 import threading
-import types
-from typing import Any
 
+import apache_beam as beam
 import grpc
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.portability import python_urns
@@ -22,8 +20,9 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_hand
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner, create_runner
 from apache_beam.runners.worker import sdk_worker
-from apache_beam.transforms import core
 from apache_beam.utils.sentinel import Sentinel
+
+from pipelines.brisk_beam import brisk_beam
 
 # What a worker process runs. Started with `-m` it would have the current folder first on its
 # path, and import a user's own `transforms/` from there (PYTHONSAFEPATH mends that from Python
@@ -49,29 +48,6 @@ def _print_nothing(*values: object, **options: object) -> None:
 
 # What a worker thread prints are tracebacks of errors that it logs and reports as well.
 vars(sdk_worker)["print"] = _print_nothing
-
-_inspect_arguments = core.get_function_args_defaults
-
-
-class _Bound:
-    """Whatever a method is bound to: its arguments do not depend on it."""
-
-
-@functools.lru_cache(maxsize=1024)
-def _method_arguments(function: types.FunctionType) -> tuple[list[str], list[Any]]:
-    return _inspect_arguments(types.MethodType(function, _Bound()))
-
-
-def _arguments(function: Any) -> tuple[list[str], list[Any]]:  # noqa: ANN401  # As Beam has it.
-    if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
-        names, defaults = _method_arguments(function.__func__)
-        return list(names), list(defaults)
-    return _inspect_arguments(function)
-
-
-# Beam inspects all methods of a DoFn, some thirty, whenever it makes, checks, encodes or sets up a
-# step: 15,000 signatures in a build, a fifth of a small one's time, and nearly all the same ones.
-vars(core)["get_function_args_defaults"] = _arguments
 
 
 @worker_handlers.WorkerHandler.register_environment(python_urns.SUBPROCESS_SDK, bytes)
@@ -111,6 +87,13 @@ class LocalRunner(fn_runner.FnApiRunner):
                 beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
             )
         )
+
+    def run_pipeline(
+        self, pipeline: beam.Pipeline, options: PipelineOptions
+    ) -> fn_runner.RunnerResult:
+        """Runs a pipeline to its end."""
+        with brisk_beam():
+            return super().run_pipeline(pipeline, options)
 
     def run_via_runner_api(
         self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: PipelineOptions

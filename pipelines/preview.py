@@ -48,9 +48,10 @@ def preview_dataset(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> 
     listing = (listed.images, listed.others, listed.rejects) | SummarizeListing(
         splits=plan.splits, contained=read.images
     )
-    images = (listed.images, read.images) | "Images" >> beam.Flatten()
-    entries = (listed.masks, read.entries) | "Entries" >> beam.Flatten()
-    joined = (images, entries) | JoinAnnotations(sources=plan.sources, settings=plan.join)
+    joined = (
+        (listed.images, read.images),
+        (listed.masks, read.entries),
+    ) | JoinAnnotations(sources=plan.sources, settings=plan.join)
     checked = joined.tally | CheckJoin(sources=plan.sources)
     label_map = (read.categories, joined.tally) | BuildLabelMap(
         settings=plan.labels, objects=plan.objects

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Protocol, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-
 from pipelines.json_log import render_line
 
 _POLL_S = 0.5
@@ -74,7 +71,10 @@ class ProgressMonitor:
         if as_json:
             self._display = _LogLines(stream, clock=clock, render=_render_json)
         elif stream.isatty():
-            self._display = _LiveLine(stream)
+            # Imported here: it takes a while, and a schedule has no terminal.
+            from pipelines.live_line import LiveLine
+
+            self._display = LiveLine(stream)
         else:
             self._display = _LogLines(stream, clock=clock, render=_render_text)
         self._totals_known = False
@@ -174,38 +174,6 @@ class _Display(Protocol):
     def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None: ...
 
     def close(self) -> None: ...
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        # The base class would turn stdout off as well, and with it the summary.
-        self.quiet = True
-
-
-class _LiveLine:
-    def __init__(self, stream: TextIO) -> None:
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=20),
-            console=_Console(file=stream),
-            transient=True,
-            # Only what goes to stderr has to make way for the line.
-            redirect_stdout=False,
-        )
-        self._task = self._progress.add_task("", total=None)
-
-    def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None:
-        self._progress.update(
-            self._task,
-            description=describe(snapshot, images_per_s),
-            completed=snapshot.images_done,
-            total=snapshot.images_total,
-        )
-        self._progress.start()
-
-    def close(self) -> None:
-        self._progress.stop()
 
 
 class _LogLines:

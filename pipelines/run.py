@@ -20,6 +20,7 @@ from apache_beam.runners.runner import PipelineRunner
 
 from pipelines.arguments import BuildArguments
 from pipelines.beam_options import PipelineViews
+from pipelines.brisk_beam import brisk_beam
 from pipelines.build import build_dataset
 from pipelines.failures import ended_as_failed, explain_failure
 from pipelines.flags import DATAFLOW_RUNNER
@@ -181,22 +182,23 @@ def _build(
     run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
     staging = Staging(output=plan.output, plan=plan.digest, run_id=run_id)
     pipeline = beam.Pipeline(runner=runner, options=options)
-    build_dataset(
-        pipeline,
-        plan=plan,
-        staging=staging,
-        run=RunSettings(
-            started_at=started.isoformat(),
-            runner=type(runner).__name__,
-            annotation_files=annotation_files,
-            # Nobody may be waiting for a job on Dataflow.
-            lease=keeper.claim(released_by_job=on_dataflow),
-            latest=plan.latest,
-            previous=previous,
-        ),
-        threads=arguments.threads,
-        read_ahead=arguments.read_ahead,
-    )
+    with brisk_beam():
+        build_dataset(
+            pipeline,
+            plan=plan,
+            staging=staging,
+            run=RunSettings(
+                started_at=started.isoformat(),
+                runner=type(runner).__name__,
+                annotation_files=annotation_files,
+                # Nobody may be waiting for a job on Dataflow.
+                lease=keeper.claim(released_by_job=on_dataflow),
+                latest=plan.latest,
+                previous=previous,
+            ),
+            threads=arguments.threads,
+            read_ahead=arguments.read_ahead,
+        )
     follow = functools.partial(run_to_end, pipeline, meter=meter)
     words = _CLUSTER_WORDS if type(runner).__name__ in _CLUSTER_RUNNERS else ""
     if on_dataflow:
@@ -374,7 +376,8 @@ def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Except
     with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
         uri = join_uri(folder, "result.json")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
-        build(pipeline, result_uri=uri)
+        with brisk_beam():
+            build(pipeline, result_uri=uri)
         error = catch_error(functools.partial(run_to_end, pipeline))
         if error is not None:
             return error

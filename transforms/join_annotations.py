@@ -54,7 +54,8 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     """Joins listed images and annotation entries by (source, join), in one GroupByKey.
 
     The values are shuffled as bytes under one tag byte: a CoGroupByKey of typed values costs
-    nearly twice as much.
+    nearly twice as much. They become bytes where they are found, before they are put together:
+    otherwise they would be encoded once more on the way.
 
     Args:
         sources: The sources.
@@ -67,18 +68,22 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     def expand(
         self,
         inputs: tuple[
-            PCollection[tuple[tuple[str, str], ListedImage]],
-            PCollection[tuple[tuple[str, str], AnnotationEntry]],
+            tuple[PCollection[tuple[tuple[str, str], ListedImage]], ...],
+            tuple[PCollection[tuple[tuple[str, str], AnnotationEntry]], ...],
         ],
     ) -> JoinResult:
-        """Adds the step: `(images, entries) | JoinAnnotations(...)`."""
+        """Adds the step: `(images, entries) | JoinAnnotations(...)`, each a tuple of them."""
         images, entries = inputs
-        joined = (
-            (
-                images | "TagImages" >> beam.Map(_tag_image).with_output_types(tuple[bytes, bytes]),
-                entries
-                | "TagEntries" >> beam.Map(_tag_entry).with_output_types(tuple[bytes, bytes]),
+        tagged = [
+            found | f"{label}{number}" >> beam.Map(tag).with_output_types(_Tagged)
+            for label, tag, found_by_all in (
+                ("TagImages", _tag_image, images),
+                ("TagEntries", _tag_entry, entries),
             )
+            for number, found in enumerate(found_by_all)
+        ]
+        joined = (
+            tagged
             | beam.Flatten()
             | beam.GroupByKey()
             | "Join"

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import run, scale
-from benchmarks.contenders import COPY, DECODE, HEADER, NAIVE, PILLOW_LOOP, SIMPLEJPEG_LOOP, TFDS
+from benchmarks import run, scale, storage
+from benchmarks.contenders import (
+    BOTH_LOOP,
+    COPY,
+    DECODE,
+    DIGEST_LOOP,
+    HEADER,
+    NAIVE,
+    PILLOW_LOOP,
+    SIMPLEJPEG_LOOP,
+    TFDS,
+)
 from tests.gcs.server import NAME, find_server
 
 
@@ -38,6 +48,7 @@ def test_images_part_measures_every_contender(tmp_path: Path) -> None:
     assert [(row[0], row[1]) for row in results[1:]] == [
         *((HEADER, "6"), (DECODE, "6"), (HEADER, "24"), (DECODE, "24")),
         *((NAIVE, "24"), (TFDS, "24"), (COPY, "24"), (SIMPLEJPEG_LOOP, "24"), (PILLOW_LOOP, "24")),
+        *((DIGEST_LOOP, "24"), (BOTH_LOOP, "24")),
     ]
     assert all(float(cell.replace(",", "")) >= 0 for row in results[1:] for cell in row[2:])
     assert len(targets) == 1 + 10
@@ -47,12 +58,15 @@ def test_images_part_measures_every_contender(tmp_path: Path) -> None:
     assert kept == ["shapes-24", "shapes-24-first-6"]
 
 
-def test_storage_part_measures_each_read_ahead(tmp_path: Path) -> None:
+def test_storage_part_measures_each_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if find_server() is None:
         pytest.skip(f"{NAME} is not here")
+    monkeypatch.setattr(storage, "_READ_AHEAD", (8, 32))
     results, targets = _tables(_run_quick("storage", tmp_path))
     assert [row[0].split(",")[0] for row in results[1:]] == [
-        *["Shardbeam"] * 5,
+        *["Shardbeam"] * 2,
         *["`FileSystems.open`"] * 2,
     ]
     assert all(float(cell.replace(",", "")) > 0 for row in results[1:] for cell in row[1:])

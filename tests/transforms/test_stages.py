@@ -210,8 +210,8 @@ def test_every_branch_of_the_join() -> None:
     )
     with local_pipeline() as pipeline:
         result = (
-            pipeline | "Images" >> beam.Create(images),
-            pipeline | "Entries" >> beam.Create(entries),
+            (pipeline | "Images" >> beam.Create(images),),
+            (pipeline | "Entries" >> beam.Create(entries),),
         ) | JoinAnnotations(sources=[*COCO_SOURCES, FOLDERS], settings=settings)
         assert_that(
             result.records,
@@ -240,8 +240,8 @@ def test_of_what_claims_one_file_the_first_annotation_file_wins() -> None:
     ]
     with local_pipeline() as pipeline:
         result = (
-            pipeline | "Images" >> beam.Create([listed("train", "a.jpg")]),
-            pipeline | "Entries" >> beam.Create(entries),
+            (pipeline | "Images" >> beam.Create([listed("train", "a.jpg")]),),
+            (pipeline | "Entries" >> beam.Create(entries),),
         ) | JoinAnnotations(
             sources=COCO_SOURCES, settings=JoinSettings(splits=SPLITS, labels=LabelSettings())
         )
