@@ -60,7 +60,7 @@ from transforms.output.lease_keeper import LeaseKeeper
 from transforms.output.listing import ListingSummary
 from transforms.output.outcome import Outcome, Status
 from transforms.output.pointer import write_pointer
-from transforms.output.staging import STAGING_FOLDER, Staging
+from transforms.output.staging import Staging
 from transforms.storage import join_uri, storage_for
 from transforms.usage import StorageUsage
 
@@ -239,7 +239,7 @@ class _Found(NamedTuple):
     Attributes:
         plan: The plan, placed: with the folder that is to be written, or is current.
         current: The run that committed it, if there is nothing to do.
-        is_staged: Whether anything is staged there all the same.
+        is_staged: Whether its staging is there all the same.
         is_pointer_stale: Whether the pointer names another version all the same.
     """
 
@@ -263,11 +263,11 @@ def _look_at_output(
     latest = read_latest(plan)
     current = find_current(plan, inputs=inputs, latest=latest) if arguments.if_changed else None
     if current is not None:
-        root = join_uri(current.output, STAGING_FOLDER)
+        staging = Staging(output=current.output, plan=plan.digest, run_id="")
         return _Found(
             plan=dataclasses.replace(plan, output=current.output),
             current=current.run,
-            is_staged=storage_for(root).holds(root),
+            is_staged=staging.is_left(),
             is_pointer_stale=bool(plan.latest) and latest != current.output,
         )
     if is_committed(plan.output):

@@ -246,17 +246,33 @@ def test_preparing_removes_what_the_old_manifest_lists_and_nothing_else(staging:
     assert not (output / "index").exists()
 
 
-def test_another_plans_unfinished_commit_is_removed(staging: Staging) -> None:
+def test_another_plans_unfinished_commit_is_undone_and_its_shards_are_kept(
+    staging: Staging, caplog: pytest.LogCaptureFixture
+) -> None:
     other = Staging(output=staging.output, plan="other", run_id="run")
-    Path(staging.output).mkdir()
+    stage(other, "finished.tfrecord")
     other.write_commit(["half.tfrecord", "never.tfrecord"])
     Path(staging.output, "half.tfrecord").write_bytes(b"half")
     assert foreign_files(staging.output) == []
-    prepare_output([stage(staging, "new.tfrecord")], metadata=[], staging=staging)
-    assert tree(staging.output) == [
-        ".staging/plan/commit.json",
-        ".staging/plan/shards/key/new.tfrecord",
-    ]
+    new = stage(staging, "new.tfrecord")
+    for _ in range(2):
+        prepare_output([new], metadata=[], staging=staging)
+        assert tree(staging.output) == [
+            ".staging/other/shards/key/finished.tfrecord",
+            ".staging/plan/commit.json",
+            ".staging/plan/shards/key/new.tfrecord",
+        ]
+    staging.clear()
+    assert tree(staging.output) == [".staging/other/shards/key/finished.tfrecord"]
+    assert f"{staging.output}/.staging: holds the finished shards of a run with another" in (
+        caplog.text
+    )
+    assert other.is_left()
+    assert not staging.is_left()
+    caplog.clear()
+    other.clear()
+    assert tree(staging.output) == []
+    assert not caplog.text
 
 
 def test_records_of_shards_that_go_go_too(staging: Staging) -> None:

@@ -196,12 +196,18 @@ def test_a_killed_replacement_taken_back(
 def test_another_config_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = tiny_words(tiny, output, "--overwrite")
+    old_words = coco_words(tiny, output, *OLD_SETTINGS)
     with record_states(output) as states:
-        assert run(*coco_words(tiny, output, *OLD_SETTINGS)).exit_code == 0
+        assert run(*old_words).exit_code == 0
+    old = dataset_files(states[-1])
     for state in moments(states, every=8):
         restore(output, state)
         assert run(*words).exit_code == 0
-        assert read_dataset(output) == expected
+        assert dataset_files(read_tree(output)) == expected
+        # What the first had finished is there for its next run, and goes with it.
+        assert finished_shards(read_tree(output)) == finished_shards(state)
+        assert run(*old_words, "--overwrite").exit_code == 0
+        assert read_dataset(output) == old
 
     # And killed itself, where the first had moved all its files into place.
     restore(output, next(state for state in states if "features.json" in state))
@@ -211,7 +217,7 @@ def test_another_config_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path)
         check_whole(state)
         restore(output, state)
         assert run(*words).exit_code == 0
-        assert read_dataset(output) == expected
+        assert dataset_files(read_tree(output)) == expected
 
 
 def test_other_images_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -> None:

@@ -321,11 +321,10 @@ def prepare_output(
     kept = {file.destination for file in files}
     # Before another plan's list goes: what lies in the output must be on a list at every moment.
     staging.write_commit({*kept, *metadata, *old})
-    # No run is at work in there: this one holds the output's lease. And nobody else would ever
-    # clear up what another plan has staged, as its next run may never come.
-    for plan in commits:
-        if plan != staging.plan:
-            storage.delete_tree(join_uri(output, STAGING_FOLDER, plan))
+    for plan, paths in commits.items():
+        # The shards that another plan has finished stay: its next run goes on from them.
+        if paths and plan != staging.plan:
+            storage.delete(Staging(output=output, plan=plan, run_id="").commit_uri)
     manifest = read_manifest(output)
     if manifest is not None:
         old.update(manifest.paths())

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -27,6 +28,8 @@ from transforms.output.shard_result import ShardResult, StagedFile
 from transforms.storage import StoredFile, join_uri, storage_for
 
 STAGING_FOLDER = ".staging"
+
+_log = logging.getLogger(__name__)
 
 _json = msgspec.json.Encoder()
 _msgpack = msgspec.msgpack.Encoder(order="deterministic")
@@ -217,12 +220,24 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
             join_uri(self.output, path), data, scratch=scratch, new=new
         )
 
+    def is_left(self) -> bool:
+        """Says whether there is anything to clear."""
+        storage = storage_for(self.root)
+        folder = join_uri(self.output, STAGING_FOLDER)
+        return storage.holds(folder) and (storage.holds(self.root) or not any(storage.list(folder)))
+
     def clear(self) -> None:
         """Removes this plan's staging, and the staging folder once it holds nothing."""
         storage = storage_for(self.root)
         storage.delete_tree(self.root)
         folder = join_uri(self.output, STAGING_FOLDER)
-        if not any(storage.list(folder)):
+        if any(storage.list(folder)):
+            _log.warning(
+                "%s: holds the finished shards of a run with another config, which goes on from "
+                "them when it is started again; if it will not be, delete the folder",
+                folder,
+            )
+        else:
             # Empty folders may be left of a removal that was interrupted.
             storage.delete_tree(folder)
 
