@@ -394,7 +394,7 @@ def _submit(
     from pipelines.dataflow import submit_job
 
     words = "interrupted while the job was submitted; the console says whether it runs all the same"
-    with interrupted_with(words), interruptible():
+    with interrupted_with(words), interruptible(), brisk_beam():
         return submit_job(pipeline, runner=runner, options=options)
 
 
