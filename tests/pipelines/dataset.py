@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from transforms.output.commit import RUN_FILE, RUNS_FOLDER
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.
 TIMEOUT_S = 120
+_ABORT_TIMEOUT_S = 20
 
 # Settings that suit `write_mixed`.
 MIXED_SETTINGS = (
@@ -96,7 +98,8 @@ def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [COMMAND, *words],
         cwd=cwd,
-        env=environment,
+        # See `finish`.
+        env={**environment, "PYTHONFAULTHANDLER": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -106,10 +109,18 @@ def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str], *, timeout_s: float = TIMEOUT_S) -> Run:
-    """Waits for a command that was started."""
+    """Waits for a command that was started.
+
+    Raises:
+        TimeoutError: It has not ended in time; the message tells where its threads are.
+    """
     with process:
         try:
             stdout, stderr = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            process.send_signal(signal.SIGABRT)
+            stdout, stderr = process.communicate(timeout=_ABORT_TIMEOUT_S)
+            raise TimeoutError(f"{error}\n{stdout}\n{stderr}") from None
         except BaseException:
             process.kill()
             raise

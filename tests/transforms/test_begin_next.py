@@ -46,11 +46,13 @@ def test_waiting_ends_with_work_that_fails_or_hands_nothing_out(
         assert future.done() or executor.submit(future.done).result()
 
 
-class _Interrupted(threading.Event):
-    """What a thread waits for when it is interrupted."""
+class _Interrupted:
+    """A queue whose reader is interrupted."""
 
-    def wait(self, timeout: float | None = None) -> bool:
-        del timeout
+    def put(self, item: None) -> None:
+        del item
+
+    def get(self) -> None:
         raise KeyboardInterrupt
 
 
