@@ -19,7 +19,7 @@ from PIL import Image
 
 def decode_with_simplejpeg(path: Path) -> None:
     """Decodes a JPEG strictly, to gray: damage is an error."""
-    simplejpeg.decode_jpeg(path.read_bytes(), colorspace="GRAY", strict=True)
+    _decode(path.read_bytes())
 
 
 def decode_with_pillow(path: Path) -> None:
@@ -30,15 +30,23 @@ def decode_with_pillow(path: Path) -> None:
 
 def digest(path: Path) -> None:
     """Digests a file as often as a build does: for its Example, and as a part of its shard."""
-    data = path.read_bytes()
-    hashlib.sha256(data).hexdigest()
-    hashlib.sha256(data).hexdigest()
+    _digest_twice(path.read_bytes())
 
 
 def decode_and_digest(path: Path) -> None:
     """Does all that a build with `verify: decode` cannot leave out."""
-    decode_with_simplejpeg(path)
-    digest(path)
+    data = path.read_bytes()
+    _decode(data)
+    _digest_twice(data)
+
+
+def _decode(data: bytes) -> None:
+    simplejpeg.decode_jpeg(data, colorspace="GRAY", strict=True)
+
+
+def _digest_twice(data: bytes) -> None:
+    hashlib.sha256(data).hexdigest()
+    hashlib.sha256(data).hexdigest()
 
 
 WORK: dict[str, Callable[[Path], None]] = {

@@ -147,8 +147,8 @@ def run_build(arguments: BuildArguments) -> int:
                     keeper.leave()
                 raise
         message = "nothing to do: inputs and config are as they were"
-        if found.is_staged:
-            Staging(output=plan.output, plan=plan.digest, run_id="").clear()
+        if found.left is not None:
+            found.left.clear()
         if found.is_pointer_stale:
             # Perhaps a run was killed after its commit.
             write_pointer(plan.latest, folder=plan.output)
@@ -239,13 +239,13 @@ class _Found(NamedTuple):
     Attributes:
         plan: The plan, placed: with the folder that is to be written, or is current.
         current: The run that committed it, if there is nothing to do.
-        is_staged: Whether its staging is there all the same.
+        left: Its staging, if that is there all the same.
         is_pointer_stale: Whether the pointer names another version all the same.
     """
 
     plan: Plan
     current: RunRecord | None = None
-    is_staged: bool = False
+    left: Staging | None = None
     is_pointer_stale: bool = False
 
 
@@ -267,7 +267,7 @@ def _look_at_output(
         return _Found(
             plan=dataclasses.replace(plan, output=current.output),
             current=current.run,
-            is_staged=staging.is_left(),
+            left=staging if staging.is_left() else None,
             is_pointer_stale=bool(plan.latest) and latest != current.output,
         )
     if is_committed(plan.output):
@@ -278,7 +278,7 @@ def _look_at_output(
 
 
 def _must_write(found: _Found) -> bool:
-    return found.current is None or found.is_staged or found.is_pointer_stale
+    return found.current is None or found.left is not None or found.is_pointer_stale
 
 
 def _ends_with_process(runner: PipelineRunner) -> bool:

@@ -8,14 +8,9 @@ from typing import Any
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
 from apache_beam import pvalue
-from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.arguments import BuildArguments, parse_arguments
-from pipelines.build import build_dataset
-from pipelines.plan import make_plan
 from tests.pipelines.dataset import coco_words
-from transforms.output.dataset import RunSettings
-from transforms.output.staging import Staging
+from tests.pipelines.graph import build_graph
 
 DOCS = Path(__file__).parents[2] / "docs" / "scale.md"
 
@@ -95,16 +90,7 @@ class _Gathered(beam_pipeline.PipelineVisitor):
 def test_nothing_is_gathered_but_what_the_page_on_scale_bounds(
     shapes: Path, tmp_path: Path
 ) -> None:
-    arguments = parse_arguments(coco_words(shapes, tmp_path / "out"))
-    assert isinstance(arguments, BuildArguments)
-    plan = make_plan(arguments.config)
-    pipeline = beam.Pipeline(options=PipelineOptions([]))
-    build_dataset(
-        pipeline,
-        plan=plan,
-        staging=Staging(output=plan.output, plan=plan.digest, run_id="test"),
-        run=RunSettings(started_at="", runner="", annotation_files=()),
-    )
+    pipeline = build_graph(*coco_words(shapes, tmp_path / "out"))
     gathered = _Gathered()
     pipeline.visit(gathered)
     assert gathered.groups == GROUPS

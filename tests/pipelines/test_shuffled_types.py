@@ -6,15 +6,10 @@ from pathlib import Path
 
 import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
-from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.typehints import typehints
 
-from pipelines.arguments import BuildArguments, parse_arguments
-from pipelines.build import build_dataset
-from pipelines.plan import make_plan
 from tests.pipelines.dataset import coco_words
-from transforms.output.dataset import RunSettings
-from transforms.output.staging import Staging
+from tests.pipelines.graph import build_graph
 
 SHUFFLES = (beam.GroupByKey, beam.CombinePerKey, beam.Reshuffle, beam.CombineGlobally)
 
@@ -43,16 +38,7 @@ def holds_anything(kind: object) -> bool:
 
 
 def test_every_step_before_a_shuffle_declares_its_type(shapes: Path, tmp_path: Path) -> None:
-    arguments = parse_arguments(coco_words(shapes, tmp_path / "out"))
-    assert isinstance(arguments, BuildArguments)
-    plan = make_plan(arguments.config)
-    pipeline = beam.Pipeline(options=PipelineOptions([]))
-    build_dataset(
-        pipeline,
-        plan=plan,
-        staging=Staging(output=plan.output, plan=plan.digest, run_id="test"),
-        run=RunSettings(started_at="", runner="", annotation_files=()),
-    )
+    pipeline = build_graph(*coco_words(shapes, tmp_path / "out"))
     visitor = _Shuffled()
     pipeline.visit(visitor)
     assert "CommitDataset/SpreadMoves" in visitor.types

@@ -403,23 +403,28 @@ def test_a_cluster_that_may_go_on_holds_the_lease_until_it_expires(
 # Folders of versions
 
 
+def take_again(file: Path) -> LeaseRecord:
+    """Makes a lease that was released one that another machine holds; returns what it was."""
+    record = read_lease(str(file)).record
+    assert record is not None
+    held = msgspec.structs.replace(
+        record,
+        released=False,
+        process=None,
+        expires_at=record.renewed_at + datetime.timedelta(hours=1),
+    )
+    file.write_bytes(msgspec.json.encode(held))
+    return record
+
+
 def test_runs_that_name_their_own_folders_share_a_lease(shapes: Path, tmp_path: Path) -> None:
     template = tmp_path / "{version}" / "{date}-{fingerprint}"
     words = coco_words(shapes, template, "--version", "2.0.0")
     assert run(*words).exit_code == 0
     folder = tmp_path / "2.0.0"
     (file,) = (folder / ".shardbeam-leases").iterdir()
-    record = read_lease(str(file)).record
-    assert record is not None
+    record = take_again(file)
     assert (record.released, record.output) == (True, str(folder / "{date}-{fingerprint}"))
-
-    held = msgspec.structs.replace(
-        record,
-        released=False,
-        process=None,
-        expires_at=record.renewed_at + datetime.timedelta(seconds=60),
-    )
-    file.write_bytes(msgspec.json.encode(held))
     result = run(*words)
     assert result.exit_code == 4
     assert str(folder / "{date}-{fingerprint}") in result.stderr
@@ -433,15 +438,7 @@ def test_two_configs_that_share_the_folder_of_a_day_share_a_lease(
     words = coco_words(shapes, tmp_path / "{date}")
     assert run(*words).exit_code == 0
     (file,) = (tmp_path / ".shardbeam-leases").iterdir()
-    record = read_lease(str(file)).record
-    assert record is not None
-    held = msgspec.structs.replace(
-        record,
-        released=False,
-        process=None,
-        expires_at=record.renewed_at + datetime.timedelta(hours=1),
-    )
-    file.write_bytes(msgspec.json.encode(held))
+    take_again(file)
     for more in ((), ("--set", "seed=1"), ("--set", "output.num_shards=3", "--overwrite")):
         assert run(*words, *more).exit_code == 4
     # Other folders are others'.

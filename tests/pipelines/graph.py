@@ -1,0 +1,27 @@
+"""The graph of a build, to be looked at and not run."""
+
+from __future__ import annotations
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.arguments import BuildArguments, parse_arguments
+from pipelines.build import build_dataset
+from pipelines.plan import make_plan
+from transforms.output.dataset import RunSettings
+from transforms.output.staging import Staging
+
+
+def build_graph(*words: str) -> beam.Pipeline:
+    """Makes the pipeline that a command line would run."""
+    arguments = parse_arguments(words)
+    assert isinstance(arguments, BuildArguments)
+    plan = make_plan(arguments.config)
+    pipeline = beam.Pipeline(options=PipelineOptions([]))
+    build_dataset(
+        pipeline,
+        plan=plan,
+        staging=Staging(output=plan.output, plan=plan.digest, run_id="test"),
+        run=RunSettings(started_at="", runner="", annotation_files=()),
+    )
+    return pipeline
