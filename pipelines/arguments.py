@@ -58,7 +58,9 @@ class BuildArguments:
         if_changed: Whether nothing is to be done where inputs and config are unchanged.
         reuse: Where the dataset's previous version is, whose unchanged shards are copied; None
             for nowhere.
-        threads: Threads that read images in each worker process; None for two more than CPUs.
+        processes: Processes that write shards, for each worker process; None for what suits the
+            runner.
+        threads: Threads that read images in each of them; None for two more than its CPUs.
         read_ahead: Images read from object storage at a time, for each shard; None for the
             default.
         wait: Whether a job on Dataflow is followed to its end; None for in a terminal.
@@ -73,6 +75,7 @@ class BuildArguments:
     overwrite: bool = False
     if_changed: bool = False
     reuse: str | None = None
+    processes: int | None = None
     threads: int | None = None
     read_ahead: int | None = None
     wait: bool | None = None
@@ -210,6 +213,7 @@ def _parse_build(arguments: Sequence[str]) -> BuildArguments:
         overwrite=namespace.overwrite,
         if_changed=namespace.if_changed,
         reuse=namespace.reuse,
+        processes=namespace.processes,
         threads=namespace.threads,
         read_ahead=namespace.read_ahead,
         wait=namespace.wait,

@@ -24,6 +24,7 @@ def build_dataset(
     plan: Plan,
     staging: Staging,
     run: RunSettings,
+    processes: int = 1,
     threads: int | None = None,
     read_ahead: int | None = None,
 ) -> None:
@@ -34,7 +35,9 @@ def build_dataset(
         plan: What to build.
         staging: Where it waits for the commit.
         run: What is particular to this run.
-        threads: Threads that encode, in each worker process; two more than CPUs where None.
+        processes: Processes that write shards at the same time, for each worker process; 0 for
+            one a CPU where there is much to write.
+        threads: Threads that encode, in each of them; two more than its CPUs where None.
         read_ahead: Images that are read from object storage at a time, for each shard; as
             `WriteToTFRecord` has it where None.
     """
@@ -71,6 +74,7 @@ def build_dataset(
         staging=staging,
         shard_size_bytes=plan.shard_size_bytes,
         seed=plan.dataset.seed,
+        processes=processes,
         threads=threads,
         read_ahead=read_ahead or DEFAULT_READ_AHEAD,
         previous=run.previous,

@@ -189,10 +189,17 @@ def build_parser(
         "their images: its folder, or a file that names it (output.latest)",
     )
     run.add_argument(
+        "--processes",
+        metavar="N",
+        type=_parse_count,
+        help="processes that write shards, per worker process and with it (default: one; where "
+        "the build runs in this process and writes much, one a CPU, at most 8)",
+    )
+    run.add_argument(
         "--threads",
         metavar="N",
         type=_parse_count,
-        help="threads that read images, per worker process (default: two more than its CPUs)",
+        help="threads that read images, per such process (default: two more than its CPUs)",
     )
     run.add_argument(
         "--read-ahead",

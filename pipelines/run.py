@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import apache_beam as beam
 import msgspec
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    PipelineOptions,
+    StandardOptions,
+)
 from apache_beam.runners.runner import PipelineRunner
 
 from pipelines.arguments import BuildArguments
@@ -196,6 +200,7 @@ def _build(
                 latest=plan.latest,
                 previous=previous,
             ),
+            processes=arguments.processes or _count_processes(runner, options=options),
             threads=arguments.threads,
             read_ahead=arguments.read_ahead,
         )
@@ -231,6 +236,13 @@ def _build(
     # Before the requests are added up.
     keeper.release()
     return _finish(arguments, plan, outcome=recorded, started_s=started_s, usage=meter.usage())
+
+
+def _count_processes(runner: PipelineRunner, *, options: PipelineOptions) -> int:
+    """Says how many processes write shards for each worker; 0 for as many as are worth it."""
+    direct = options.view_as(DirectOptions)
+    is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
+    return 0 if isinstance(runner, LocalRunner) and is_alone else 1
 
 
 class _Found(NamedTuple):

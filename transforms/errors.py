@@ -25,11 +25,11 @@ class InputError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive BaseException's own pickling.
-        return (_rebuild_input_error, (self.uri, self.place, self.problem))
+        return (_rebuild, (type(self), self.uri, self.place, self.problem))
 
 
-def _rebuild_input_error(uri: str, place: str, problem: str) -> InputError:
-    return InputError(uri=uri, place=place, problem=problem)
+def _rebuild(kind: type[InputError], uri: str, place: str, problem: str) -> InputError:
+    return kind(uri=uri, place=place, problem=problem)
 
 
 class RejectedError(Exception):

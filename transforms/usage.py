@@ -63,6 +63,13 @@ class UsageCounter:
             self._bytes_received += bytes_received
             self._bytes_sent += bytes_sent
 
+    def add(self, usage: StorageUsage) -> None:
+        """Counts what another process has counted."""
+        with self._lock:
+            self._requests.update(usage.requests)
+            self._bytes_received += usage.bytes_received
+            self._bytes_sent += usage.bytes_sent
+
     def total(self) -> StorageUsage:
         """Returns all that was counted."""
         with self._lock:

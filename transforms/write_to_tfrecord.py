@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import logging
+import math
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -20,30 +20,25 @@ from apache_beam.io import filesystem
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
-from transforms.begin_next import HandedOut
 from transforms.coders import register_coders
 from transforms.errors import InputError
-from transforms.examples.record_encoder import (
-    EncoderSettings,
-    FetchedRecord,
-    RecordEncoder,
-    fetch,
-)
+from transforms.examples.record_encoder import EncoderSettings
 from transforms.global_window import in_global_window
 from transforms.labels import LabelMap
 from transforms.output.naming import ShardNaming
-from transforms.output.outcome import ShardProgress
+from transforms.output.outcome import ShardProgress, Totals
 from transforms.output.previous_shard import copy_shard, find_record
 from transforms.output.shard_result import Origin, ShardResult
-from transforms.output.shard_writer import ShardTarget, write_shard
+from transforms.output.shard_writer import ShardTarget
 from transforms.output.staging import Staging, shard_key
 from transforms.process import tune_process
-from transforms.read_ahead import batch_by_size, map_ahead
 from transforms.records import Record, Reject
 from transforms.report_usage import report_usage
+from transforms.shard_encoder import ShardEncoderSettings, ShardWork
 from transforms.shard_plan import ShardPlan, add_sizes, plan_shards, record_size
+from transforms.shard_writers import ShardWriters, Write
 from transforms.sharding import HASH_BYTES, example_hash, shard_index
-from transforms.storage import WriteFailedError, storage_for
+from transforms.storage import WriteFailedError
 
 register_coders()
 
@@ -55,10 +50,10 @@ DEFAULT_READ_AHEAD = 32
 _REJECTS = "rejects"
 # Threads beyond the CPUs: some always wait for the disk, or for each other.
 _WAITING_THREADS = 2
-_BATCH_ITEMS = 8
-_BATCH_BYTES = 1_000_000
-# One is begun while another ends.
-_SHARDS_AT_A_TIME = 2
+# Each takes about 100 MB of memory.
+_MAX_PROCESSES = 8
+# What a process writes in a few times the half second that it takes to start.
+_BYTES_PER_PROCESS = 250_000_000
 # Where a shard is lost on the way to object storage, it is written anew.
 _MAX_ATTEMPTS = 3
 
@@ -67,7 +62,6 @@ _MAX_ATTEMPTS = 3
 _Sharded = tuple[tuple[str, int], bytes]
 
 _record_encoder = msgspec.msgpack.Encoder(order="deterministic")
-_record_decoder = msgspec.msgpack.Decoder(Record)
 
 
 class WriteResult(NamedTuple):
@@ -112,10 +106,13 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         staging: Where the shards wait for the commit.
         shard_size_bytes: Target size of a shard where `num_shards` is 0.
         seed: Key of the hash that decides shard and order.
-        threads: Threads that read and encode ahead, in each worker process; by default two more
-            than there are CPUs.
+        processes: Processes that write shards at the same time, for each worker process and with
+            it: past the interpreter's lock, they use as many CPUs. 0 means one a CPU, eight at
+            most, where there is so much to write that starting them is nothing beside it.
+        threads: Threads that read and encode ahead, in each of these processes; by default two
+            more than there are CPUs for it.
         max_items_ahead: Images of a shard under way at most. While one shard ends and the next
-            begins, there are two of them.
+            begins, there are two of them in a worker process.
         max_bytes_ahead: Bytes of images under way at most, likewise.
         read_ahead: Images that are read at a time, for each shard, where they lie in object
             storage: its answers take long, but it gives many at once.
@@ -145,6 +142,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         staging: Staging,
         shard_size_bytes: int = 150_000_000,
         seed: int = 0,
+        processes: int = 1,
         threads: int | None = None,
         max_items_ahead: int = 64,
         max_bytes_ahead: int = 64_000_000,
@@ -185,6 +183,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         self._staging = staging
         self._shard_size_bytes = shard_size_bytes
         self._seed = seed
+        self._processes = processes
         self._threads = threads
         self._max_items_ahead = max_items_ahead
         self._max_bytes_ahead = max_bytes_ahead
@@ -230,6 +229,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
                     naming=self._naming,
                     encoder=self._encoder,
                     staging=self._staging,
+                    processes=self._processes,
                     threads=self._threads,
                     max_items_ahead=self._max_items_ahead,
                     max_bytes_ahead=self._max_bytes_ahead,
@@ -316,6 +316,7 @@ class _WriteShardFn(beam.DoFn):
         naming: ShardNaming,
         encoder: EncoderSettings,
         staging: Staging,
+        processes: int,
         threads: int | None,
         max_items_ahead: int,
         max_bytes_ahead: int,
@@ -325,6 +326,7 @@ class _WriteShardFn(beam.DoFn):
         self._naming = naming
         self._encoder_settings = encoder
         self._staging = staging
+        self._processes = processes
         self._threads = threads
         self._max_items_ahead = max_items_ahead
         self._max_bytes_ahead = max_bytes_ahead
@@ -334,18 +336,12 @@ class _WriteShardFn(beam.DoFn):
 
     def setup(self) -> None:
         tune_process()
-        # Its threads start when they are needed.
-        self._readers = ThreadPoolExecutor(max_workers=self._read_ahead, thread_name_prefix="read")
-        self._executor = ThreadPoolExecutor(
-            max_workers=self._threads or (os.cpu_count() or 1) + _WAITING_THREADS,
-            thread_name_prefix="encode",
-        )
-        self._shards = ThreadPoolExecutor(max_workers=_SHARDS_AT_A_TIME, thread_name_prefix="shard")
+        # Started when it is known how much there is to write.
+        self._writers: ShardWriters | None = None
 
     def teardown(self) -> None:
-        self._shards.shutdown(cancel_futures=True)
-        self._executor.shutdown(cancel_futures=True)
-        self._readers.shutdown(cancel_futures=True)
+        if self._writers is not None:
+            self._writers.close()
 
     def start_bundle(self) -> None:
         self._under_way: deque[Future[ShardResult]] = deque()
@@ -375,16 +371,11 @@ class _WriteShardFn(beam.DoFn):
             file_name=self._naming.file_name(split=split, shard_index=index, num_shards=num_shards),
             records=len(payloads),
         )
-        # While a shard's last images are encoded, written and synced, the next one is begun.
-        handed_out = HandedOut()
-        shard = self._shards.submit(
-            self._find_or_write, payloads, target=target, label_map=label_map, handed_out=handed_out
-        )
-        self._under_way.append(shard)
-        handed_out.wait(shard)
-        while len(self._under_way) == _SHARDS_AT_A_TIME or (
-            self._under_way and self._under_way[0].done()
-        ):
+        work = ShardWork(records=payloads, target=target, label_map=label_map)
+        if self._writers is None:
+            self._writers = self._start_writers(plan)
+        self._under_way.append(self._writers.begin(functools.partial(self._find_or_write, work)))
+        while self._under_way and self._under_way[0].done():
             yield from self._outputs(self._under_way.popleft())
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -392,11 +383,24 @@ class _WriteShardFn(beam.DoFn):
             for output in self._outputs(self._under_way.popleft()):
                 yield in_global_window(output)
 
+    def _start_writers(self, plan: ShardPlan) -> ShardWriters:
+        helpers = count_helpers(plan.totals, processes=self._processes)
+        cpus = os.cpu_count() or 1
+        settings = ShardEncoderSettings(
+            encoder=self._encoder_settings,
+            threads=self._threads or math.ceil(cpus / (1 + helpers)) + _WAITING_THREADS,
+            max_items_ahead=self._max_items_ahead,
+            max_bytes_ahead=self._max_bytes_ahead,
+            read_ahead=self._read_ahead,
+        )
+        return ShardWriters(settings, helpers=helpers)
+
     def _outputs(
         self, shard: Future[ShardResult]
     ) -> Iterator[ShardResult | pvalue.TaggedOutput[str, Reject]]:
+        assert self._writers is not None
         with self._staging.explain_errors():
-            result = shard.result()
+            result = self._writers.wait(shard)
         for reject in result.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
         # The rejects travel on their own; the shard's result stays small.
@@ -424,101 +428,33 @@ class _WriteShardFn(beam.DoFn):
                 _log.warning("%s; the shard is written anew from its images", error)
             return None, Origin.MENDED
 
-    def _find_or_write(
-        self,
-        payloads: Sequence[bytes],
-        *,
-        target: ShardTarget,
-        label_map: LabelMap,
-        handed_out: HandedOut,
-    ) -> ShardResult:
+    def _find_or_write(self, work: ShardWork, write: Write) -> ShardResult:
+        target = work.target
         found, origin = self._staging.find_shard(shard_key=target.shard_key), Origin.WRITTEN
         if found is None:
             found, origin = self._copy(target)
         if found is None:
-            return self._write_at_last(
-                payloads, target=target, label_map=label_map, handed_out=handed_out, origin=origin
-            )
-        progress = ShardProgress(examples=len(payloads), finished=True)
+            return _write_at_last(msgspec.structs.replace(work, origin=origin), write)
+        progress = ShardProgress(examples=target.records, finished=True)
         self._staging.write_progress(progress, split=target.split, shard_index=target.shard_index)
         return found
 
-    def _write_at_last(
-        self,
-        payloads: Sequence[bytes],
-        *,
-        target: ShardTarget,
-        label_map: LabelMap,
-        handed_out: HandedOut,
-        origin: Origin,
-    ) -> ShardResult:
-        write = functools.partial(
-            self._write,
-            payloads,
-            target=target,
-            label_map=label_map,
-            handed_out=handed_out,
-            origin=origin,
-        )
-        for _ in range(_MAX_ATTEMPTS - 1):
-            with contextlib.suppress(WriteFailedError):
-                return write()
-        return write()
 
-    def _write(
-        self,
-        payloads: Sequence[bytes],
-        *,
-        target: ShardTarget,
-        label_map: LabelMap,
-        handed_out: HandedOut,
-        origin: Origin,
-    ) -> ShardResult:
-        encoder = RecordEncoder(
-            settings=self._encoder_settings, label_map=label_map, split=target.split
-        )
-        # Handing a record to a thread and back costs as much as encoding a small one.
-        batches = batch_by_size(
-            self._fetch_ahead(map(_record_decoder.decode, payloads)),
-            size_bytes=_image_size,
-            max_items=_BATCH_ITEMS,
-            max_bytes=_BATCH_BYTES,
-        )
-        encoded = map_ahead(
-            encoder.encode_batch,
-            handed_out.watch(batches),
-            executor=self._executor,
-            size_bytes=_batch_size,
-            max_items=max(1, self._max_items_ahead // _BATCH_ITEMS),
-            max_bytes=self._max_bytes_ahead,
-        )
-        return write_shard(itertools.chain.from_iterable(encoded), target=target, origin=origin)
-
-    def _fetch_ahead(self, records: Iterator[Record]) -> Iterator[FetchedRecord]:
-        first = next(records, None)
-        if first is None:
-            return iter(())
-        records = itertools.chain([first], records)
-        if first.image is None or not storage_for(first.image.uri).is_remote:
-            # The threads that encode read by themselves: a disk answers at once.
-            return map(FetchedRecord, records)
-        return map_ahead(
-            fetch,
-            records,
-            executor=self._readers,
-            size_bytes=_record_size,
-            max_items=self._read_ahead,
-            max_bytes=self._max_bytes_ahead,
-        )
+def _write_at_last(work: ShardWork, write: Write) -> ShardResult:
+    for _ in range(_MAX_ATTEMPTS - 1):
+        with contextlib.suppress(WriteFailedError):
+            return write(work)
+    return write(work)
 
 
-def _record_size(record: Record) -> int:
-    return record.size_bytes
+def count_helpers(totals: Totals, *, processes: int) -> int:
+    """Says how many helper processes write shards beside this one.
 
-
-def _image_size(fetched: FetchedRecord) -> int:
-    return fetched.record.size_bytes
-
-
-def _batch_size(batch: Sequence[FetchedRecord]) -> int:
-    return sum(map(_image_size, batch))
+    Args:
+        totals: What there is to write.
+        processes: As of `WriteToTFRecord`.
+    """
+    wanted = processes or min(
+        os.cpu_count() or 1, _MAX_PROCESSES, totals.num_bytes // _BYTES_PER_PROCESS
+    )
+    return max(0, min(wanted, totals.shards) - 1)

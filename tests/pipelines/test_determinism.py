@@ -162,6 +162,14 @@ def test_the_workers_do_not_matter(
     assert read_dataset(tmp_path / "out") == expected
 
 
+def test_the_processes_do_not_matter(mixed: Path, expected: Tree, tmp_path: Path) -> None:
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, "--processes", "3", "--threads", "1")
+    process = start(*words, cwd=tmp_path)
+    result = finish(process)
+    assert (result.exit_code, "which wrote shards, has ended" in result.stderr) == (0, False)
+    assert read_dataset(tmp_path / "out") == expected
+
+
 def test_bundles_that_run_twice_do_not_matter(mixed: Path, expected: Tree, tmp_path: Path) -> None:
     arguments = parse_arguments(coco_words(mixed, tmp_path / "out", *SETTINGS))
     assert isinstance(arguments, BuildArguments)

@@ -28,6 +28,11 @@ from tests.pipelines.dataset import (
 # Each shard is several files to be synced: enough to do for a signal to come between.
 SHARDS = ("--set", "output.num_shards=100")
 MULTI_PROCESSING = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+# Two beside the program.
+HELPERS = ("--processes", "3")
+IN_PROCESSES = pytest.mark.parametrize(
+    "mode", [MULTI_PROCESSING, HELPERS], ids=["processes", "helpers"]
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +69,9 @@ def check_interrupted(result: Run) -> None:
     assert all(line.startswith("shardbeam: ") for line in progress)
 
 
-@pytest.mark.parametrize("mode", [(), MULTI_PROCESSING], ids=["in memory", "processes"])
+@pytest.mark.parametrize(
+    "mode", [(), MULTI_PROCESSING, HELPERS], ids=["in memory", "processes", "helpers"]
+)
 def test_ctrl_c(mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = coco_words(shapes, output, *SHARDS)
@@ -86,8 +93,9 @@ def test_ctrl_c(mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: P
     assert read_dataset(output) == expected
 
 
-def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
-    words = coco_words(shapes, tmp_path / "out", *SHARDS, *MULTI_PROCESSING)
+@IN_PROCESSES
+def test_sigterm_while_workers_start(mode: tuple[str, ...], shapes: Path, tmp_path: Path) -> None:
+    words = coco_words(shapes, tmp_path / "out", *SHARDS, *mode)
     process = start(*words, cwd=tmp_path)
     wait_for(lambda: len(workers_of(process)) == 2, process)
     workers = workers_of(process)
@@ -96,9 +104,12 @@ def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
     check_gone(workers)
 
 
-def test_a_killed_run_leaves_no_workers(shapes: Path, tmp_path: Path) -> None:
+@IN_PROCESSES
+def test_a_killed_run_leaves_no_workers(
+    mode: tuple[str, ...], shapes: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, *SHARDS, *MULTI_PROCESSING), cwd=tmp_path)
+    process = start(*coco_words(shapes, output, *SHARDS, *mode), cwd=tmp_path)
     wait_for_a_shard(process, output)
     workers = workers_of(process)
     assert len(workers) == 2
@@ -122,3 +133,36 @@ def test_a_killed_worker_ends_the_run(early: bool, shapes: Path, tmp_path: Path)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1].startswith("shardbeam: error: a worker process ended ")
     check_gone(workers)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["while it starts", "at work"])
+def test_a_killed_helper_ends_nothing(
+    early: bool, shapes: Path, expected: Tree, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    process = start(*coco_words(shapes, output, *SHARDS, *HELPERS), cwd=tmp_path)
+    if early:
+        wait_for(lambda: bool(workers_of(process)), process)
+    else:
+        wait_for_a_shard(process, output)
+    helper = workers_of(process)[0]
+    helper.kill()
+    result = finish(process)
+    assert result.exit_code == 0
+    assert f"process {helper.pid}, which wrote shards, has ended; its shard is " in result.stderr
+    assert "Traceback" not in result.stderr
+    assert read_dataset(output) == expected
+
+
+def test_what_ends_all_processes_of_a_service_is_an_interrupt(shapes: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    process = start(*coco_words(shapes, output, *SHARDS, *HELPERS), cwd=tmp_path)
+    wait_for_a_shard(process, output)
+    helpers = workers_of(process)
+    for pid in (*(helper.pid for helper in helpers), process.pid):
+        os.kill(pid, signal.SIGTERM)
+    result = finish(process)
+    assert (result.exit_code, result.stdout) == (130, "")
+    # Helpers that still started have ended, which may have been told before; the others have not.
+    assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
+    check_gone(helpers)

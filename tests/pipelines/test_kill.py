@@ -245,12 +245,15 @@ def test_other_images_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -
 # Real kills
 
 
-def test_a_process_killed_at_random_moments(shapes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [(), ("--processes", "2")], ids=["alone", "helper"])
+def test_a_process_killed_at_random_moments(
+    mode: tuple[str, ...], shapes: Path, tmp_path: Path
+) -> None:
     shards = ("--set", "output.num_shards=20")
     assert run(*coco_words(shapes, tmp_path / "expected", *shards)).exit_code == 0
     expected = read_dataset(tmp_path / "expected")
     output = tmp_path / "out"
-    words = coco_words(shapes, output, *shards, "--if-changed")
+    words = coco_words(shapes, output, *shards, *mode, "--if-changed")
     rng = random.Random(3)
     for _ in range(10 if LONG else 1):
         shutil.rmtree(output, ignore_errors=True)

@@ -20,6 +20,7 @@ from tests.pipelines.dataset import (
 
 PACKAGES = ("configs", "pipelines", "transforms")
 MULTI_PROCESSING = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+HELPERS = ("--processes", "3")
 SHARDS = ("--set", "output.num_shards=4")
 
 # Image names and labels, a line each; what a user could write.
@@ -95,13 +96,17 @@ def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return read_dataset(output)
 
 
-@pytest.mark.parametrize("mode", [(), MULTI_PROCESSING], ids=["in memory", "processes"])
+@pytest.mark.parametrize(
+    "mode", [(), MULTI_PROCESSING, HELPERS], ids=["in memory", "processes", "helpers"]
+)
 def test_packages_of_the_same_names(
     mode: tuple[str, ...], folder: Path, shapes: Path, expected: Tree
 ) -> None:
     process = start(*coco_words(shapes, folder / "out", *SHARDS, *mode), cwd=folder)
     result = finish(process)
     assert (result.exit_code, result.stderr.count("Error")) == (0, 0)
+    # A helper process that found the wrong ones would be told of.
+    assert "has ended" not in result.stderr
     assert read_dataset(folder / "out") == expected
 
 

@@ -33,7 +33,7 @@ from transforms.reasons import Reason
 from transforms.records import ImageAnnotations, ImageRef, Record, Reject, encode_annotations
 from transforms.shard_plan import ShardPlan, plan_shards
 from transforms.tfrecord import read_records
-from transforms.write_to_tfrecord import WriteResult, WriteToTFRecord
+from transforms.write_to_tfrecord import WriteResult, WriteToTFRecord, count_helpers
 
 ENCODER = EncoderSettings(
     image=ImageSettings(),
@@ -463,3 +463,35 @@ def test_a_shard_that_fails_while_it_ends_fails_the_run(
     with pytest.raises(RuntimeError, match=message), local_pipeline() as pipeline:
         write(pipeline, records, staging=staging, num_shards=3)
     assert all(shard.shard_index != 1 for shard in finished_shards(staging).values())
+
+
+@pytest.mark.parametrize(
+    ("cpus", "processes", "shards", "num_bytes", "expected"),
+    [
+        # As many as are asked for, but none without a shard of its own.
+        (4, 1, 100, 10**12, 0),
+        (4, 6, 100, 1, 5),
+        (4, 6, 3, 1, 2),
+        (4, 2, 1, 10**12, 0),
+        # One a CPU, if that is worth it.
+        (2, 0, 8, 10**9, 1),
+        (2, 0, 8, 499_999_999, 0),
+        (4, 0, 8, 500_000_000, 1),
+        (4, 0, 3, 10**12, 2),
+        (64, 0, 1000, 10**12, 7),
+        (1, 0, 1000, 10**12, 0),
+        (None, 0, 1000, 10**12, 0),
+        (4, 0, 1, 0, 0),
+    ],
+)
+def test_how_many_processes_write_beside_this_one(
+    cpus: int | None,
+    processes: int,
+    shards: int,
+    num_bytes: int,
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cpus)
+    totals = Totals(shards=shards, examples=shards, num_bytes=num_bytes)
+    assert count_helpers(totals, processes=processes) == expected
