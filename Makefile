@@ -9,6 +9,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 	$$python -c 'import sys, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo $$python && break; done)
 BIN := .venv/bin
+# The hundreds of commands that the tests start need not compile the packages each time.
+export PYTHONDONTWRITEBYTECODE :=
 READY := .venv/.ready
 
 .PHONY: help

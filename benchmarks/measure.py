@@ -67,7 +67,14 @@ def measure(
         _touch_memory(touch_bytes)
         cpu_time_before_s = _children_cpu_time_s()
         started_s = time.monotonic()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+        process = subprocess.Popen(
+            command,
+            # Like packages that pip has installed, those of a checkout are compiled but once.
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
         memory: list[tuple[float, int]] = []
         over = threading.Event()
 

@@ -57,6 +57,8 @@ class HelperProcess:
             stdout=subprocess.PIPE,
             # What goes wrong comes as an answer.
             stderr=subprocess.DEVNULL,
+            # No matrix is multiplied; the threads for it would only take CPU time to start.
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             # Ctrl-C is for the program alone.
             start_new_session=True,
         )

@@ -53,7 +53,7 @@ _WAITING_THREADS = 2
 # Each takes about 100 MB of memory.
 _MAX_PROCESSES = 8
 # What a process writes in a few times the half second that it takes to start.
-_BYTES_PER_PROCESS = 250_000_000
+_BYTES_PER_PROCESS = 100_000_000
 # Where a shard is lost on the way to object storage, it is written anew.
 _MAX_ATTEMPTS = 3
 

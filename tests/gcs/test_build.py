@@ -95,12 +95,22 @@ def test_the_forecast_is_about_right(gcs: ProxiedGcs, bucket: str, shapes: Path)
         assert math.isclose(planned[sent], done[sent], rel_tol=0.3), sent
 
 
-@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
-def test_two_workers(mode: str, gcs: ProxiedGcs, bucket: str, shapes: Path, expected: Tree) -> None:
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--direct_num_workers=2", "--direct_running_mode=multi_threading"),
+        ("--direct_num_workers=2", "--direct_running_mode=multi_processing"),
+        ("--processes=3",),
+    ],
+    ids=["threads", "processes", "helpers"],
+)
+def test_two_workers(
+    flags: tuple[str, ...], gcs: ProxiedGcs, bucket: str, shapes: Path, expected: Tree
+) -> None:
     gcs.write_folder(f"{bucket}/in", shapes)
-    flags = ("--direct_num_workers=2", f"--direct_running_mode={mode}", "--json")
-    result = run(*words(f"{bucket}/in", f"{bucket}/out", *flags))
+    result = run(*words(f"{bucket}/in", f"{bucket}/out", *flags, "--json"))
     assert result.exit_code == 0, result.stderr
+    assert "has ended" not in result.stderr
     assert read_committed(gcs, f"{bucket}/out") == expected
     assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()
 

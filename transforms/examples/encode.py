@@ -400,21 +400,22 @@ def _split_at(plan: FeaturePlan, image_key: str | None) -> tuple[FeaturePlan, Fe
 
 def _serialize(plan: FeaturePlan, values: Mapping[str, Iterable[Any]]) -> bytes:
     features = example_pb2.Features()
+    feature = features.feature
     for default_key, spec in plan.defaults.items():
-        _fill(features.feature[spec.key], kind=spec.kind, values=values[default_key])
+        _fill(feature[spec.key], spec.kind, values[default_key])
     for constant in plan.constants:
-        _fill(features.feature[constant.spec.key], kind=constant.spec.kind, values=constant.values)
+        _fill(feature[constant.spec.key], constant.spec.kind, constant.values)
     return features.SerializeToString(deterministic=True)
 
 
-def _fill(feature: example_pb2.Feature, *, kind: FeatureKind, values: Iterable[Any]) -> None:
-    # An empty list must still be there, so that readers see a feature of its kind.
+def _fill(feature: example_pb2.Feature, kind: FeatureKind, values: Iterable[Any]) -> None:
+    filled: example_pb2.BytesList | example_pb2.Int64List | example_pb2.FloatList
     if kind is FeatureKind.BYTES:
-        feature.bytes_list.SetInParent()
-        feature.bytes_list.value.extend(values)
+        filled = feature.bytes_list
     elif kind is FeatureKind.INT64:
-        feature.int64_list.SetInParent()
-        feature.int64_list.value.extend(values)
+        filled = feature.int64_list
     else:
-        feature.float_list.SetInParent()
-        feature.float_list.value.extend(values)
+        filled = feature.float_list
+    # An empty list must still be there, so that readers see a feature of its kind.
+    filled.SetInParent()
+    filled.value.extend(values)

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, BinaryIO
 import google_crc32c
 import numpy as np
 
-from transforms.crc32c import concatenate_crc32c
-
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 # A multiple of any page size, so that storages can take a block from where it lies.
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 2 << 20
 # One is filled and digested while another is written.
 _BLOCKS = 2
 # Blocks' worth of chunks that wait to be copied.
@@ -34,7 +32,7 @@ class BlockWriter:
     block, all of a small file, is written when the context ends well.
 
     Args:
-        file: A new file. Blocks of 4 MiB, at addresses of whole pages, come to it first.
+        file: A new file. Blocks of 2 MiB, at addresses of whole pages, come to it first.
 
     Attributes:
         size_bytes: Length of all chunks so far.
@@ -71,22 +69,16 @@ class BlockWriter:
             self._filler.shutdown(cancel_futures=True)
             self._writer.shutdown(cancel_futures=True)
 
-    def write(self, *chunks: bytes, crc32c: int | None = None) -> None:
+    def write(self, *chunks: bytes) -> None:
         """Appends chunks.
 
         Args:
             chunks: They are held until they are written.
-            crc32c: The CRC-32C of all of them together, where it is known already.
 
         Raises:
             OSError: What came before could not be written.
         """
         size_bytes = sum(map(len, chunks))
-        if crc32c is None:
-            for chunk in chunks:
-                self._crc32c = google_crc32c.extend(self._crc32c, chunk)
-        else:
-            self._crc32c = concatenate_crc32c(self._crc32c, crc32c, second_bytes=size_bytes)
         self.size_bytes += size_bytes
         self._chunks += chunks
         self._chunks_bytes += size_bytes
@@ -99,7 +91,7 @@ class BlockWriter:
 
     @property
     def crc32c(self) -> str:
-        """CRC-32C of all chunks so far, as 8 hex digits."""
+        """CRC-32C of all chunks, as 8 hex digits; once the context has ended."""
         return f"{self._crc32c:08x}"
 
     @property
@@ -108,8 +100,10 @@ class BlockWriter:
         return self._sha256.hexdigest()
 
     def _fill(self, chunks: Iterable[bytes]) -> None:
-        # Joining so many bytes needs no interpreter, nor does copying arrays.
-        rest = np.frombuffer(b"".join(chunks), dtype=np.uint8)
+        # Joining so many bytes needs no interpreter, nor does digesting them, nor copying arrays.
+        data = b"".join(chunks)
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        rest = np.frombuffer(data, dtype=np.uint8)
         while rest.size:
             if self._block is None:
                 self._block = self._take_block()

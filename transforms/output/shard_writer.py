@@ -96,9 +96,7 @@ def write_shard(
                     header, footer = frame_digested(
                         size_bytes=example.size_bytes, crc32c=example.crc32c
                     )
-                    file.write(header)
-                    file.write(*example.chunks, crc32c=example.crc32c)
-                    file.write(footer)
+                    file.write(header, *example.chunks, footer)
             progress.advance()
     with create_staged(target.staging, path=f"{attempt}.parquet") as index_file:
         index_file.write(index_parquet(rows))
