@@ -12,6 +12,7 @@ from types import ModuleType
 # they may not be installed. Whatever imports them afterwards gets them.
 _CLIENTS = frozenset(
     (
+        "apache_beam.io.gcp.bigquery",
         "apitools",
         "google.cloud.bigquery",
         "google.cloud.bigquery_storage_v1",

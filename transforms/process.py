@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import os
 import sys
 from collections.abc import Iterator
 
@@ -15,6 +16,15 @@ _M_MMAP_THRESHOLD = -3
 # Above any image that is worth it; glibc allows no more.
 _KEPT_BYTES = 32 << 20
 _SWITCH_INTERVAL_S = 0.0005
+
+
+def usable_cpus() -> int:
+    """Counts the CPUs that this process may use: in a container, perhaps not all there are."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        # Not Linux.
+        return os.cpu_count() or 1
 
 
 @functools.cache

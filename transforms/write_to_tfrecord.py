@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import math
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -31,7 +30,7 @@ from transforms.output.previous_shard import copy_shard, find_record
 from transforms.output.shard_result import Origin, ShardResult
 from transforms.output.shard_writer import ShardTarget
 from transforms.output.staging import Staging, shard_key
-from transforms.process import tune_process
+from transforms.process import tune_process, usable_cpus
 from transforms.records import Record, Reject
 from transforms.report_usage import report_usage
 from transforms.shard_encoder import ShardEncoderSettings, ShardWork
@@ -385,10 +384,9 @@ class _WriteShardFn(beam.DoFn):
 
     def _start_writers(self, plan: ShardPlan) -> ShardWriters:
         helpers = count_helpers(plan.totals, processes=self._processes)
-        cpus = os.cpu_count() or 1
         settings = ShardEncoderSettings(
             encoder=self._encoder_settings,
-            threads=self._threads or math.ceil(cpus / (1 + helpers)) + _WAITING_THREADS,
+            threads=self._threads or math.ceil(usable_cpus() / (1 + helpers)) + _WAITING_THREADS,
             max_items_ahead=self._max_items_ahead,
             max_bytes_ahead=self._max_bytes_ahead,
             read_ahead=self._read_ahead,
@@ -454,7 +452,5 @@ def count_helpers(totals: Totals, *, processes: int) -> int:
         totals: What there is to write.
         processes: As of `WriteToTFRecord`.
     """
-    wanted = processes or min(
-        os.cpu_count() or 1, _MAX_PROCESSES, totals.num_bytes // _BYTES_PER_PROCESS
-    )
+    wanted = processes or min(usable_cpus(), _MAX_PROCESSES, totals.num_bytes // _BYTES_PER_PROCESS)
     return max(0, min(wanted, totals.shards) - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ def helpers(monkeypatch: pytest.MonkeyPatch) -> list[ShardEncoderSettings]:
             started.append(settings)
             super().__init__(settings)
 
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(write_to_tfrecord, "usable_cpus", lambda: 4)
     monkeypatch.setattr(write_to_tfrecord, "_BYTES_PER_PROCESS", 1)
     monkeypatch.setattr(shard_writers, "HelperProcess", Counted)
     return started

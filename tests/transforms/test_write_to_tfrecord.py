@@ -20,6 +20,7 @@ from apache_beam.transforms.display import DisplayData
 
 from tests.examples.builders import encode_picture, make_label_map
 from tests.transforms.local_pipeline import local_pipeline, summaries
+from transforms import write_to_tfrecord
 from transforms.errors import InputError
 from transforms.examples.example_pb2 import Example
 from transforms.examples.record_encoder import EncoderSettings
@@ -480,18 +481,17 @@ def test_a_shard_that_fails_while_it_ends_fails_the_run(
         (4, 0, 3, 10**12, 2),
         (64, 0, 1000, 10**12, 7),
         (1, 0, 1000, 10**12, 0),
-        (None, 0, 1000, 10**12, 0),
         (4, 0, 1, 0, 0),
     ],
 )
 def test_how_many_processes_write_beside_this_one(
-    cpus: int | None,
+    cpus: int,
     processes: int,
     shards: int,
     num_bytes: int,
     expected: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: cpus)
+    monkeypatch.setattr(write_to_tfrecord, "usable_cpus", lambda: cpus)
     totals = Totals(shards=shards, examples=shards, num_bytes=num_bytes)
     assert count_helpers(totals, processes=processes) == expected
