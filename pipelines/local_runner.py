@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 import threading
 
 import apache_beam as beam
@@ -23,14 +22,12 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.utils.sentinel import Sentinel
 
 from pipelines.brisk_beam import brisk_beam
+from transforms.process import python_command
 
-# What a worker process runs. Started with `-m` it would have the current folder first on its
-# path, and import a user's own `transforms/` from there (PYTHONSAFEPATH mends that from Python
-# 3.11 on only); so it gets the path of the program itself. It ends when the program does, even
-# if that is killed. And it prints nothing: an error's text reaches the program all the same.
+# What a worker process runs. It ends when the program does, even if that is killed. And it prints
+# nothing: an error's text reaches the program all the same.
 _WORKER = """\
-import os, sys, threading, time
-sys.path[:] = {path!r}
+import os, threading, time
 def end_with(parent):
     while os.getppid() == parent:
         time.sleep(1)
@@ -106,10 +103,9 @@ class LocalRunner(fn_runner.FnApiRunner):
 
 
 def _worker_command() -> str:
-    code = _WORKER.format(path=[entry for entry in sys.path if entry])
     # Signals that a terminal sends to all processes are for the program alone. And with `exec`, no
     # shell stands between the worker and the program.
-    return f"trap '' INT TERM; exec {shlex.join([sys.executable, '-c', code])}"
+    return f"trap '' INT TERM; exec {shlex.join(python_command(_WORKER))}"
 
 
 def make_runner(options: PipelineOptions) -> PipelineRunner:

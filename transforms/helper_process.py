@@ -14,15 +14,11 @@ import traceback
 from typing import BinaryIO, NoReturn
 
 from transforms.output.shard_result import ShardResult
-from transforms.process import tune_process
+from transforms.process import python_command, tune_process
 from transforms.shard_encoder import ShardEncoder, ShardEncoderSettings, ShardWork
 from transforms.usage import usage_counter
 
-# With `-m`, the current folder would come first on its path, and a user's own `transforms/` be
-# imported from there.
 _CODE = """\
-import sys
-sys.path[:] = {path!r}
 from transforms.helper_process import serve
 serve()
 """
@@ -50,9 +46,8 @@ class HelperProcess:
     """
 
     def __init__(self, settings: ShardEncoderSettings) -> None:
-        path = [entry for entry in sys.path if entry]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _CODE.format(path=path)],
+            python_command(_CODE),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # What goes wrong comes as an answer.

@@ -36,7 +36,8 @@ class ShardEncoderSettings:
 
     Attributes:
         encoder: How a record becomes an Example.
-        threads: Threads that read and encode ahead, shared by the shards of a process.
+        threads: Threads that read and encode ahead, shared by the shards of a process; 0 where
+            that is still to be decided, by the machine that writes.
         max_items_ahead: Images of a shard under way at most.
         max_bytes_ahead: Bytes of images of a shard under way at most.
         read_ahead: Images that are read at a time where they lie in object storage.

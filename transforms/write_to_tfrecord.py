@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -177,16 +178,18 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         )
         self._splits = tuple(splits)
         self._num_shards = num_shards
-        self._encoder = encoder
         self._label_map = label_map
         self._staging = staging
         self._shard_size_bytes = shard_size_bytes
         self._seed = seed
         self._processes = processes
-        self._threads = threads
-        self._max_items_ahead = max_items_ahead
-        self._max_bytes_ahead = max_bytes_ahead
-        self._read_ahead = read_ahead
+        self._settings = ShardEncoderSettings(
+            encoder=encoder,
+            threads=threads or 0,
+            max_items_ahead=max_items_ahead,
+            max_bytes_ahead=max_bytes_ahead,
+            read_ahead=read_ahead,
+        )
         self._previous = previous
         self._after = after
 
@@ -226,13 +229,9 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             >> beam.ParDo(
                 _WriteShardFn(
                     naming=self._naming,
-                    encoder=self._encoder,
+                    settings=self._settings,
                     staging=self._staging,
                     processes=self._processes,
-                    threads=self._threads,
-                    max_items_ahead=self._max_items_ahead,
-                    max_bytes_ahead=self._max_bytes_ahead,
-                    read_ahead=self._read_ahead,
                     previous=self._previous,
                 ),
                 pvalue.AsSingleton(plan),
@@ -313,23 +312,15 @@ class _WriteShardFn(beam.DoFn):
         self,
         *,
         naming: ShardNaming,
-        encoder: EncoderSettings,
+        settings: ShardEncoderSettings,
         staging: Staging,
         processes: int,
-        threads: int | None,
-        max_items_ahead: int,
-        max_bytes_ahead: int,
-        read_ahead: int,
         previous: str,
     ) -> None:
         self._naming = naming
-        self._encoder_settings = encoder
+        self._settings = settings
         self._staging = staging
         self._processes = processes
-        self._threads = threads
-        self._max_items_ahead = max_items_ahead
-        self._max_bytes_ahead = max_bytes_ahead
-        self._read_ahead = read_ahead
         self._previous = previous
         self._has_warned = False
 
@@ -355,7 +346,7 @@ class _WriteShardFn(beam.DoFn):
         payloads = [value[HASH_BYTES:] for value in sorted(values) if value]
         num_shards = plan.num_shards[split]
         key = shard_key(
-            settings_digest=self._encoder_settings.digest(label_map=label_map),
+            settings_digest=self._settings.encoder.digest(label_map=label_map),
             split=split,
             shard_index=index,
             num_shards=num_shards,
@@ -384,13 +375,8 @@ class _WriteShardFn(beam.DoFn):
 
     def _start_writers(self, plan: ShardPlan) -> ShardWriters:
         helpers = count_helpers(plan.totals, processes=self._processes)
-        settings = ShardEncoderSettings(
-            encoder=self._encoder_settings,
-            threads=self._threads or math.ceil(usable_cpus() / (1 + helpers)) + _WAITING_THREADS,
-            max_items_ahead=self._max_items_ahead,
-            max_bytes_ahead=self._max_bytes_ahead,
-            read_ahead=self._read_ahead,
-        )
+        threads = math.ceil(usable_cpus() / (1 + helpers)) + _WAITING_THREADS
+        settings = dataclasses.replace(self._settings, threads=self._settings.threads or threads)
         return ShardWriters(settings, helpers=helpers)
 
     def _outputs(

@@ -186,11 +186,10 @@ def test_a_shard_is_begun_when_the_last_images_of_the_one_before_are_handed_out(
     work: ShardWork, writers: Callable[[int], ShardWriters]
 ) -> None:
     all_writers = writers(0)
-    has_written, may_end = threading.Event(), threading.Event()
+    may_end = threading.Event()
 
     def make(write: Write) -> ShardResult:
         result = write(work)
-        has_written.set()
         assert may_end.wait(LIMIT_S)
         return result
 
