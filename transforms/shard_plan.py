@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -72,12 +72,3 @@ def record_size(element: tuple[str, Record]) -> tuple[str, tuple[int, int]]:
     """Measures one record: `(split, (1, bytes of its Examples' images and annotations))`."""
     split, record = element
     return split, (1, record.examples * record.size_bytes + len(record.annotations))
-
-
-def add_sizes(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Adds `(examples, bytes)` up."""
-    num_examples = num_bytes = 0
-    for examples, size in sizes:
-        num_examples += examples
-        num_bytes += size
-    return num_examples, num_bytes

@@ -18,7 +18,6 @@ from apache_beam import coders as beam_coders
 from apache_beam import pvalue
 from apache_beam.io import filesystem
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms import combiners
 
 from transforms.coders import register_coders
 from transforms.errors import InputError
@@ -35,10 +34,11 @@ from transforms.process import tune_process, usable_cpus
 from transforms.records import Record, Reject
 from transforms.report_usage import report_usage
 from transforms.shard_encoder import ShardEncoderSettings, ShardWork
-from transforms.shard_plan import ShardPlan, add_sizes, plan_shards, record_size
+from transforms.shard_plan import ShardPlan, plan_shards, record_size
 from transforms.shard_writers import ShardWriters, Write
 from transforms.sharding import HASH_BYTES, example_hash, shard_index
 from transforms.storage import WriteFailedError
+from transforms.sum_by_split import SumBySplit, merge_sums
 
 register_coders()
 
@@ -270,9 +270,8 @@ class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[Sh
         """Adds the step to a pipeline."""
         return (
             records
-            | "Sizes" >> beam.Map(record_size).with_output_types(tuple[str, tuple[int, int]])
-            | "AddSizes" >> beam.CombinePerKey(add_sizes)
-            | "ToDict" >> combiners.ToDict()
+            | "Sizes" >> beam.ParDo(SumBySplit(record_size))
+            | "AddSizes" >> beam.CombineGlobally(merge_sums)
             | "Plan"
             >> beam.Map(
                 plan_shards,

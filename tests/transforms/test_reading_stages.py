@@ -14,7 +14,6 @@ from tests.transforms.local_pipeline import local_pipeline, summaries
 from transforms.list_images import ListImages
 from transforms.output.listing import (
     ListingSummary,
-    add_images,
     summarize_image,
     summarize_listing,
 )
@@ -23,6 +22,7 @@ from transforms.reasons import Reason
 from transforms.records import Category, ImageRef, ListedImage, Reject
 from transforms.sharding import SplitAssignment
 from transforms.sources import Source
+from transforms.sum_by_split import merge_sums
 from transforms.summarize_listing import SummarizeListing
 
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test"})
@@ -112,11 +112,8 @@ def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 def summarize(*images: tuple[tuple[str, str], ListedImage]) -> ListingSummary:
     """Runs `SummarizeListing` by its own functions, one after the other."""
-    by_split: dict[str, list[tuple[int, int]]] = {}
-    for element in images:
-        split, count = summarize_image(element, splits=SPLITS)
-        by_split.setdefault(split, []).append(count)
-    return summarize_listing({split: add_images(counts) for split, counts in by_split.items()})
+    counted = (summarize_image(element, splits=SPLITS) for element in images)
+    return summarize_listing(merge_sums({split: counts} for split, counts in counted))
 
 
 def test_a_listing_is_summarized_in_any_order() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -58,18 +58,10 @@ def summarize_reject(reject: Reject) -> tuple[str, tuple[int, int]]:
     return reject.split, (1, 0)
 
 
-def add_images(images: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Adds counts and fingerprints up."""
-    count = total = 0
-    for number, fingerprint in images:
-        count += number
-        total += fingerprint
-    return count, total % _MODULUS
-
-
 def summarize_listing(by_split: Mapping[str, tuple[int, int]]) -> ListingSummary:
-    """Puts the splits' sums together."""
+    """Puts the splits' sums, `(count, sum of fingerprints)`, together."""
+    fingerprint = sum(digests for _, digests in by_split.values()) % _MODULUS
     return ListingSummary(
         files={split: count for split, (count, _) in sorted(by_split.items()) if count},
-        fingerprint=f"{add_images(by_split.values())[1]:064x}",
+        fingerprint=f"{fingerprint:064x}",
     )
