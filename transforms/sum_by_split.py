@@ -10,8 +10,8 @@ import apache_beam as beam
 from transforms.global_window import in_global_window
 
 
-# The second of a sum's numbers may be a digest, too large for Beam's coder of an `int`.
-@beam.typehints.with_output_types(Any)
+# The second of a sum's numbers may be one of digests, too large for Beam's coder of an `int`.
+@beam.typehints.with_output_types(dict[str, tuple[int, Any]])
 class SumBySplit(beam.DoFn):
     """Measures elements, and gives one `{split: (int, int)}` a bundle.
 
