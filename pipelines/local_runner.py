@@ -12,7 +12,7 @@ import threading
 
 import apache_beam as beam
 import grpc
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_provision_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner, worker_handlers
@@ -89,7 +89,8 @@ class LocalRunner(fn_runner.FnApiRunner):
         self, pipeline: beam.Pipeline, options: PipelineOptions
     ) -> fn_runner.RunnerResult:
         """Runs a pipeline to its end."""
-        with brisk_beam():
+        mode = options.view_as(DirectOptions).direct_running_mode
+        with brisk_beam(in_memory=mode != "multi_processing"):
             return super().run_pipeline(pipeline, options)
 
     def run_via_runner_api(

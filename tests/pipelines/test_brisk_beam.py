@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import apache_beam as beam
@@ -11,6 +12,7 @@ import pytest
 from apache_beam.internal import cloudpickle_pickler, pickler
 from apache_beam.runners.worker import statesampler
 from apache_beam.transforms import core, userstate
+from apache_beam.typehints import decorators
 from apache_beam.utils.counters import CounterFactory
 
 from pipelines.brisk_beam import brisk_beam
@@ -95,10 +97,39 @@ def test_pickles_are_beams() -> None:
         assert pickler.loads(heavy) == value
 
 
-def test_a_bundle_does_not_wait_for_the_sampler() -> None:
+def test_pickles_that_stay_here_are_not_packed() -> None:
+    value = {"key": ["value"] * 1000}
+    packed = pickler.dumps(value)
+    with brisk_beam(in_memory=True):
+        plain = pickler.dumps(value)
+        assert pickler.loads(plain) == value
+        # Such as one that was made before.
+        assert pickler.loads(packed) == value
+    assert len(plain) > len(packed)
+
+
+def test_a_bundle_follows_its_steps_and_waits_for_no_thread() -> None:
     with brisk_beam():
         sampler = statesampler.StateSampler("step", CounterFactory())
-    assert sampler.sampling_period_ms < statesampler.DEFAULT_SAMPLING_PERIOD_MS / 10
+    threads = threading.active_count()
+    sampler.start()
+    assert threading.active_count() == threads
+    assert statesampler.get_current_tracker() is sampler
+    with sampler.scoped_state("Encode", "process"):
+        assert sampler.get_info().state_name.step_name == "Encode"
+        assert sampler.get_info().tracked_thread is threading.current_thread()
+    sampler.stop_if_still_running()
+    sampler.commit_counters()
+    assert statesampler.get_current_tracker() is None
+
+
+def test_type_hints_are_beams_without_the_stack_that_they_come_from() -> None:
+    beams = decorators.IOTypeHints.empty().with_output_types(int)
+    with brisk_beam():
+        hints = decorators.IOTypeHints.empty().with_output_types(int)
+    assert hints == beams
+    assert any(__file__ in line for line in beams.origin)
+    assert hints.origin == []
 
 
 def test_afterwards_beam_is_as_it_was() -> None:
@@ -106,6 +137,8 @@ def test_afterwards_beam_is_as_it_was() -> None:
         (statesampler, "StateSampler"),
         (userstate, "get_dofn_specs"),
         (core, "get_function_args_defaults"),
+        (core, "_check_fn_use_yield_and_return"),
+        (decorators, "TRACEBACK_LIMIT"),
         (cloudpickle_pickler, "bz2"),
     )
     before = [getattr(module, name) for module, name in replaced]
