@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -49,9 +49,9 @@ class JoinCounter:
     """Counts keys one by one; `tally` gives the sum."""
 
     def __init__(self) -> None:
-        self._splits: dict[str, Counter[str]] = {}
-        self._rejected: dict[str, Counter[str]] = {}
-        self._excluded: dict[str, Counter[str]] = {}
+        self._splits: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._rejected: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._excluded: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._sources: dict[str, SourceTally] = {}
         self._labels: set[str] = set()
 
@@ -68,17 +68,17 @@ class JoinCounter:
             referenced: How many annotation entries name it.
         """
         self._labels.update(joined.labels)
-        counts = self._splits.setdefault(joined.split, Counter())
+        counts = self._splits[joined.split]
         counts["listed"] += listed
         if joined.record is not None:
             counts["images"] += 1
             counts["examples"] += joined.record.examples
         counts["unannotated"] += joined.unannotated
         if joined.excluded is not None:
-            self._excluded.setdefault(joined.split, Counter())[joined.excluded.value] += 1
+            self._excluded[joined.split][joined.excluded.value] += 1
         for reject in joined.rejects:
             counts["unlisted"] += not reject.listed
-            self._rejected.setdefault(joined.split, Counter())[reject.reason.value] += 1
+            self._rejected[joined.split][reject.reason.value] += 1
         self._sources[source] = _merge_sources(
             self._sources.get(source, SourceTally()),
             SourceTally(
