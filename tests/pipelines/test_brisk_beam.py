@@ -188,6 +188,18 @@ def test_whoever_needs_the_clients_later_gets_them() -> None:
     )
 
 
+def test_type_hints_that_need_beartype_get_it() -> None:
+    _run(
+        f"{_LEAN}from apache_beam.typehints.typehints import is_consistent_with\n"
+        "assert 'beartype' not in sys.modules\n"
+        "assert is_consistent_with(bool, int) and not is_consistent_with(str, int)\n"
+        # beartype raises what Beam takes for a no.
+        "assert not is_consistent_with(3, int)\n"
+        "from beartype.door import is_subhint\n"
+        "assert is_subhint(bool, int)\n"
+    )
+
+
 def test_where_beam_is_imported_it_stays_whole() -> None:
     _run(
         "import apache_beam, sys\nfrom pipelines.lean_beam import import_lean_beam\n"
