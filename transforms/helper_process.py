@@ -35,9 +35,6 @@ class HelperProcess:
     started it, and ends when this process does, in whatever way. `multiprocessing` would run that
     program's file again, and needs it to expect that.
 
-    Args:
-        settings: How it writes.
-
     Attributes:
         is_lost: Whether it has ended without an answer.
 
@@ -45,7 +42,7 @@ class HelperProcess:
         OSError: It cannot be started.
     """
 
-    def __init__(self, settings: ShardEncoderSettings) -> None:
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
             python_command(_CODE),
             stdin=subprocess.PIPE,
@@ -62,12 +59,19 @@ class HelperProcess:
         self._requests = self._process.stdin
         self._answers = self._process.stdout
         self.is_lost = False
-        self._send(settings)
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def configure(self, settings: ShardEncoderSettings) -> None:
+        """Says how it writes, once, before the first shard.
+
+        Raises:
+            OSError: The process has ended.
+        """
+        self._send(settings)
 
     def write(self, work: ShardWork) -> ShardResult:
         """Writes a shard; see `ShardEncoder.write`.

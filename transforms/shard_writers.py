@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 
+from transforms.helper_pool import helper_pool
 from transforms.helper_process import HelperLostError, HelperProcess
 from transforms.output.shard_result import ShardResult
 from transforms.shard_encoder import Batches, ShardEncoder, ShardEncoderSettings, ShardWork
@@ -40,7 +41,7 @@ class ShardWriters:
         self._helpers: list[HelperProcess] = []
         with contextlib.suppress(OSError):
             while len(self._helpers) < helpers:
-                self._helpers.append(HelperProcess(settings))
+                self._helpers.append(helper_pool.take(settings))
         self._here = ThreadPoolExecutor(max_workers=_SHARDS_HERE, thread_name_prefix="shard")
         # They only wait.
         self._beside = ThreadPoolExecutor(

@@ -19,6 +19,9 @@ class SumBySplit(beam.DoFn):
 
     Args:
         measure: Tells an element's split, and two numbers to add up.
+
+    Attributes:
+        sums: `{split: (int, int)}` of the bundle so far.
     """
 
     def __init__(self, measure: Callable[[Any], tuple[str, tuple[int, int]]]) -> None:
@@ -26,17 +29,17 @@ class SumBySplit(beam.DoFn):
 
     def start_bundle(self) -> None:
         """Begins with nothing."""
-        self._sums: dict[str, tuple[int, int]] = {}
+        self.sums: dict[str, tuple[int, int]] = {}
 
     def process(self, element: object) -> None:
         """Adds one element."""
         split, (number, size) = self._measure(element)
-        numbers, sizes = self._sums.get(split, (0, 0))
-        self._sums[split] = numbers + number, sizes + size
+        numbers, sizes = self.sums.get(split, (0, 0))
+        self.sums[split] = numbers + number, sizes + size
 
     def finish_bundle(self) -> Iterator[Any]:
         """Gives the sums."""
-        yield in_global_window(self._sums)
+        yield in_global_window(self.sums)
 
 
 def merge_sums(several: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:

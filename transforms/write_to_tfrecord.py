@@ -23,6 +23,7 @@ from transforms.coders import register_coders
 from transforms.errors import InputError
 from transforms.examples.record_encoder import EncoderSettings
 from transforms.global_window import in_global_window
+from transforms.helper_pool import helper_pool
 from transforms.labels import LabelMap
 from transforms.output.naming import ShardNaming
 from transforms.output.outcome import ShardProgress, Totals
@@ -54,6 +55,8 @@ _WAITING_THREADS = 2
 _MAX_PROCESSES = 8
 # What a process writes in a few times the half second that it takes to start.
 _BYTES_PER_PROCESS = 100_000_000
+# After how many records it is looked again whether there is so much.
+_RECORDS_PER_LOOK = 1000
 # Where a shard is lost on the way to object storage, it is written anew.
 _MAX_ATTEMPTS = 3
 
@@ -210,6 +213,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             splits=self._splits,
             num_shards=1 if self._naming.is_single_file else self._num_shards,
             shard_size_bytes=self._shard_size_bytes,
+            processes=self._processes,
         )
         after = None if self._after is None else pvalue.AsIter(self._after)
         # Every index of every shard gets an empty value: GroupByKey emits no empty groups.
@@ -249,6 +253,8 @@ class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[Sh
         splits: The splits' names.
         num_shards: Shards of every split, or by split; 0 or absent means by size.
         shard_size_bytes: Target size of a shard where the number is not given.
+        processes: As of `WriteToTFRecord`: helper processes start as soon as it is clear that
+            there will be work for them.
 
     Raises:
         InputError: (at run time) A split has no examples: TFDS cannot read one.
@@ -260,26 +266,38 @@ class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[Sh
         splits: Sequence[str],
         num_shards: int | Mapping[str, int],
         shard_size_bytes: int,
+        processes: int = 1,
     ) -> None:
         super().__init__()
         self._splits = tuple(splits)
-        self._num_shards = num_shards
-        self._shard_size_bytes = shard_size_bytes
+        self._plan = functools.partial(
+            plan_shards, num_shards=num_shards, shard_size_bytes=shard_size_bytes
+        )
+        self._processes = processes
 
     def expand(self, records: PCollection[tuple[str, Record]]) -> PCollection[ShardPlan]:
         """Adds the step to a pipeline."""
         return (
             records
-            | "Sizes" >> beam.ParDo(SumBySplit(record_size))
+            | "Sizes" >> beam.ParDo(_SizesFn(plan=self._plan, processes=self._processes))
             | "AddSizes" >> beam.CombineGlobally(merge_sums)
-            | "Plan"
-            >> beam.Map(
-                plan_shards,
-                splits=self._splits,
-                num_shards=self._num_shards,
-                shard_size_bytes=self._shard_size_bytes,
-            )
+            | "Plan" >> beam.Map(self._plan, splits=self._splits)
         )
+
+
+class _SizesFn(SumBySplit):
+    def __init__(self, *, plan: functools.partial[ShardPlan], processes: int) -> None:
+        super().__init__(record_size)
+        self._plan = plan
+        self._processes = processes
+        self._records = 0
+
+    def process(self, element: object) -> None:
+        super().process(element)
+        self._records += 1
+        if self._processes != 1 and self._records % _RECORDS_PER_LOOK == 0:
+            totals = self._plan(self.sums, splits=tuple(self.sums)).totals
+            helper_pool.prepare(count_helpers(totals, processes=self._processes))
 
 
 def _seed_shards(

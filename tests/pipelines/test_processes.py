@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.pipelines.dataset import coco_words, run
-from transforms import shard_writers, write_to_tfrecord
+from transforms import helper_pool, shard_writers, write_to_tfrecord
 from transforms.helper_process import HelperProcess
 from transforms.shard_encoder import ShardEncoderSettings
 
@@ -16,17 +17,17 @@ SHARDS = ("--set", "output.num_shards=6")
 
 @pytest.fixture
 def helpers(monkeypatch: pytest.MonkeyPatch) -> list[ShardEncoderSettings]:
-    """The helper processes that are started, on a machine of four CPUs where any work is much."""
+    """The helper processes that write, on a machine of four CPUs where any work is much."""
     started: list[ShardEncoderSettings] = []
 
     class Counted(HelperProcess):
-        def __init__(self, settings: ShardEncoderSettings) -> None:
+        def configure(self, settings: ShardEncoderSettings) -> None:
             started.append(settings)
-            super().__init__(settings)
+            super().configure(settings)
 
     monkeypatch.setattr(write_to_tfrecord, "usable_cpus", lambda: 4)
     monkeypatch.setattr(write_to_tfrecord, "_BYTES_PER_PROCESS", 1)
-    monkeypatch.setattr(shard_writers, "HelperProcess", Counted)
+    monkeypatch.setattr(helper_pool, "HelperProcess", Counted)
     return started
 
 
@@ -51,6 +52,47 @@ def test_processes(
 ) -> None:
     assert run(*coco_words(shapes, tmp_path / "out", *SHARDS, *flags)).exit_code == 0
     assert len(helpers) == expected
+
+
+@pytest.mark.parametrize(("flags", "expected"), [((), 3), (("--processes", "2"), 1)])
+def test_they_start_while_records_are_joined(
+    flags: tuple[str, ...],
+    expected: int,
+    helpers: list[ShardEncoderSettings],
+    shapes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared: list[tuple[int, int]] = []
+
+    class Watched(helper_pool.HelperPool):
+        def prepare(self, count: int) -> None:
+            prepared.append((count, len(helpers)))
+            super().prepare(count)
+
+    pool = Watched()
+    monkeypatch.setattr(write_to_tfrecord, "_RECORDS_PER_LOOK", 1)
+    for module in (write_to_tfrecord, shard_writers):
+        monkeypatch.setattr(module, "helper_pool", pool)
+    before = {child.pid for child in psutil.Process().children()}
+    assert run(*coco_words(shapes, tmp_path / "out", *SHARDS, *flags)).exit_code == 0
+    # As many as turn out to be needed, and before any of them is to write.
+    assert prepared[-1] == (expected, 0)
+    assert len(helpers) == expected
+    assert {child.pid for child in psutil.Process().children()} == before
+
+
+def test_a_look_at_what_would_be_written_starts_none(
+    helpers: list[ShardEncoderSettings],
+    shapes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(write_to_tfrecord, "_RECORDS_PER_LOOK", 1)
+    monkeypatch.setattr(helper_pool.HelperPool, "prepare", lambda *_: pytest.fail("prepared"))
+    words = coco_words(shapes, tmp_path / "out", *SHARDS)
+    assert run("plan", *words[1:]).exit_code == 0
+    assert not helpers
 
 
 def test_threads_are_shared_out_among_processes(

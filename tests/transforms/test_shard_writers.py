@@ -17,6 +17,7 @@ import pytest
 from tests.examples.builders import make_label_map
 from tests.transforms.test_write_to_tfrecord import ENCODER, make_records
 from transforms.errors import InputError
+from transforms.helper_pool import HelperPool
 from transforms.helper_process import HelperLostError, HelperProcess, picklable
 from transforms.output.shard_result import Origin, ShardResult
 from transforms.output.shard_writer import ShardTarget
@@ -82,7 +83,7 @@ def with_path(result: ShardResult, path: str) -> ShardResult:
 
 
 def test_a_helper_writes_what_this_process_would(work: ShardWork) -> None:
-    encoder, helper = ShardEncoder(SETTINGS), HelperProcess(SETTINGS)
+    encoder, helper = ShardEncoder(SETTINGS), HelperPool().take(SETTINGS)
     try:
         here, beside, again = encoder.write(work), helper.write(work), helper.write(work)
     finally:
@@ -102,7 +103,7 @@ def test_what_goes_wrong_in_a_helper_is_raised_here_and_it_goes_on(
     (tmp_path / "file").touch()
     staging = Staging(output=str(tmp_path / "file"), plan="plan", run_id="run")
     target = msgspec.structs.replace(work.target, staging=staging)
-    helper = HelperProcess(SETTINGS)
+    helper = HelperPool().take(SETTINGS)
     try:
         with pytest.raises(NotADirectoryError) as raised:
             helper.write(msgspec.structs.replace(work, target=target))
@@ -116,7 +117,7 @@ def test_what_goes_wrong_in_a_helper_is_raised_here_and_it_goes_on(
 
 
 def test_a_helper_that_has_ended_is_lost(work: ShardWork) -> None:
-    helper = HelperProcess(SETTINGS)
+    helper = HelperPool().take(SETTINGS)
     psutil.Process(helper.pid).kill()
     for _ in range(2):
         with pytest.raises(HelperLostError, match=f"process {helper.pid}, which wrote shards"):
