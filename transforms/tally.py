@@ -21,8 +21,9 @@ class SourceTally(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         referenced: Keys that its annotation files name, and image ids without one.
         matched: How many of these are listed.
-        listed_key: The first listed key, in order, of an image; empty where there is none.
-        referenced_key: The first key that the annotation files name; empty where there is none.
+        listed_key: The first listed key of an image, of those in the fewest folders; empty where
+            there is none.
+        referenced_key: The first key that the annotation files name, likewise.
     """
 
     referenced: int = 0
@@ -137,7 +138,13 @@ def _is_only_an_id(joined: JoinedKey) -> bool:
 
 
 def _first(one: str, other: str) -> str:
-    return min(one, other) if one and other else one or other
+    return min(one, other, key=_by_depth) if one and other else one or other
+
+
+def _by_depth(key: str) -> tuple[int, str]:
+    # Beside the images there may be copies in folders of their own: the root is meant for these
+    # less often.
+    return key.count("/"), key
 
 
 def check_join(tally: JoinTally, *, sources: Iterable[Source]) -> JoinTally:

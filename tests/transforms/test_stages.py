@@ -201,7 +201,7 @@ def test_every_branch_of_the_join() -> None:
                 referenced=6,
                 matched=4,
                 listed_key="claimed.jpg",
-                referenced_key="../../etc/passwd",
+                referenced_key="claimed.jpg",
             ),
             "test": SourceTally(listed_key="good.jpg"),
             "folders": SourceTally(listed_key="a.jpg"),

@@ -96,6 +96,15 @@ def test_a_join_without_a_match_stops_with_a_mend(listed: str, referenced: str, 
     assert mend in message
 
 
+def test_copies_in_deeper_folders_are_not_what_is_meant() -> None:
+    listed = ["copies/cat/1.jpg", "images/2.jpg", "images/1.jpg", "masks/1.png"]
+    keys = [Key(key, JoinedKey(split="train"), listed=1, referenced=0) for key in listed]
+    keys += [Key(key, JoinedKey(split="train"), listed=0, referenced=1) for key in ("2", "1.jpg")]
+    for order in (keys, keys[::-1]):
+        found = count(order).sources["s"]
+        assert (found.listed_key, found.referenced_key) == ("images/1.jpg", "1.jpg")
+
+
 def test_a_join_with_a_match_or_without_annotations_goes_on() -> None:
     for source in (SourceTally(referenced=5, matched=1), SourceTally(listed_key="a.jpg")):
         tally = JoinTally(sources={"train": source})
