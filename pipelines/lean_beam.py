@@ -58,9 +58,9 @@ def _later_beartype() -> Iterator[None]:
     Of all that Beam imports it takes the longest.
     """
     door = ModuleType("beartype.door")
-    door.is_subhint = _is_subhint  # type: ignore[attr-defined]
+    vars(door)["is_subhint"] = _is_subhint
     roar = ModuleType("beartype.roar")
-    roar.BeartypeDoorException = _NoSubhintError  # type: ignore[attr-defined]
+    vars(roar)["BeartypeDoorException"] = _NoSubhintError
     later = {"beartype.door": door, "beartype.roar": roar}
     if later.keys() & sys.modules.keys():
         yield

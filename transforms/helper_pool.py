@@ -38,7 +38,11 @@ class HelperPool:
         """
         with self._lock:
             helper = self._spare.pop() if self._spare else HelperProcess()
-        helper.configure(settings)
+        try:
+            helper.configure(settings)
+        except OSError:
+            helper.close()
+            raise
         return helper
 
     def close(self) -> None:

@@ -39,8 +39,9 @@ class ShardWriters:
     def __init__(self, settings: ShardEncoderSettings, *, helpers: int) -> None:
         self._encoder = ShardEncoder(settings)
         self._helpers: list[HelperProcess] = []
-        with contextlib.suppress(OSError):
-            while len(self._helpers) < helpers:
+        for _ in range(helpers):
+            # One that cannot be had is no reason to do without those that wait.
+            with contextlib.suppress(OSError):
                 self._helpers.append(helper_pool.take(settings))
         self._here = ThreadPoolExecutor(max_workers=_SHARDS_HERE, thread_name_prefix="shard")
         # They only wait.

@@ -286,6 +286,8 @@ class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[Sh
 
 
 class _SizesFn(SumBySplit):
+    """Measures records, and has helper processes started as soon as there is enough for them."""
+
     def __init__(self, *, plan: functools.partial[ShardPlan], processes: int) -> None:
         super().__init__(record_size)
         self._plan = plan

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.pipelines.dataset import coco_words, run
+from tests.transforms.test_shard_writers import helper_pids
 from transforms import helper_pool, shard_writers, write_to_tfrecord
 from transforms.helper_process import HelperProcess
 from transforms.shard_encoder import ShardEncoderSettings
@@ -74,12 +74,12 @@ def test_they_start_while_records_are_joined(
     monkeypatch.setattr(write_to_tfrecord, "_RECORDS_PER_LOOK", 1)
     for module in (write_to_tfrecord, shard_writers):
         monkeypatch.setattr(module, "helper_pool", pool)
-    before = {child.pid for child in psutil.Process().children()}
+    before = helper_pids()
     assert run(*coco_words(shapes, tmp_path / "out", *SHARDS, *flags)).exit_code == 0
     # As many as turn out to be needed, and before any of them is to write.
     assert prepared[-1] == (expected, 0)
     assert len(helpers) == expected
-    assert {child.pid for child in psutil.Process().children()} == before
+    assert helper_pids() == before
 
 
 def test_a_look_at_what_would_be_written_starts_none(

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.transforms.test_shard_writers import SETTINGS, helper_pids
+from tests.transforms.test_shard_writers import LIMIT_S, SETTINGS, helper_pids
 from transforms.helper_pool import HelperPool
-
-LIMIT_S = 60
 
 
 @pytest.fixture

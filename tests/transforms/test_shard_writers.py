@@ -17,7 +17,7 @@ import pytest
 from tests.examples.builders import make_label_map
 from tests.transforms.test_write_to_tfrecord import ENCODER, make_records
 from transforms.errors import InputError
-from transforms.helper_pool import HelperPool
+from transforms.helper_pool import HelperPool, helper_pool
 from transforms.helper_process import HelperLostError, HelperProcess, picklable
 from transforms.output.shard_result import Origin, ShardResult
 from transforms.output.shard_writer import ShardTarget
@@ -172,6 +172,25 @@ def test_the_work_of_helpers_that_are_lost_is_done_here(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
     assert all("has ended; its shard is written anew by this process" in text for text in told)
+
+
+def test_one_that_ended_while_it_waited_does_not_keep_the_others_from_work(
+    work: ShardWork, writers: Callable[[int], ShardWriters]
+) -> None:
+    before = helper_pids()
+    waiting: list[int] = []
+    for count in (1, 2):
+        helper_pool.prepare(count)
+        waiting += helper_pids() - before - set(waiting)
+    # The one that is taken first.
+    process = psutil.Process(waiting[-1])
+    process.kill()
+    process.wait(LIMIT_S)
+    all_writers = writers(2)
+    shards = [all_writers.begin(lambda write: write(work)) for _ in range(4)]
+    assert [all_writers.wait(shard).examples for shard in shards] == [20] * 4
+    all_writers.close()
+    assert helper_pids() == before
 
 
 def test_where_no_process_can_be_started_this_one_does_all(
