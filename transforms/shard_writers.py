@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 
 from transforms.helper_pool import helper_pool
 from transforms.helper_process import HelperLostError, HelperProcess
@@ -22,6 +22,67 @@ _SHARDS_HERE = 2
 
 # Writes the images of a shard, in whatever process; may be called again where that has failed.
 Write = Callable[[ShardWork], ShardResult]
+
+
+class ShardUnderWay:
+    """A shard that is being made.
+
+    The main thread asks for it, and an interrupt there, in the middle of the code of a Future, an
+    Event or an executor, could leave its lock taken: whoever sets it would wait for ever. A
+    SimpleQueue has no such code.
+    """
+
+    def __init__(self) -> None:
+        self._outcomes: queue.SimpleQueue[ShardResult | BaseException] = queue.SimpleQueue()
+        self._outcome: ShardResult | BaseException | None = None
+
+    def finish(self, outcome: ShardResult | BaseException) -> None:
+        """Says what has come of it, once."""
+        self._outcomes.put(outcome)
+
+    def done(self) -> bool:
+        """Says whether `result` gives an answer at once."""
+        return self._outcome is not None or not self._outcomes.empty()
+
+    def result(self) -> ShardResult:
+        """Waits for its end.
+
+        Raises:
+            BaseException: What making it has raised.
+        """
+        if self._outcome is None:
+            self._outcome = self._outcomes.get()
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        return self._outcome
+
+
+class _Threads:
+    """Threads that take tasks, without a lock that an interrupt could leave taken."""
+
+    def __init__(self, count: int, *, name: str) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def run(self, task: Callable[[], None]) -> None:
+        """Runs a task, which raises nothing, as soon as a thread has time."""
+        self._tasks.put(task)
+
+    def close(self) -> None:
+        """Waits for the tasks, and ends the threads."""
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            task()
 
 
 class ShardWriters:
@@ -43,19 +104,16 @@ class ShardWriters:
             # One that cannot be had is no reason to do without those that wait.
             with contextlib.suppress(OSError):
                 self._helpers.append(helper_pool.take(settings))
-        self._here = ThreadPoolExecutor(max_workers=_SHARDS_HERE, thread_name_prefix="shard")
-        # They only wait.
-        self._beside = ThreadPoolExecutor(
-            max_workers=max(1, helpers), thread_name_prefix="shard-beside"
-        )
         self._stopped = threading.Event()
-        # Who has room for a shard; None is this process. An interrupt in the middle of an Event's
-        # own code could leave its lock taken, and whoever sets it would wait for ever.
+        self._here = _Threads(_SHARDS_HERE, name="shard")
+        # They only wait.
+        self._beside = _Threads(len(self._helpers), name="shard-beside")
+        # Who has room for a shard; None is this process.
         self._rooms: queue.SimpleQueue[HelperProcess | None] = queue.SimpleQueue()
         for room in (None, *self._helpers):
             self._rooms.put(room)
 
-    def begin(self, make: Callable[[Write], ShardResult]) -> Future[ShardResult]:
+    def begin(self, make: Callable[[Write], ShardResult]) -> ShardUnderWay:
         """Begins a shard as soon as there is room for it.
 
         Args:
@@ -66,11 +124,15 @@ class ShardWriters:
         """
         with self._stopped_by_interrupt():
             room = self._rooms.get()
+        shard = ShardUnderWay()
         if room is None:
-            return self._here.submit(self._make_here, make)
-        return self._beside.submit(self._make_beside, make, room)
+            threads, made = self._here, functools.partial(self._make_here, make)
+        else:
+            threads, made = self._beside, functools.partial(self._make_beside, make, room)
+        threads.run(functools.partial(self._finish, shard, made))
+        return shard
 
-    def wait(self, shard: Future[ShardResult]) -> ShardResult:
+    def wait(self, shard: ShardUnderWay) -> ShardResult:
         """Waits for the end of a shard.
 
         Raises:
@@ -83,9 +145,17 @@ class ShardWriters:
     def close(self) -> None:
         """Stops what is under way, and ends all threads and processes."""
         self._stop()
-        self._here.shutdown(cancel_futures=True)
-        self._beside.shutdown(cancel_futures=True)
+        self._here.close()
+        self._beside.close()
         self._encoder.close()
+
+    def _finish(self, shard: ShardUnderWay, make: Callable[[], ShardResult]) -> None:
+        try:
+            if self._stopped.is_set():
+                raise CancelledError
+            shard.finish(make())
+        except BaseException as error:  # noqa: BLE001  # Whoever waits for the shard raises it.
+            shard.finish(error)
 
     def _make_here(self, make: Callable[[Write], ShardResult]) -> ShardResult:
         has_left = False

@@ -9,7 +9,6 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -36,7 +35,7 @@ from transforms.records import Record, Reject
 from transforms.report_usage import report_usage
 from transforms.shard_encoder import ShardEncoderSettings, ShardWork
 from transforms.shard_plan import ShardPlan, plan_shards, record_size
-from transforms.shard_writers import ShardWriters, Write
+from transforms.shard_writers import ShardUnderWay, ShardWriters, Write
 from transforms.sharding import HASH_BYTES, example_hash, shard_index
 from transforms.storage import WriteFailedError
 from transforms.sum_by_split import SumBySplit, merge_sums
@@ -353,7 +352,7 @@ class _WriteShardFn(beam.DoFn):
             self._writers.close()
 
     def start_bundle(self) -> None:
-        self._under_way: deque[Future[ShardResult]] = deque()
+        self._under_way: deque[ShardUnderWay] = deque()
 
     def process(
         self,
@@ -399,7 +398,7 @@ class _WriteShardFn(beam.DoFn):
         return ShardWriters(settings, helpers=helpers)
 
     def _outputs(
-        self, shard: Future[ShardResult]
+        self, shard: ShardUnderWay
     ) -> Iterator[ShardResult | pvalue.TaggedOutput[str, Reject]]:
         assert self._writers is not None
         with self._staging.explain_errors():

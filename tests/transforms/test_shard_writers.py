@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures._base
 import io
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, thread
 from pathlib import Path
-from typing import NoReturn
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import psutil
@@ -16,6 +18,7 @@ import pytest
 
 from tests.examples.builders import make_label_map
 from tests.transforms.test_write_to_tfrecord import ENCODER, make_records
+from transforms import shard_writers
 from transforms.errors import InputError
 from transforms.helper_pool import HelperPool, helper_pool
 from transforms.helper_process import HelperLostError, HelperProcess, picklable
@@ -27,7 +30,13 @@ from transforms.shard_writers import ShardWriters, Write
 from transforms.storage import WriteFailedError
 from transforms.tfrecord import read_records
 
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
+
 LIMIT_S = 60
+_TRACED = {
+    module.__file__ for module in (shard_writers, threading, concurrent.futures._base, thread)
+}
 SETTINGS = ShardEncoderSettings(
     encoder=ENCODER, threads=2, max_items_ahead=64, max_bytes_ahead=1_000_000, read_ahead=1
 )
@@ -274,3 +283,57 @@ def test_an_interrupt_stops_what_is_under_way(
     assert not Path(work.target.staging.root).exists() or not any(
         Path(work.target.staging.root).rglob("*.tfrecord")
     )
+
+
+def _interrupted_at(moment: int, run: Callable[[], object]) -> bool:
+    """Runs something with a KeyboardInterrupt at its nth line, call or return.
+
+    Only what shards are made with counts, and what that locks with.
+    """
+    left = moment
+
+    def trace(frame: FrameType, event: str, argument: object) -> TraceFunction | None:
+        nonlocal left
+        del event, argument
+        if frame.f_code.co_filename not in _TRACED:
+            return None
+        left -= 1
+        if left < 0:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        run()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_after_an_interrupt_at_any_moment_it_can_be_closed(
+    work: ShardWork, writers: Callable[[int], ShardWriters]
+) -> None:
+    first = writers(0)
+    result = first.wait(first.begin(lambda write: write(work)))
+    moments = 0
+    while True:
+        all_writers = ShardWriters(SETTINGS, helpers=0)
+
+        def run(all_writers: ShardWriters = all_writers) -> None:
+            for _ in range(3):
+                shard = all_writers.begin(lambda _: result)
+                shard.done()
+                all_writers.wait(shard)
+
+        interrupted = _interrupted_at(moments, run)
+        closing = threading.Thread(target=all_writers.close, daemon=True)
+        closing.start()
+        closing.join(LIMIT_S)
+        assert not closing.is_alive(), f"moment {moments}"
+        if not interrupted:
+            break
+        moments += 1
+    assert moments > 30
