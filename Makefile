@@ -136,7 +136,7 @@ lock:  ## Make the lock files anew (needs uv).
 
 .PHONY: template
 template: $(READY)  ## Describe the Flex Template's parameters anew.
-	$(BIN)/python -m pipelines.flex_template > docker/metadata.json
+	$(BIN)/python -m shardbeam.pipelines.flex_template > docker/metadata.json
 
 .PHONY: protos
 protos:  ## Compile the Example proto anew (needs grpcio-tools).

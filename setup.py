@@ -1,9 +1,26 @@
-"""Packaging entry point; all metadata lives in pyproject.toml.
+"""Packaging: what is installed is one package, `shardbeam`; metadata lives in pyproject.toml.
 
-The file exists because Beam ships a checkout to remote workers with
-`--setup_file ./setup.py`, which accepts no other name.
+The three folders at the root are its subpackages. `shardbeam/` has links to them, by which a
+checkout and an editable install work as they are. The mapping below is for all else: a zip of the
+source holds the links as small text files, of which setuptools would make a package that is empty.
+
+Beam ships a checkout to remote workers with `--setup_file ./setup.py`, and accepts no other name.
 """
 
 import setuptools
 
-setuptools.setup()
+FOLDERS = ("configs", "pipelines", "transforms")
+
+setuptools.setup(
+    packages=[
+        "shardbeam",
+        *(f"shardbeam.{folder}" for folder in FOLDERS),
+        *(
+            f"shardbeam.{folder}.{package}"
+            for folder in FOLDERS
+            for package in setuptools.find_namespace_packages(folder)
+            if not package.startswith("__")
+        ),
+    ],
+    package_dir={f"shardbeam.{folder}": folder for folder in FOLDERS},
+)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from PIL import Image
 
-from transforms.errors import RejectedError
-from transforms.images.check import check_image
-from transforms.images.settings import ImageSettings
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.check import check_image
+from shardbeam.transforms.images.settings import ImageSettings
 
 WIDTH, HEIGHT = 640, 480
 BLOCK_BYTES = 4096

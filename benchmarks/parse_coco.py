@@ -10,8 +10,8 @@ import json
 import sys
 import time
 
-from transforms.formats.coco import CocoFormat
-from transforms.storage import storage_for
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.storage import storage_for
 
 
 def main() -> None:

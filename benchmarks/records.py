@@ -13,7 +13,9 @@ from benchmarks.datasets import make_coco_like
 from benchmarks.measure import SHARDBEAM, Measurement, measure
 from benchmarks.report import markdown_table, median_and_range, megabytes, target_row
 
-_BUILD_IMPORTS = "import pipelines.arguments, pipelines.beam_flags, pipelines.run"
+_BUILD_IMPORTS = (
+    "import shardbeam.pipelines.arguments, shardbeam.pipelines.beam_flags, shardbeam.pipelines.run"
+)
 _PARSE = (sys.executable, "-m", "benchmarks.parse_coco")
 
 _RECORDS_TARGET_S = 20.0

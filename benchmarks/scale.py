@@ -20,8 +20,8 @@ from benchmarks.datasets import make_once
 from benchmarks.measure import measure
 from benchmarks.report import markdown_table
 from benchmarks.scale_stages import OBJECTS, staged_shard
+from shardbeam.transforms.output.staging import Staging
 from tests.gcs.server import ProxiedGcs, find_server, running_server
-from transforms.output.staging import Staging
 
 # The largest number is given; the others are that many times smaller.
 _RECORD_STEPS = (100, 10, 1)

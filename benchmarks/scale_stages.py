@@ -23,15 +23,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
-from pipelines.local_runner import LocalRunner
-from transforms.assign_split import AssignSplit
-from transforms.commit_dataset import CommitDataset
-from transforms.formats.coco import CocoFormat
-from transforms.join_annotations import JoinAnnotations
-from transforms.joining import JoinSettings
-from transforms.labels import LabelMap, LabelSettings
-from transforms.list_images import ListImages
-from transforms.output.commit import (
+from shardbeam.pipelines.local_runner import LocalRunner
+from shardbeam.transforms.assign_split import AssignSplit
+from shardbeam.transforms.commit_dataset import CommitDataset
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.joining import JoinSettings
+from shardbeam.transforms.labels import LabelMap, LabelSettings
+from shardbeam.transforms.list_images import ListImages
+from shardbeam.transforms.output.commit import (
     MANIFEST,
     RejectsPart,
     count_splits,
@@ -39,18 +39,18 @@ from transforms.output.commit import (
     read_manifest,
     write_rejects,
 )
-from transforms.output.dataset import (
+from shardbeam.transforms.output.dataset import (
     DatasetSettings,
     RunSettings,
     metadata_paths,
     write_dataset_files,
 )
-from transforms.output.listing import ListingSummary
-from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.output.staging import Staging
-from transforms.read_annotations import ReadAnnotations
-from transforms.reasons import Reason
-from transforms.records import (
+from shardbeam.transforms.output.listing import ListingSummary
+from shardbeam.transforms.output.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.read_annotations import ReadAnnotations
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     ImageAnnotations,
     ImageRef,
@@ -61,12 +61,12 @@ from transforms.records import (
     Reject,
     encode_annotations,
 )
-from transforms.sharding import SplitAssignment
-from transforms.sources import Source
-from transforms.storage import join_uri, storage_for
-from transforms.summarize_listing import SummarizeListing
-from transforms.tally import JoinTally
-from transforms.write_to_tfrecord import PlanShards, assign_shard
+from shardbeam.transforms.sharding import SplitAssignment
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.summarize_listing import SummarizeListing
+from shardbeam.transforms.tally import JoinTally
+from shardbeam.transforms.write_to_tfrecord import PlanShards, assign_shard
 
 IMAGE_BYTES = 135_000
 OBJECTS = 3

@@ -9,10 +9,10 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from configs.convert import Path, Problem
-from configs.nearest import suggest
-from configs.placeholders import TemplateError, check_output_template, placeholders
-from configs.schema import (
+from shardbeam.configs.convert import Path, Problem
+from shardbeam.configs.nearest import suggest
+from shardbeam.configs.placeholders import TemplateError, check_output_template, placeholders
+from shardbeam.configs.schema import (
     CocoSource,
     Config,
     LabelsConfig,

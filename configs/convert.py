@@ -15,8 +15,8 @@ from typing import Annotated, Literal, TypeAlias, TypeVar, Union
 
 import msgspec
 
-from configs.nearest import suggest
-from configs.schema import SOURCES, Config, CustomSource, Source
+from shardbeam.configs.nearest import suggest
+from shardbeam.configs.schema import SOURCES, Config, CustomSource, Source
 
 T = TypeVar("T")
 # Where a value lies: keys of mappings, and positions in lists.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
-from configs.checks import check_config
-from configs.convert import Path, Problem, convert, format_path
-from configs.schema import Config
-from configs.yaml_text import YamlError, parse_yaml
+from shardbeam.configs.checks import check_config
+from shardbeam.configs.convert import Path, Problem, convert, format_path
+from shardbeam.configs.schema import Config
+from shardbeam.configs.yaml_text import YamlError, parse_yaml
 
 OVERRIDE_ORIGIN = "--set"
 
@@ -28,6 +28,16 @@ class ConfigError(ValueError):
         self.path = path
         self.problem = problem
         super().__init__(": ".join(part for part in (origin, format_path(path), problem) if part))
+
+
+def ready_configs() -> dict[str, FilePath]:
+    """Finds the configs that are installed with the package: `{name: its file}`, sorted."""
+    return {file.stem: file for file in sorted(FilePath(__file__).parent.glob("*.yaml"))}
+
+
+def describe_ready_config(file: FilePath) -> str:
+    """Says in a line what a ready config writes: its first comment."""
+    return file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def load_config(path: str | FilePath, *, overrides: Sequence[str] = ()) -> Config:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from configs.nearest import suggest
+from shardbeam.configs.nearest import suggest
 
 VERSION, DATE, FINGERPRINT = "version", "date", "fingerprint"
 # What `output.path` may hold.

@@ -1,7 +1,7 @@
 """The schema of a dataset config: what to build.
 
 Where and how to run it is the command line's business. Unknown keys and wrong types are
-refused by `configs.load`.
+refused by `shardbeam.configs.load`.
 """
 
 from __future__ import annotations

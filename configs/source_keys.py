@@ -10,7 +10,7 @@ from typing import Any, Literal, Union
 
 import msgspec
 
-from configs.schema import SOURCES, Location, Source
+from shardbeam.configs.schema import SOURCES, Location, Source
 
 # What marks a key as a path or URI.
 (_LOCATION,) = typing.get_args(Location)[1:]

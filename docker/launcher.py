@@ -2,7 +2,7 @@
 
 import sys
 
-from pipelines.flex_template import launch
+from shardbeam.pipelines.flex_template import launch
 
 if __name__ == "__main__":
     sys.exit(launch(sys.argv[1:]))

@@ -11,11 +11,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from configs.load import OVERRIDE_ORIGIN, ConfigError, load_config, make_config, parse_config
-from configs.nearest import suggest
-from configs.schema import SOURCES, Config
-from configs.source_keys import source_keys
-from pipelines.flags import (
+from shardbeam.configs.load import (
+    OVERRIDE_ORIGIN,
+    ConfigError,
+    load_config,
+    make_config,
+    parse_config,
+    ready_configs,
+)
+from shardbeam.configs.nearest import suggest
+from shardbeam.configs.schema import SOURCES, Config
+from shardbeam.configs.source_keys import source_keys
+from shardbeam.pipelines.flags import (
     BUILD_COMMANDS,
     COMMANDS,
     DATAFLOW_RUNNER,
@@ -26,8 +33,8 @@ from pipelines.flags import (
     sample_parser,
     show_parser,
 )
-from transforms.errors import InputError
-from transforms.storage import ANONYMOUS_VARIABLE, is_uri, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.storage import ANONYMOUS_VARIABLE, is_uri, storage_for
 
 # The flags that make a config without a file, beside those of the formats, and their keys.
 _CONFIG_FLAGS = {
@@ -190,7 +197,7 @@ def _parse_sample(arguments: Sequence[str]) -> SampleArguments:
 
 def _parse_build(arguments: Sequence[str]) -> BuildArguments:
     # Imported here: Beam's import takes seconds, and the other commands do without.
-    from pipelines.beam_flags import beam_options, beam_parser, refuse_flags
+    from shardbeam.pipelines.beam_flags import beam_options, beam_parser, refuse_flags
 
     ours = build_parser().parse_args([])
     parser = build_parser(beam=beam_parser())
@@ -231,10 +238,12 @@ def _set_anonymous(namespace: argparse.Namespace) -> None:
 
 
 def _make_config(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
-    if target in SOURCES:
-        return _config_from_flags(namespace, command=f"{command} {target}", target=target)
     if not is_uri(target) and not Path(target).is_file():
-        raise UsageError(f"{command}: {_describe_target(target)}")
+        if target in SOURCES:
+            return _config_from_flags(namespace, command=f"{command} {target}", target=target)
+        if target not in ready_configs():
+            raise UsageError(f"{command}: {_describe_target(target)}")
+        target = str(ready_configs()[target])
     for flag, key in _config_flags().items():
         if getattr(namespace, flag) is not None:
             raise UsageError(
@@ -258,8 +267,9 @@ def _read_config(uri: str) -> bytes:
 def _describe_target(target: str) -> str:
     if Path(target).is_dir():
         return f"expected a config file or a format ({_formats()}), got the folder {target}"
-    hint = suggest(target, SOURCES) or f"; the formats are {_formats()}"
-    return f"no such config file or format: {target}{hint}"
+    known = (*SOURCES, *ready_configs())
+    hint = suggest(target, known) or f"; the formats are {_formats()}"
+    return f"no such config file, format or ready config: {target}{hint}"
 
 
 def _config_from_flags(namespace: argparse.Namespace, *, command: str, target: str) -> Config:

@@ -8,8 +8,8 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
-from configs.nearest import suggest
-from pipelines.flags import FlagParser, UsageError
+from shardbeam.configs.nearest import suggest
+from shardbeam.pipelines.flags import FlagParser, UsageError
 
 _TEST_FLAG = "is for Beam's own tests"
 _STREAMING_FLAG = "is for streaming jobs, and a build is a batch job"

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import apache_beam as beam
 
-from pipelines.plan import Plan
-from transforms.assign_split import AssignSplit
-from transforms.build_label_map import BuildLabelMap
-from transforms.check_join import CheckJoin
-from transforms.commit_dataset import CommitDataset
-from transforms.join_annotations import JoinAnnotations
-from transforms.list_images import ListImages
-from transforms.output.dataset import RunSettings
-from transforms.output.staging import Staging
-from transforms.read_annotations import ReadAnnotations
-from transforms.summarize_listing import SummarizeListing
-from transforms.write_to_tfrecord import DEFAULT_READ_AHEAD, WriteToTFRecord
+from shardbeam.pipelines.plan import Plan
+from shardbeam.transforms.assign_split import AssignSplit
+from shardbeam.transforms.build_label_map import BuildLabelMap
+from shardbeam.transforms.check_join import CheckJoin
+from shardbeam.transforms.commit_dataset import CommitDataset
+from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.list_images import ListImages
+from shardbeam.transforms.output.dataset import RunSettings
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.read_annotations import ReadAnnotations
+from shardbeam.transforms.summarize_listing import SummarizeListing
+from shardbeam.transforms.write_to_tfrecord import DEFAULT_READ_AHEAD, WriteToTFRecord
 
 
 def build_dataset(

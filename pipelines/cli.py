@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from pipelines.flags import (
+from shardbeam.pipelines.flags import (
     BUILD_COMMANDS,
     UsageError,
     build_parser,
@@ -23,13 +23,13 @@ from pipelines.flags import (
     top_parser,
     wants_json_log,
 )
-from pipelines.json_log import everything_as_json
-from pipelines.logs import configure_logging, log_everything
-from pipelines.terminal import escape, write_stdout
+from shardbeam.pipelines.json_log import everything_as_json
+from shardbeam.pipelines.logs import configure_logging, log_everything
+from shardbeam.pipelines.terminal import escape, write_stdout
 
 if TYPE_CHECKING:
-    from pipelines.arguments import BuildArguments, SampleArguments, ShowArguments
-    from pipelines.summary import Summary
+    from shardbeam.pipelines.arguments import BuildArguments, SampleArguments, ShowArguments
+    from shardbeam.pipelines.summary import Summary
 
 _FAILED = 1
 _USAGE = 2
@@ -109,21 +109,21 @@ def _version() -> str:
 
 
 def _run(words: Sequence[str], *, json_log: bool, lean: bool) -> int:
-    from configs.load import ConfigError
-    from pipelines.arguments import (
+    from shardbeam.configs.load import ConfigError
+    from shardbeam.pipelines.arguments import (
         FormatsArguments,
         SampleArguments,
         ShowArguments,
         parse_arguments,
     )
-    from transforms.process import without_collector
+    from shardbeam.transforms.process import without_collector
 
     configure_logging(as_json=json_log)
     started_s = time.monotonic()
     try:
         with without_collector():
             if lean:
-                from pipelines.lean_beam import import_lean_beam
+                from shardbeam.pipelines.lean_beam import import_lean_beam
 
                 import_lean_beam()
             arguments = parse_arguments(words)
@@ -139,16 +139,16 @@ def _run(words: Sequence[str], *, json_log: bool, lean: bool) -> int:
 
 
 def _run_build(arguments: BuildArguments) -> int:
-    from transforms.process import without_collector
+    from shardbeam.transforms.process import without_collector
 
     with without_collector():
-        from configs.load import ConfigError
-        from pipelines.output_state import OutputError
-        from pipelines.run import run_build, run_plan
-        from pipelines.run_error import RunError
-        from transforms.errors import InputError
-        from transforms.formats.load import FormatError
-        from transforms.output.lease import LeaseError
+        from shardbeam.configs.load import ConfigError
+        from shardbeam.pipelines.output_state import OutputError
+        from shardbeam.pipelines.run import run_build, run_plan
+        from shardbeam.pipelines.run_error import RunError
+        from shardbeam.transforms.errors import InputError
+        from shardbeam.transforms.formats.load import FormatError
+        from shardbeam.transforms.output.lease import LeaseError
 
     if arguments.verbose:
         log_everything()
@@ -175,7 +175,7 @@ def _run_build(arguments: BuildArguments) -> int:
     if not arguments.json_log:
         _complain(message)
     if arguments.json or arguments.json_log:
-        from pipelines.summary import print_summary
+        from shardbeam.pipelines.summary import print_summary
 
         summary = _end_without_outcome(
             message,
@@ -193,7 +193,7 @@ def _end(message: str, *, code: int, started_s: float, json_log: bool) -> int:
     if not json_log:
         _complain(message)
         return code
-    from pipelines.summary import log_summary
+    from shardbeam.pipelines.summary import log_summary
 
     log_summary(_end_without_outcome(message, code=code, output="", started_s=started_s))
     return code
@@ -202,8 +202,8 @@ def _end(message: str, *, code: int, started_s: float, json_log: bool) -> int:
 def _end_without_outcome(
     message: str, *, code: int, output: str, started_s: float, trace: str = ""
 ) -> Summary:
-    from pipelines.summary import Summary
-    from transforms.output.outcome import Outcome, Status
+    from shardbeam.pipelines.summary import Summary
+    from shardbeam.transforms.output.outcome import Outcome, Status
 
     return Summary(
         outcome=Outcome(status=Status.FAILED, splits={}, message=message),
@@ -216,16 +216,16 @@ def _end_without_outcome(
 
 
 def _run_formats() -> int:
-    from pipelines.formats_table import render_formats
-    from pipelines.tables import stdout_layout
+    from shardbeam.pipelines.formats_table import render_formats
+    from shardbeam.pipelines.tables import stdout_layout
 
     write_stdout(render_formats(layout=stdout_layout()))
     return 0
 
 
 def _run_show(arguments: ShowArguments) -> int:
-    from pipelines.show import show_dataset
-    from transforms.errors import InputError
+    from shardbeam.pipelines.show import show_dataset
+    from shardbeam.transforms.errors import InputError
 
     try:
         show_dataset(arguments.path, split=arguments.split, limit=arguments.limit)
@@ -236,8 +236,8 @@ def _run_show(arguments: ShowArguments) -> int:
 
 
 def _run_sample(arguments: SampleArguments) -> int:
-    from pipelines.progress import ProgressMonitor, ProgressSnapshot
-    from pipelines.sample import write_shapes
+    from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
+    from shardbeam.pipelines.sample import write_shapes
 
     done = 0
 

@@ -13,7 +13,7 @@ import google.auth.transport.requests
 import requests
 from google.auth.exceptions import GoogleAuthError
 
-from pipelines.flags import UsageError
+from shardbeam.pipelines.flags import UsageError
 
 # The Dockerfile writes these labels.
 PYTHON_LABEL = "shardbeam.python"

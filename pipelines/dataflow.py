@@ -28,10 +28,10 @@ from apache_beam.runners.runner import PipelineRunner, PipelineState
 from apache_beam.utils.retry import PermanentException
 from google.api_core.exceptions import GoogleAPICallError, NotFound
 
-from pipelines.container_image import check_image
-from pipelines.flags import DATAFLOW_RUNNER, UsageError
-from pipelines.plan import Plan
-from pipelines.run_error import RunError
+from shardbeam.pipelines.container_image import check_image
+from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError
+from shardbeam.pipelines.plan import Plan
+from shardbeam.pipelines.run_error import RunError
 
 _POLL_S = 5.0
 _SETUP_FILES = ("setup.py", "pyproject.toml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 
-from pipelines.run_error import RunError
+from shardbeam.pipelines.run_error import RunError
 
 # How an error of ours looks in the text of a runner's error, which has lost its type.
 _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")

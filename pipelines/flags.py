@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from configs.nearest import suggest
-from configs.source_keys import SourceKey, source_keys
+from shardbeam.configs.nearest import suggest
+from shardbeam.configs.source_keys import SourceKey, source_keys
 
 BUILD_COMMANDS = ("build", "plan")
 COMMANDS = (*BUILD_COMMANDS, "formats", "show", "sample")

@@ -17,14 +17,14 @@ import apache_beam as beam
 import msgspec
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 
-from pipelines.arguments import BuildArguments, parse_arguments
-from pipelines.beam_flags import beam_parser
-from pipelines.beam_options import PipelineViews
-from pipelines.cli import main
-from pipelines.flags import DATAFLOW_RUNNER, UsageError, build_parser
-from pipelines.local_runner import make_runner
-from pipelines.run_error import RunError
-from transforms.storage import storage_for
+from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.pipelines.beam_flags import beam_parser
+from shardbeam.pipelines.beam_options import PipelineViews
+from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError, build_parser
+from shardbeam.pipelines.local_runner import make_runner
+from shardbeam.pipelines.run_error import RunError
+from shardbeam.transforms.storage import storage_for
 
 CONFIG = "config"
 FORMAT = "format"
@@ -70,7 +70,7 @@ def launch(arguments: Sequence[str]) -> int:
 def _write_empty_job(words: Sequence[str]) -> None:
     """Writes down a job that does nothing, if none was written and one is waited for."""
     # Imported here: the clients of Dataflow take a while, and the command has them by now.
-    from pipelines.dataflow import submit_job
+    from shardbeam.pipelines.dataflow import submit_job
 
     arguments = parse_arguments(words)
     assert isinstance(arguments, BuildArguments)

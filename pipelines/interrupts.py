@@ -11,7 +11,7 @@ from types import FrameType
 
 import apache_beam as beam
 
-from pipelines.usage import UsageMeter
+from shardbeam.pipelines.usage import UsageMeter
 
 
 @contextlib.contextmanager

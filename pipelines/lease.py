@@ -12,14 +12,14 @@ from typing import TypeVar
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineRunner
 
-from configs.placeholders import FINGERPRINT, placeholders
-from pipelines.flags import DATAFLOW_RUNNER
-from pipelines.output_state import OutputError
-from pipelines.plan import Plan
-from pipelines.versions import name_output, versions_root
-from transforms.errors import InputError
-from transforms.output.commit import LEASE_PATH
-from transforms.output.lease import (
+from shardbeam.configs.placeholders import FINGERPRINT, placeholders
+from shardbeam.pipelines.flags import DATAFLOW_RUNNER
+from shardbeam.pipelines.output_state import OutputError
+from shardbeam.pipelines.plan import Plan
+from shardbeam.pipelines.versions import name_output, versions_root
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.commit import LEASE_PATH
+from shardbeam.transforms.output.lease import (
     FoundLease,
     JobAnswer,
     Lease,
@@ -30,9 +30,9 @@ from transforms.output.lease import (
     read_lease,
     take_lease,
 )
-from transforms.output.lease_keeper import LeaseKeeper
-from transforms.output.staging import explain_write_errors
-from transforms.storage import join_uri, storage_for
+from shardbeam.transforms.output.lease_keeper import LeaseKeeper
+from shardbeam.transforms.output.staging import explain_write_errors
+from shardbeam.transforms.storage import join_uri, storage_for
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def describe_job(options: PipelineOptions, *, job_id: str = "") -> RemoteJob:
 def ask_for_job(job: RemoteJob, *, options: PipelineOptions) -> JobAnswer:
     """Asks Dataflow how a job stands."""
     # Imported here: its clients take a while, and most runs never ask.
-    from pipelines.dataflow_jobs import ask_for_job
+    from shardbeam.pipelines.dataflow_jobs import ask_for_job
 
     return ask_for_job(job, options=options)
 

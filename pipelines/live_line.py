@@ -7,7 +7,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from pipelines.progress import ProgressSnapshot, describe
+from shardbeam.pipelines.progress import ProgressSnapshot, describe
 
 
 class _Console(Console):

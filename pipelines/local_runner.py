@@ -21,8 +21,8 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from apache_beam.runners.worker import sdk_worker
 from apache_beam.utils.sentinel import Sentinel
 
-from pipelines.brisk_beam import brisk_beam
-from transforms.process import python_command
+from shardbeam.pipelines.brisk_beam import brisk_beam
+from shardbeam.transforms.process import python_command
 
 # What a worker process runs. It ends when the program does, even if that is killed. And it prints
 # nothing: an error's text reaches the program all the same.

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sys
 
-from pipelines.json_log import JsonHandler
+from shardbeam.pipelines.json_log import JsonHandler
 
 # What Beam warns of in every good run with worker processes: it hands them options of its own
 # that they do not know, and no folder for pickled registries, which nothing here uses.

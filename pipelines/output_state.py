@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from transforms.errors import InputError
-from transforms.output.commit import DATASET_INFO, foreign_files, read_manifest
-from transforms.sources import Source
-from transforms.storage import join_uri, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.commit import DATASET_INFO, foreign_files, read_manifest
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.storage import join_uri, storage_for
 
 _NAMED_FILES = 3
 

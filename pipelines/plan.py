@@ -11,22 +11,22 @@ from typing import Any
 
 import msgspec
 
-import configs.schema as schema
-from configs.load import ConfigError
-from configs.placeholders import fill_template
-from configs.source_keys import location_keys
-from transforms.examples.features import ExtraFeature
-from transforms.examples.record_encoder import EncoderSettings
-from transforms.examples.schema import FeatureSettings, plan_features
-from transforms.formats.base import Format, Kind
-from transforms.images.settings import ImageSettings
-from transforms.joining import JoinSettings
-from transforms.labels import LabelSettings
-from transforms.output.dataset import DatasetSettings
-from transforms.output.versions import library_versions
-from transforms.sharding import SplitAssignment
-from transforms.sources import Source
-from transforms.storage import expand_pattern, join_uri
+import shardbeam.configs.schema as schema
+from shardbeam.configs.load import ConfigError
+from shardbeam.configs.placeholders import fill_template
+from shardbeam.configs.source_keys import location_keys
+from shardbeam.transforms.examples.features import ExtraFeature
+from shardbeam.transforms.examples.record_encoder import EncoderSettings
+from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.images.settings import ImageSettings
+from shardbeam.transforms.joining import JoinSettings
+from shardbeam.transforms.labels import LabelSettings
+from shardbeam.transforms.output.dataset import DatasetSettings
+from shardbeam.transforms.output.versions import library_versions
+from shardbeam.transforms.sharding import SplitAssignment
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.storage import expand_pattern, join_uri
 
 # The name of a config's only source, where splits are made by fractions.
 _SINGLE_SOURCE = "source"

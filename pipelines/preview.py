@@ -6,21 +6,21 @@ import apache_beam as beam
 import msgspec
 from apache_beam import pvalue
 
-from pipelines.plan import Plan
-from transforms.assign_split import AssignSplit
-from transforms.build_label_map import BuildLabelMap
-from transforms.check_join import CheckJoin
-from transforms.join_annotations import JoinAnnotations
-from transforms.labels import LabelMap
-from transforms.list_images import ListImages
-from transforms.output.listing import ListingSummary
-from transforms.output.outcome import Outcome, SplitOutcome, Status
-from transforms.read_annotations import ReadAnnotations
-from transforms.shard_plan import ShardPlan
-from transforms.storage import storage_for
-from transforms.summarize_listing import SummarizeListing
-from transforms.tally import JoinTally
-from transforms.write_to_tfrecord import PlanShards
+from shardbeam.pipelines.plan import Plan
+from shardbeam.transforms.assign_split import AssignSplit
+from shardbeam.transforms.build_label_map import BuildLabelMap
+from shardbeam.transforms.check_join import CheckJoin
+from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.list_images import ListImages
+from shardbeam.transforms.output.listing import ListingSummary
+from shardbeam.transforms.output.outcome import Outcome, SplitOutcome, Status
+from shardbeam.transforms.read_annotations import ReadAnnotations
+from shardbeam.transforms.shard_plan import ShardPlan
+from shardbeam.transforms.storage import storage_for
+from shardbeam.transforms.summarize_listing import SummarizeListing
+from shardbeam.transforms.tally import JoinTally
+from shardbeam.transforms.write_to_tfrecord import PlanShards
 
 
 class Preview(msgspec.Struct, frozen=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from pipelines.flags import UsageError
-from pipelines.plan import absolute_path
-from transforms.errors import InputError
-from transforms.output.commit import DATASET_INFO, MANIFEST
-from transforms.output.pointer import pointed_folder
-from transforms.storage import join_uri, storage_for
+from shardbeam.pipelines.flags import UsageError
+from shardbeam.pipelines.plan import absolute_path
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.commit import DATASET_INFO, MANIFEST
+from shardbeam.transforms.output.pointer import pointed_folder
+from shardbeam.transforms.storage import join_uri, storage_for
 
 _log = logging.getLogger(__name__)
 

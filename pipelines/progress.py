@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Protocol, TextIO
 
-from pipelines.json_log import render_line
+from shardbeam.pipelines.json_log import render_line
 
 _POLL_S = 0.5
 _LOG_LINE_EVERY_S = 10.0
@@ -72,7 +72,7 @@ class ProgressMonitor:
             self._display = _LogLines(stream, clock=clock, render=_render_json)
         elif stream.isatty():
             # Imported here: it takes a while, and a schedule has no terminal.
-            from pipelines.live_line import LiveLine
+            from shardbeam.pipelines.live_line import LiveLine
 
             self._display = LiveLine(stream)
         else:

@@ -8,12 +8,12 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from transforms.errors import InputError
-from transforms.examples.features import FeatureKind
-from transforms.storage import StoredFile, expand_pattern, is_uri
-from transforms.stored.dataset import open_dataset, open_file
-from transforms.stored.features import ImageShape, StoredFeature, read_features
-from transforms.stored.infer import infer_features
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.storage import StoredFile, expand_pattern, is_uri
+from shardbeam.transforms.stored.dataset import open_dataset, open_file
+from shardbeam.transforms.stored.features import ImageShape, StoredFeature, read_features
+from shardbeam.transforms.stored.infer import infer_features
 
 try:
     import tensorflow as tf

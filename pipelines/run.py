@@ -22,15 +22,15 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import PipelineRunner
 
-from pipelines.arguments import BuildArguments
-from pipelines.beam_options import PipelineViews
-from pipelines.brisk_beam import brisk_beam
-from pipelines.build import build_dataset
-from pipelines.failures import ended_as_failed, explain_failure
-from pipelines.flags import DATAFLOW_RUNNER
-from pipelines.interrupts import catch_error, interrupted_with, interruptible, run_to_end
-from pipelines.json_log import write_line
-from pipelines.lease import (
+from shardbeam.pipelines.arguments import BuildArguments
+from shardbeam.pipelines.beam_options import PipelineViews
+from shardbeam.pipelines.brisk_beam import brisk_beam
+from shardbeam.pipelines.build import build_dataset
+from shardbeam.pipelines.failures import ended_as_failed, explain_failure
+from shardbeam.pipelines.flags import DATAFLOW_RUNNER
+from shardbeam.pipelines.interrupts import catch_error, interrupted_with, interruptible, run_to_end
+from shardbeam.pipelines.json_log import write_line
+from shardbeam.pipelines.lease import (
     ask_for_job,
     describe_job,
     describe_run,
@@ -38,16 +38,16 @@ from pipelines.lease import (
     lease_uri,
     take_output,
 )
-from pipelines.local_runner import LocalRunner, make_runner
-from pipelines.output_state import check_apart, is_committed
-from pipelines.plan import Plan, make_plan
-from pipelines.preview import Preview, list_inputs, preview_dataset
-from pipelines.previous import find_previous
-from pipelines.progress import ProgressMonitor
-from pipelines.staged_progress import StagedProgress
-from pipelines.summary import Summary, print_job, print_summary
-from pipelines.usage import UsageMeter, forecast_usage
-from pipelines.versions import (
+from shardbeam.pipelines.local_runner import LocalRunner, make_runner
+from shardbeam.pipelines.output_state import check_apart, is_committed
+from shardbeam.pipelines.plan import Plan, make_plan
+from shardbeam.pipelines.preview import Preview, list_inputs, preview_dataset
+from shardbeam.pipelines.previous import find_previous
+from shardbeam.pipelines.progress import ProgressMonitor
+from shardbeam.pipelines.staged_progress import StagedProgress
+from shardbeam.pipelines.summary import Summary, print_job, print_summary
+from shardbeam.pipelines.usage import UsageMeter, forecast_usage
+from shardbeam.pipelines.versions import (
     Inputs,
     check_replaceable,
     check_versions,
@@ -56,20 +56,20 @@ from pipelines.versions import (
     place_output,
     read_latest,
 )
-from transforms.errors import InputError
-from transforms.output.commit import DATASET_INFO
-from transforms.output.dataset import RunRecord, RunSettings, run_path
-from transforms.output.lease import LEASE_S, LeaseLostError
-from transforms.output.lease_keeper import LeaseKeeper
-from transforms.output.listing import ListingSummary
-from transforms.output.outcome import Outcome, Status
-from transforms.output.pointer import write_pointer
-from transforms.output.staging import Staging
-from transforms.storage import join_uri, storage_for
-from transforms.usage import StorageUsage
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.commit import DATASET_INFO
+from shardbeam.transforms.output.dataset import RunRecord, RunSettings, run_path
+from shardbeam.transforms.output.lease import LEASE_S, LeaseLostError
+from shardbeam.transforms.output.lease_keeper import LeaseKeeper
+from shardbeam.transforms.output.listing import ListingSummary
+from shardbeam.transforms.output.outcome import Outcome, Status
+from shardbeam.transforms.output.pointer import write_pointer
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.usage import StorageUsage
 
 if TYPE_CHECKING:
-    from pipelines.dataflow import Job
+    from shardbeam.pipelines.dataflow import Job
 
 # Beam's job server takes the order to cancel, and Flink may finish the job all the same.
 _CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
@@ -107,7 +107,7 @@ def run_build(arguments: BuildArguments) -> int:
     on_dataflow = options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
     if on_dataflow:
         # Imported here: its clients take a while, and no other runner needs them.
-        from pipelines.dataflow import prepare_job
+        from shardbeam.pipelines.dataflow import prepare_job
 
         prepare_job(options, plan=plan, previous=previous)
     check_versions(plan, if_changed=arguments.if_changed)
@@ -302,7 +302,7 @@ def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
     if _ends_with_process(runner):
         return True
     if type(runner).__name__ == DATAFLOW_RUNNER:
-        from pipelines.dataflow import JobEndedError
+        from shardbeam.pipelines.dataflow import JobEndedError
 
         return isinstance(error, JobEndedError)
     return ended_as_failed(error)
@@ -403,7 +403,7 @@ def _waits(arguments: BuildArguments) -> bool:
 def _submit(
     pipeline: beam.Pipeline, *, runner: PipelineRunner, options: PipelineOptions
 ) -> Job | None:
-    from pipelines.dataflow import submit_job
+    from shardbeam.pipelines.dataflow import submit_job
 
     words = "interrupted while the job was submitted; the console says whether it runs all the same"
     with interrupted_with(words), interruptible(), brisk_beam():

@@ -12,7 +12,7 @@ In the folder that it is written to:
                                           as many pictures again, of one shape each and smaller
                                           (160 to 224 pixels a side)
 
-`pipelines.shape_annotations` says what the annotations mean.
+`shardbeam.pipelines.shape_annotations` says what the annotations mean.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from pipelines.shape_annotations import (
+from shardbeam.pipelines.shape_annotations import (
     Json,
     describe_captions,
     describe_instances,
@@ -44,8 +44,8 @@ from pipelines.shape_annotations import (
     keypoint_categories,
     panoptic_categories,
 )
-from pipelines.shapes import SHAPES, Picture, draw_picture
-from pipelines.textures import Pixels
+from shardbeam.pipelines.shapes import SHAPES, Picture, draw_picture
+from shardbeam.pipelines.textures import Pixels
 
 _FOLDERS = ("images", "annotations", "panoptic", "class_folders")
 _SMALLEST_SIDE_PX, _LARGEST_SIDE_PX = 64, 4096

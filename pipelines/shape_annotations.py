@@ -18,10 +18,10 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.polygons import Mask, polygon_area, polygon_box
-from pipelines.shape_captions import write_captions
-from pipelines.shapes import SHAPES, Picture, Thing
-from pipelines.textures import Pixels
+from shardbeam.pipelines.polygons import Mask, polygon_area, polygon_box
+from shardbeam.pipelines.shape_captions import write_captions
+from shardbeam.pipelines.shapes import SHAPES, Picture, Thing
+from shardbeam.pipelines.textures import Pixels
 
 Json = dict[str, object]
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
-from pipelines.polygons import (
+from shardbeam.pipelines.polygons import (
     Coverage,
     Patch,
     Points,
@@ -19,7 +19,7 @@ from pipelines.polygons import (
     join_patches,
     snap,
 )
-from pipelines.textures import Colour, Pixels, Texture, blend, draw_background, draw_noise
+from shardbeam.pipelines.textures import Colour, Pixels, Texture, blend, draw_background, draw_noise
 
 Counts = npt.NDArray[np.intp]
 

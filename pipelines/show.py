@@ -10,14 +10,14 @@ import numpy as np
 from rich.filesize import decimal
 from rich.text import Text
 
-from pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
-from pipelines.terminal import escape, write_stdout
-from transforms.errors import InputError
-from transforms.examples.example_pb2 import Example
-from transforms.storage import StoredFile
-from transforms.stored.dataset import StoredDataset, StoredSplit, open_dataset
-from transforms.stored.examples import feature_values, read_examples
-from transforms.stored.images import recognize_image
+from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.pipelines.terminal import escape, write_stdout
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.storage import StoredFile
+from shardbeam.transforms.stored.dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.transforms.stored.examples import feature_values, read_examples
+from shardbeam.transforms.stored.images import recognize_image
 
 # About as much as fits beside the keys on a usual terminal.
 _VALUES_CHARACTERS = 64

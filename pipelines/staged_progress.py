@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.progress import ProgressSnapshot
-from transforms.output.outcome import ShardProgress, Totals
-from transforms.output.staging import Staging
-from transforms.storage import storage_for
+from shardbeam.pipelines.progress import ProgressSnapshot
+from shardbeam.transforms.output.outcome import ShardProgress, Totals
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.storage import storage_for
 
 _LOCAL_POLL_S = 0.5
 # A listing is billed, and takes its time.

@@ -13,16 +13,22 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.json_log import write_line
-from pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
-from pipelines.terminal import escape, write_stdout
-from transforms.output.outcome import Outcome, Reuse, SplitOutcome, Status, merge_split_outcomes
-from transforms.reasons import Reason
-from transforms.sharding import NO_SPLIT
-from transforms.usage import StorageUsage
+from shardbeam.pipelines.json_log import write_line
+from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.pipelines.terminal import escape, write_stdout
+from shardbeam.transforms.output.outcome import (
+    Outcome,
+    Reuse,
+    SplitOutcome,
+    Status,
+    merge_split_outcomes,
+)
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.sharding import NO_SPLIT
+from shardbeam.transforms.usage import StorageUsage
 
 if TYPE_CHECKING:
-    from pipelines.dataflow import Job
+    from shardbeam.pipelines.dataflow import Job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

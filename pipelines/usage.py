@@ -10,16 +10,16 @@ from typing import Any
 
 from apache_beam.metrics.metric import MetricsFilter
 
-from configs.placeholders import FINGERPRINT, placeholders
-from pipelines.plan import Plan
-from transforms.output.outcome import Outcome, SplitOutcome
-from transforms.report_usage import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
-from transforms.usage import StorageUsage, usage_counter
+from shardbeam.configs.placeholders import FINGERPRINT, placeholders
+from shardbeam.pipelines.plan import Plan
+from shardbeam.transforms.output.outcome import Outcome, SplitOutcome
+from shardbeam.transforms.report_usage import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
+from shardbeam.transforms.usage import StorageUsage, usage_counter
 
 _log = logging.getLogger(__name__)
 
 _GCS = "gs://"
-# What one page of a listing holds, and one part of an upload (transforms.gcs).
+# What one page of a listing holds, and one part of an upload (shardbeam.transforms.gcs).
 _PAGE_FILES = 1000
 _PART_BYTES = 8 << 20
 

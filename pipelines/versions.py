@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from configs.load import ConfigError
-from configs.placeholders import (
+from shardbeam.configs.load import ConfigError
+from shardbeam.configs.placeholders import (
     DATE,
     FINGERPRINT,
     VERSION,
@@ -21,14 +21,14 @@ from configs.placeholders import (
     parse_template,
     placeholders,
 )
-from pipelines.output_state import OutputError, check_apart
-from pipelines.plan import Plan
-from transforms.errors import InputError
-from transforms.output.commit import DATASET_INFO
-from transforms.output.dataset import RunRecord, read_runs
-from transforms.output.listing import ListingSummary
-from transforms.output.pointer import read_pointer
-from transforms.storage import join_uri, storage_for
+from shardbeam.pipelines.output_state import OutputError, check_apart
+from shardbeam.pipelines.plan import Plan
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.commit import DATASET_INFO
+from shardbeam.transforms.output.dataset import RunRecord, read_runs
+from shardbeam.transforms.output.listing import ListingSummary
+from shardbeam.transforms.output.pointer import read_pointer
+from shardbeam.transforms.storage import join_uri, storage_for
 
 _PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
 _FINGERPRINT_DIGITS = 12

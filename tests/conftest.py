@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from pipelines.sample import write_shapes
+from shardbeam.pipelines.sample import write_shapes
 
 PROJECT_ROOT = Path(__file__).parents[1]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.errors import InputError
-from transforms.labels import LabelMap, LabelSettings, build_label_map, written_name
-from transforms.records import Category
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map, written_name
+from shardbeam.transforms.records import Category
 
 
 def _categories(ids: Mapping[str, int | None], *, origin: str = "a.json") -> list[Category]:

@@ -12,10 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from configs.schema import SOURCES, Config, CustomSource
-from pipelines.cli import main
+from shardbeam.configs.schema import SOURCES, Config, CustomSource
+from shardbeam.pipelines.cli import main
+from shardbeam.transforms.reasons import Exclusion, Reason
 from tests.conftest import PROJECT_ROOT
-from transforms.reasons import Exclusion, Reason
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
 

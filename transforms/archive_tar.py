@@ -11,9 +11,9 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from transforms.errors import InputError
-from transforms.records import ImageRef
-from transforms.storage_reader import StorageReader
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.records import ImageRef
+from shardbeam.transforms.storage_reader import StorageReader
 
 _BLOCK_BYTES = 512
 _ZEROS = bytes(_BLOCK_BYTES)

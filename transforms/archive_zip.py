@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.records import Coding, ImageRef
-from transforms.storage_reader import StorageReader
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.records import Coding, ImageRef
+from shardbeam.transforms.storage_reader import StorageReader
 
 # End of central directory record (4.3.16), that of zip64 (4.3.14) and its locator (4.3.15).
 _END = struct.Struct("<4s4H2LH")

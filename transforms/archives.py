@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from transforms.archive_tar import list_tar
-from transforms.archive_zip import list_zip
-from transforms.errors import InputError
-from transforms.records import ImageRef
-from transforms.storage import ListingPart, StoredFile, is_uri, join_uri, storage_for
+from shardbeam.transforms.archive_tar import list_tar
+from shardbeam.transforms.archive_zip import list_zip
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.records import ImageRef
+from shardbeam.transforms.storage import ListingPart, StoredFile, is_uri, join_uri, storage_for
 
 _ARCHIVE = re.compile(r"\.(tar|zip)$", re.IGNORECASE)
 # What cannot be read from the middle, and how to make of it what can.

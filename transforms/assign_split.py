@@ -5,8 +5,8 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from transforms.coders import register_coders
-from transforms.records import Record
+from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.records import Record
 
 register_coders()
 

@@ -24,8 +24,8 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from google.api_core import retry
 
-from transforms.errors import InputError
-from transforms.storage import ChangedError, Storage, StoredFile
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.storage import ChangedError, Storage, StoredFile
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from transforms.coders import register_coders
-from transforms.labels import LabelMap, LabelSettings, build_label_map
-from transforms.records import Category
-from transforms.tally import JoinTally
+from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.records import Category
+from shardbeam.transforms.tally import JoinTally
 
 register_coders()
 

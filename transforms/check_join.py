@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from transforms.coders import register_coders
-from transforms.sources import Source
-from transforms.tally import JoinTally, check_join
+from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.tally import JoinTally, check_join
 
 register_coders()
 

@@ -9,10 +9,10 @@ from apache_beam.coders import coder_impl
 from apache_beam.coders.coders import FastCoder
 from apache_beam.coders.typecoders import registry
 
-from transforms.labels import LabelMap
-from transforms.output.commit import Move
-from transforms.output.shard_result import ShardResult
-from transforms.records import (
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.output.commit import Move
+from shardbeam.transforms.output.shard_result import ShardResult
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageRef,
@@ -21,7 +21,7 @@ from transforms.records import (
     Record,
     Reject,
 )
-from transforms.tally import JoinTally
+from shardbeam.transforms.tally import JoinTally
 
 
 class StructCoder(FastCoder):

@@ -13,9 +13,9 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
-from transforms.coders import register_coders
-from transforms.labels import LabelMap
-from transforms.output.commit import (
+from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.output.commit import (
     Move,
     RefusedError,
     RejectsFile,
@@ -29,21 +29,21 @@ from transforms.output.commit import (
     prepare_output,
     write_rejects,
 )
-from transforms.output.dataset import (
+from shardbeam.transforms.output.dataset import (
     DatasetSettings,
     RunSettings,
     metadata_paths,
     write_dataset_files,
 )
-from transforms.output.lease import check_claim, release_claim
-from transforms.output.listing import ListingSummary
-from transforms.output.outcome import Status
-from transforms.output.pointer import write_pointer
-from transforms.output.shard_result import ShardResult
-from transforms.output.staging import Staging
-from transforms.records import Reject
-from transforms.report_usage import report_usage
-from transforms.tally import JoinTally
+from shardbeam.transforms.output.lease import check_claim, release_claim
+from shardbeam.transforms.output.listing import ListingSummary
+from shardbeam.transforms.output.outcome import Status
+from shardbeam.transforms.output.pointer import write_pointer
+from shardbeam.transforms.output.shard_result import ShardResult
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.records import Reject
+from shardbeam.transforms.report_usage import report_usage
+from shardbeam.transforms.tally import JoinTally
 
 register_coders()
 

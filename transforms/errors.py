@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from transforms.reasons import Reason
+from shardbeam.transforms.reasons import Reason
 
 
 class InputError(Exception):

@@ -6,8 +6,8 @@ import atexit
 import contextlib
 import threading
 
-from transforms.helper_process import HelperProcess
-from transforms.shard_encoder import ShardEncoderSettings
+from shardbeam.transforms.helper_process import HelperProcess
+from shardbeam.transforms.shard_encoder import ShardEncoderSettings
 
 
 class HelperPool:

@@ -13,13 +13,13 @@ import threading
 import traceback
 from typing import BinaryIO, NoReturn
 
-from transforms.output.shard_result import ShardResult
-from transforms.process import python_command, tune_process
-from transforms.shard_encoder import ShardEncoder, ShardEncoderSettings, ShardWork
-from transforms.usage import usage_counter
+from shardbeam.transforms.output.shard_result import ShardResult
+from shardbeam.transforms.process import python_command, tune_process
+from shardbeam.transforms.shard_encoder import ShardEncoder, ShardEncoderSettings, ShardWork
+from shardbeam.transforms.usage import usage_counter
 
 _CODE = """\
-from transforms.helper_process import serve
+from shardbeam.transforms.helper_process import serve
 serve()
 """
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import zlib
 
-from transforms.archive_zip import local_header_bytes
-from transforms.errors import RejectedError
-from transforms.reasons import Reason
-from transforms.records import Coding, ImageRef
-from transforms.storage import ChangedError, storage_for
+from shardbeam.transforms.archive_zip import local_header_bytes
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import Coding, ImageRef
+from shardbeam.transforms.storage import ChangedError, storage_for
 
 # The worker itself is in trouble, not the file.
 _WORKER_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})

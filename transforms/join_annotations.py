@@ -11,13 +11,13 @@ import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from transforms.coders import register_coders
-from transforms.formats.base import Kind
-from transforms.global_window import in_global_window
-from transforms.joining import JoinSettings, join_key
-from transforms.records import AnnotationEntry, ListedImage, Record, Reject
-from transforms.sources import Source
-from transforms.tally import JoinCounter, JoinTally, merge_tallies
+from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.global_window import in_global_window
+from shardbeam.transforms.joining import JoinSettings, join_key
+from shardbeam.transforms.records import AnnotationEntry, ListedImage, Record, Reject
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.tally import JoinCounter, JoinTally, merge_tallies
 
 register_coders()
 

@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from transforms.errors import RejectedError
-from transforms.formats.base import Format, Kind
-from transforms.formats.names import listing_exclusion
-from transforms.labels import LabelSettings, written_name
-from transforms.reasons import Correction, Exclusion, Reason
-from transforms.records import (
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.labels import LabelSettings, written_name
+from shardbeam.transforms.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     ImageAnnotations,
     ListedImage,
@@ -24,7 +24,7 @@ from transforms.records import (
     decode_annotations,
     encode_annotations,
 )
-from transforms.sharding import NO_SPLIT, SplitAssignment
+from shardbeam.transforms.sharding import NO_SPLIT, SplitAssignment
 
 # Reasons for which a part of what a source says about an image cannot be read.
 _INCOMPLETE = frozenset({Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING})

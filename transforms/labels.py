@@ -10,8 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from transforms.errors import InputError, did_you_mean
-from transforms.records import Category
+from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.records import Category
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

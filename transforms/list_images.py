@@ -10,13 +10,13 @@ import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
-from transforms.archives import is_pattern
-from transforms.coders import register_coders
-from transforms.formats.base import Role
-from transforms.records import AnnotationEntry, ImageRef, ListedFile, ListedImage, Reject
-from transforms.report_usage import report_usage
-from transforms.sharding import SplitAssignment
-from transforms.sources import (
+from shardbeam.transforms.archives import is_pattern
+from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.formats.base import Role
+from shardbeam.transforms.records import AnnotationEntry, ImageRef, ListedFile, ListedImage, Reject
+from shardbeam.transforms.report_usage import report_usage
+from shardbeam.transforms.sharding import SplitAssignment
+from shardbeam.transforms.sources import (
     PlacedFile,
     Source,
     begin_part,
@@ -25,7 +25,7 @@ from transforms.sources import (
     list_part,
     mask_entry,
 )
-from transforms.storage import ListingPart, storage_for
+from shardbeam.transforms.storage import ListingPart, storage_for
 
 register_coders()
 

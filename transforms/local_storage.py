@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
-from transforms.errors import InputError
-from transforms.storage import ChangedError, Storage, StoredFile
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.storage import ChangedError, Storage, StoredFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -11,14 +11,14 @@ import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from transforms.coders import register_coders
-from transforms.errors import InputError
-from transforms.global_window import in_global_window
-from transforms.reading import read_listed_file
-from transforms.records import AnnotationEntry, Category, ListedFile, ListedImage
-from transforms.report_usage import report_usage
-from transforms.sources import Source
-from transforms.storage import storage_for
+from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.global_window import in_global_window
+from shardbeam.transforms.reading import read_listed_file
+from shardbeam.transforms.records import AnnotationEntry, Category, ListedFile, ListedImage
+from shardbeam.transforms.report_usage import report_usage
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.storage import storage_for
 
 register_coders()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transforms.errors import InputError, RejectedError
-from transforms.formats.base import Format
-from transforms.image_bytes import read_bytes
-from transforms.reasons import Reason
-from transforms.records import AnnotationEntry, Category, ListedFile, ListedImage
+from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import AnnotationEntry, Category, ListedFile, ListedImage
 
 
 def read_listed_file(

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.reasons import Exclusion, Reason
 
 # What a source may say about an image or an object beyond what has a field of its own.
 Value: TypeAlias = int | float | str
@@ -129,7 +129,7 @@ class ObjectAnnotation(msgspec.Struct, frozen=True, array_like=True):
         keypoints: `x, y, visibility` of each keypoint that the category declares (visibility
             0: not labelled, 1: labelled and hidden, 2: visible); empty where there are none.
         attributes: `{Example key: value}` of what the format declares as extra features of
-            objects (`transforms.examples.features.ExtraFeature`).
+            objects (`shardbeam.transforms.examples.features.ExtraFeature`).
     """
 
     label: str
@@ -166,14 +166,14 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
         labels: Image-level class names.
         objects: The annotated objects, in the source's order.
         corrections: What was repaired or left out while parsing, `{correction: count}`
-            (see `transforms.reasons.Correction`).
+            (see `shardbeam.transforms.reasons.Correction`).
         normalized: Whether coordinates are fractions of the image's sides, not pixels.
         label_confidences: Confidence of each of `labels`; empty where the source gives none.
         captions: Texts that describe the image.
         segments: The segments of the panoptic mask.
         masks: Images whose pixels annotate this one, `{what they mean: where they lie}`.
         values: `{Example key: values}` of what the format declares as extra features of images
-            (`transforms.examples.features.ExtraFeature`).
+            (`shardbeam.transforms.examples.features.ExtraFeature`).
         stuff: Regions without objects, such as sky, each with a segmentation: what the map of
             classes is rendered from where no mask is one.
     """

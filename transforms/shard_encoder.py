@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from transforms.examples.record_encoder import (
+from shardbeam.transforms.examples.record_encoder import (
     EncoderSettings,
     FetchedRecord,
     RecordEncoder,
     fetch,
 )
-from transforms.labels import LabelMap
-from transforms.output.shard_result import Origin, ShardResult
-from transforms.output.shard_writer import ShardTarget, write_shard
-from transforms.read_ahead import batch_by_size, map_ahead
-from transforms.records import Record
-from transforms.storage import storage_for
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.output.shard_result import Origin, ShardResult
+from shardbeam.transforms.output.shard_writer import ShardTarget, write_shard
+from shardbeam.transforms.read_ahead import batch_by_size, map_ahead
+from shardbeam.transforms.records import Record
+from shardbeam.transforms.storage import storage_for
 
 _BATCH_ITEMS = 8
 _BATCH_BYTES = 1_000_000

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.output.outcome import Totals
-from transforms.records import Record
-from transforms.sharding import shard_count
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.outcome import Totals
+from shardbeam.transforms.records import Record
+from shardbeam.transforms.sharding import shard_count
 
 
 class ShardPlan(msgspec.Struct, frozen=True):

@@ -10,10 +10,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 
-from transforms.helper_pool import helper_pool
-from transforms.helper_process import HelperLostError, HelperProcess
-from transforms.output.shard_result import ShardResult
-from transforms.shard_encoder import Batches, ShardEncoder, ShardEncoderSettings, ShardWork
+from shardbeam.transforms.helper_pool import helper_pool
+from shardbeam.transforms.helper_process import HelperLostError, HelperProcess
+from shardbeam.transforms.output.shard_result import ShardResult
+from shardbeam.transforms.shard_encoder import (
+    Batches,
+    ShardEncoder,
+    ShardEncoderSettings,
+    ShardWork,
+)
 
 _log = logging.getLogger(__name__)
 

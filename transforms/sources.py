@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.archives import begin_root, begin_root_part, expand_root, list_root_part
-from transforms.errors import InputError
-from transforms.formats.base import Format, Place, Role
-from transforms.formats.load import load_format
-from transforms.reasons import Reason
-from transforms.records import (
+from shardbeam.transforms.archives import begin_root, begin_root_part, expand_root, list_root_part
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Format, Place, Role
+from shardbeam.transforms.formats.load import load_format
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     ImageAnnotations,
     ImageRef,
@@ -20,8 +20,8 @@ from transforms.records import (
     Reject,
     encode_annotations,
 )
-from transforms.sharding import SplitAssignment
-from transforms.storage import ListingPart
+from shardbeam.transforms.sharding import SplitAssignment
+from shardbeam.transforms.storage import ListingPart
 
 # What a mask says comes after all that annotation files say.
 _MASK_FILE_INDEX = 1 << 30
@@ -34,7 +34,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         name: The source's name in the config; with its key it identifies an image.
         roots: Folders of images, archives, or patterns of archives; none for tables without
             images.
-        format: Name of the format (`transforms.formats.load`).
+        format: Name of the format (`shardbeam.transforms.formats.load`).
         settings: The format's settings.
     """
 

@@ -16,8 +16,8 @@ from typing import BinaryIO, ClassVar, TypeVar
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.read_ahead import map_many
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.read_ahead import map_many
 
 # Where it is set, requests to Google Cloud Storage go without credentials. The worker processes of
 # this machine inherit it.
@@ -276,14 +276,14 @@ def storage_for(uri: str) -> Storage:
 def _storage_by_scheme(scheme: str) -> Storage:
     # Imported here: the implementations stand on this interface, and few runs need all of them.
     if not scheme:
-        from transforms.local_storage import LocalStorage
+        from shardbeam.transforms.local_storage import LocalStorage
 
         return LocalStorage()
     if scheme == "gs":
-        from transforms.gcs.storage import GcsStorage
+        from shardbeam.transforms.gcs.storage import GcsStorage
 
         return GcsStorage()
-    from transforms.beam_storage import BeamStorage
+    from shardbeam.transforms.beam_storage import BeamStorage
 
     return BeamStorage(scheme)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from transforms.errors import InputError
-from transforms.records import Coding, ImageRef
-from transforms.storage import ChangedError, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.records import Coding, ImageRef
+from shardbeam.transforms.storage import ChangedError, storage_for
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

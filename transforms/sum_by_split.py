@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from transforms.global_window import in_global_window
+from shardbeam.transforms.global_window import in_global_window
 
 
 # The second of a sum's numbers may be one of digests, too large for Beam's coder of an `int`.

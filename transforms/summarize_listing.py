@@ -9,8 +9,8 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from transforms.coders import register_coders
-from transforms.output.listing import (
+from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.output.listing import (
     ListingSummary,
     summarize_image,
     summarize_listing,
@@ -18,9 +18,9 @@ from transforms.output.listing import (
     summarize_other,
     summarize_reject,
 )
-from transforms.records import ImageRef, ListedImage, Reject
-from transforms.sharding import SplitAssignment
-from transforms.sum_by_split import SumBySplit, merge_sums
+from shardbeam.transforms.records import ImageRef, ListedImage, Reject
+from shardbeam.transforms.sharding import SplitAssignment
+from shardbeam.transforms.sum_by_split import SumBySplit, merge_sums
 
 register_coders()
 

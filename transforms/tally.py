@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.formats.names import listing_exclusion
-from transforms.joining import JoinedKey
-from transforms.output.outcome import SplitOutcome, merge_split_outcomes
-from transforms.reasons import Reason
-from transforms.sources import Source
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.joining import JoinedKey
+from shardbeam.transforms.output.outcome import SplitOutcome, merge_split_outcomes
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.sources import Source
 
 
 class SourceTally(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.crc32c import crc32c
+from shardbeam.transforms.crc32c import crc32c
 
 # What framing adds to a record, in bytes.
 OVERHEAD_BYTES = 16

@@ -15,7 +15,7 @@ from tests.benchmarks.test_bench import _tables
 _STAND_IN = """
 import sys
 from pathlib import Path
-from pipelines.cli import main
+from shardbeam.pipelines.cli import main
 
 given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
 code = main([

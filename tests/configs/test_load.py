@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.load import ConfigError, load_config, make_config
-from configs.schema import SOURCES, CocoSource, CustomSource, ImageFolderSource
+from shardbeam.configs.load import ConfigError, load_config, make_config
+from shardbeam.configs.schema import SOURCES, CocoSource, CustomSource, ImageFolderSource
 
 COCO = {"format": "coco", "images": "images/", "annotations": ["instances.json"]}
 FOLDERS = {"format": "image-folder", "images": "images/"}

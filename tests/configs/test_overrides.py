@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.load import ConfigError, load_config, make_config
-from configs.schema import Config
+from shardbeam.configs.load import ConfigError, load_config, make_config
+from shardbeam.configs.schema import Config
 
 BASE: dict[str, Any] = {
     "name": "d",

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.load import ConfigError, make_config
-from configs.placeholders import TemplateError, fill_template, parse_template, placeholders
+from shardbeam.configs.load import ConfigError, make_config
+from shardbeam.configs.placeholders import (
+    TemplateError,
+    fill_template,
+    parse_template,
+    placeholders,
+)
 
 CONFIG = {"name": "d", "splits": {"train": {"format": "image-folder", "images": "x"}}}
 VALUES = {"version": "1.0.0", "date": "20250131"}

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from configs.yaml_text import YamlError, parse_yaml
+from shardbeam.configs.yaml_text import YamlError, parse_yaml
 
 # Characters that YAML allows in a document as they are. PyYAML writes `1e3` without quotes, for
 # it is no number in YAML 1.1.

@@ -8,14 +8,20 @@ from typing import Any
 
 from PIL import Image
 
-from transforms.examples.boxes import AnnotatedAs
-from transforms.examples.encode import ExampleEncoder
-from transforms.examples.schema import FeatureSettings
-from transforms.formats.base import Kind
-from transforms.images.check import StoredImage
-from transforms.labels import LabelMap, LabelSettings, build_label_map
-from transforms.reasons import Correction
-from transforms.records import Category, ImageAnnotations, ImageRef, Record, encode_annotations
+from shardbeam.transforms.examples.boxes import AnnotatedAs
+from shardbeam.transforms.examples.encode import ExampleEncoder
+from shardbeam.transforms.examples.schema import FeatureSettings
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.reasons import Correction
+from shardbeam.transforms.records import (
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    Record,
+    encode_annotations,
+)
 
 
 def make_label_map(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from transforms.errors import RejectedError
-from transforms.examples.boxes import (
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.examples.boxes import (
     AnnotatedAs,
     Box,
     annotated_frame,
@@ -20,7 +20,7 @@ from transforms.examples.boxes import (
     orient_points,
     orient_size,
 )
-from transforms.reasons import Reason
+from shardbeam.transforms.reasons import Reason
 
 ORIENTATIONS = range(1, 9)
 sides = st.integers(1, 12)

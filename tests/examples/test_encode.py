@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.examples.encode import ExampleEncoder
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.labels import LabelSettings
+from shardbeam.transforms.reasons import Correction, Reason
+from shardbeam.transforms.records import ImageAnnotations, ObjectAnnotation
 from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
-from transforms.errors import RejectedError
-from transforms.examples.encode import ExampleEncoder
-from transforms.examples.example_pb2 import Example
-from transforms.examples.schema import FeatureSettings, plan_features
-from transforms.formats.base import Kind
-from transforms.images.check import StoredImage
-from transforms.labels import LabelSettings
-from transforms.reasons import Correction, Reason
-from transforms.records import ImageAnnotations, ObjectAnnotation
 
 # Those whose values are in the annotations themselves.
 KINDS = [Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE, Kind.DETECTION, Kind.KEYPOINTS, Kind.CAPTIONS]

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.records import Category, ImageAnnotations, ObjectAnnotation
 from tests.examples.builders import make_encoder, make_image, make_record
 from tests.examples.test_masks import upright
-from transforms.examples.example_pb2 import Example
-from transforms.formats.base import Kind
-from transforms.images.check import StoredImage
-from transforms.labels import LabelMap, LabelSettings, build_label_map
-from transforms.records import Category, ImageAnnotations, ObjectAnnotation
 
 SIZE = (40, 20)
 # Two names in common.

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
-from transforms.examples.mask_png import encode_map, encode_mask
-from transforms.examples.patches import Patch, find_patch
-from transforms.images.png import scan_png, verify_png
+from shardbeam.transforms.examples.mask_png import encode_map, encode_mask
+from shardbeam.transforms.examples.patches import Patch, find_patch
+from shardbeam.transforms.images.png import scan_png, verify_png
 
 MASKS = arrays.arrays(
     np.uint8, arrays.array_shapes(min_dims=2, max_dims=2, max_side=40), elements=st.integers(0, 1)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from pycocotools import mask as coco_mask
 
-from transforms.examples.segmentation import draw_segmentation, has_segmentation
+from shardbeam.transforms.examples.segmentation import draw_segmentation, has_segmentation
 
 
 def expected_mask(segmentation: Any, *, width: int, height: int) -> Any:  # noqa: ANN401  # JSON.

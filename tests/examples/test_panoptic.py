@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import FeatureRole
+from shardbeam.transforms.examples.panoptic import stuff_classes
+from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.reasons import Correction, Reason
+from shardbeam.transforms.records import Category, ImageAnnotations, MaskRole, Segment
 from tests.examples.builders import make_encoder, make_image, make_record
 from tests.examples.test_masks import size_of, upright
-from transforms.errors import RejectedError
-from transforms.examples.example_pb2 import Example
-from transforms.examples.features import FeatureRole
-from transforms.examples.panoptic import stuff_classes
-from transforms.examples.schema import FeatureSettings, plan_features
-from transforms.formats.base import Kind
-from transforms.images.check import StoredImage
-from transforms.labels import LabelMap, LabelSettings, build_label_map
-from transforms.reasons import Correction, Reason
-from transforms.records import Category, ImageAnnotations, MaskRole, Segment
 
 Ids = npt.NDArray[np.uint32]
 

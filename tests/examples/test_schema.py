@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
-from transforms.examples.schema import FeatureSettings, plan_features
-from transforms.formats.base import Kind
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
+from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.formats.base import Kind
 
 IMAGE_KEYS = {
     "image/encoded",

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
+from shardbeam.transforms.examples.boxes import Box, Size
+from shardbeam.transforms.examples.segmentation import draw_segmentation, has_segmentation
+from shardbeam.transforms.reasons import Correction
 from tests.fuzz.segmentation import fuzz_segmentation
-from transforms.examples.boxes import Box, Size
-from transforms.examples.segmentation import draw_segmentation, has_segmentation
-from transforms.reasons import Correction
 
 FRAME = (20, 10)
 TRIANGLE = [2.0, 2.0, 9.0, 2.0, 2.0, 8.0]

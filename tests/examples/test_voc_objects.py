@@ -8,13 +8,13 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.mask_file import voc_colour_map
+from shardbeam.transforms.reasons import Correction
+from shardbeam.transforms.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
 from tests.examples.test_masks import upright
-from transforms.examples.example_pb2 import Example
-from transforms.formats.base import Kind
-from transforms.images.mask_file import voc_colour_map
-from transforms.reasons import Correction
-from transforms.records import ImageAnnotations, MaskRole, ObjectAnnotation
 
 Box = tuple[int, int, int, int]
 

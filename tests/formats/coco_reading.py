@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from transforms.formats.base import Format
-from transforms.formats.coco import CocoFormat
-from transforms.local_storage import LocalStorage
-from transforms.records import (
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from transforms.local_storage import LocalStorage
-from transforms.storage import StoredFile
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.storage import StoredFile
 
 
 class StoredFiles(LocalStorage):

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms.archives import list_root
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Format, Role
+from shardbeam.transforms.formats.cifar import Cifar10Format, Cifar100Format
+from shardbeam.transforms.formats.testing import FormatReport, check_format
+from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.records import Category, Coding, ListedImage
 from tests.formats.archive_files import write_tar, write_zip
 from tests.formats.cifar_files import CIFAR10_NAMES, write_batch, write_cifar10, write_cifar100
-from transforms.archives import list_root
-from transforms.errors import InputError
-from transforms.formats.base import Format, Role
-from transforms.formats.cifar import Cifar10Format, Cifar100Format
-from transforms.formats.testing import FormatReport, check_format
-from transforms.image_bytes import read_bytes
-from transforms.records import Category, Coding, ListedImage
 
 
 def report(format_class: type[Format], root: Path, **settings: object) -> FormatReport:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import Category, ImageAnnotations, ObjectAnnotation
 from tests.formats.coco_reading import URI, annotation, document, image, read_coco
-from transforms.formats.base import Kind
-from transforms.formats.coco import CocoFormat
-from transforms.local_storage import LocalStorage
-from transforms.reasons import Reason
-from transforms.records import Category, ImageAnnotations, ObjectAnnotation
 
 
 def test_one_image_with_one_object() -> None:

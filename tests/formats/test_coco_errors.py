@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.reasons import Reason
 from tests.formats.coco_reading import URI, annotation, document, image, read_coco
 from tests.fuzz.coco import fuzz_coco
-from transforms.errors import InputError
-from transforms.formats.coco import CocoFormat
-from transforms.local_storage import LocalStorage
-from transforms.reasons import Reason
 
 _GOOD = json.dumps(document()).encode()
 

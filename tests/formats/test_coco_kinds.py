@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.formats.base import Place, Role
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.joining import merge_annotations
+from shardbeam.transforms.reasons import Correction
+from shardbeam.transforms.records import Category, ImageAnnotations, MaskRole
 from tests.formats.coco_reading import URI, annotation, document, image, read_coco, read_content
-from transforms.formats.base import Place, Role
-from transforms.formats.coco import CocoFormat
-from transforms.joining import merge_annotations
-from transforms.reasons import Correction
-from transforms.records import Category, ImageAnnotations, MaskRole
 
 _PERSON = {"id": 18, "name": "person", "keypoints": ["nose", "left_eye"], "skeleton": [[1, 2]]}
 _KEYPOINTS = [1, 2.5, 2, 0, 0, 0]

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Kind, Place, Role
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import Category, ImageAnnotations, MaskRole, Segment
 from tests.formats.coco_reading import ParsedCoco, image, read_content
-from transforms.errors import InputError
-from transforms.formats.base import Kind, Place, Role
-from transforms.formats.coco import CocoFormat
-from transforms.reasons import Reason
-from transforms.records import Category, ImageAnnotations, MaskRole, Segment
 
 _CATEGORIES = [
     {"id": 18, "name": "dog", "isthing": 1},

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from transforms.errors import InputError
-from transforms.formats.coco import CocoFormat
-from transforms.local_storage import LocalStorage
-from transforms.records import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats import coco_tasks
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco_tasks import Task, sniff_tasks
 from tests.formats.coco_reading import document, image
 from tests.formats.stored import StoredFiles
-from transforms.errors import InputError
-from transforms.formats import coco_tasks
-from transforms.formats.base import Kind
-from transforms.formats.coco import CocoFormat
-from transforms.formats.coco_tasks import Task, sniff_tasks
 
 _BOX = {"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]}
 _POLYGONS = {"image_id": 7, "category_id": 18, "segmentation": [[1, 2, 3, 4, 5, 6]]}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli import main
+from shardbeam.pipelines.cli import main
 from tests.conftest import PROJECT_ROOT
 from tests.formats.archive_files import write_tar, write_zip
 from tests.formats.cifar_files import write_cifar10

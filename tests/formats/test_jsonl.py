@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.json_lines import JsonLinesFormat
+from shardbeam.transforms.formats.testing import check_format
+from shardbeam.transforms.reasons import Exclusion
+from shardbeam.transforms.records import ObjectAnnotation
 from tests.formats.table_reading import ReadTable
 from tests.fuzz.jsonl import fuzz_jsonl
-from transforms.errors import InputError
-from transforms.formats.base import Kind
-from transforms.formats.json_lines import JsonLinesFormat
-from transforms.formats.testing import check_format
-from transforms.reasons import Exclusion
-from transforms.records import ObjectAnnotation
 
 ML_USE = "aiplatform.googleapis.com/ml_use"
 

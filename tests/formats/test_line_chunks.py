@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats import line_chunks
+from shardbeam.transforms.formats.line_chunks import read_first_line, read_lines
 from tests.formats.stored import StoredFiles
-from transforms.errors import InputError
-from transforms.formats import line_chunks
-from transforms.formats.line_chunks import read_first_line, read_lines
 
 TEXTS = st.lists(st.sampled_from([b"", b"a", b"bcd", b"e" * 40, "ö".encode(), b"\r"])).flatmap(
     lambda lines: st.sampled_from([b"\n".join(lines), b"\n".join([*lines, b""])])

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.load import FormatError, format_names, load_format
+from shardbeam.transforms.records import ImageAnnotations
 from tests.conftest import PROJECT_ROOT
-from transforms.errors import InputError
-from transforms.formats.base import Format
-from transforms.formats.coco import CocoFormat
-from transforms.formats.image_folder import ImageFolderFormat
-from transforms.formats.load import FormatError, format_names, load_format
-from transforms.records import ImageAnnotations
 
 _OWN_FORMAT = """
     from __future__ import annotations
 
     import dataclasses
 
-    from transforms.formats.base import Format, Kind
-    from transforms.records import ImageAnnotations
+    from shardbeam.transforms.formats.base import Format, Kind
+    from shardbeam.transforms.records import ImageAnnotations
 
 
     # A dataclass with postponed annotations needs its module in sys.modules.
@@ -135,7 +135,7 @@ def test_another_process_loads_it_by_name_and_settings(tmp_path: Path) -> None:
     name = f"{_own_file(tmp_path)}:Prefixes"
     program = (
         "import json, sys\n"
-        "from transforms.formats.load import load_format\n"
+        "from shardbeam.transforms.formats.load import load_format\n"
         "source = load_format(**json.loads(sys.argv[1]))\n"
         "print(*source.annotate_listed('abc.jpg').labels)\n"
     )
@@ -183,9 +183,12 @@ def test_threads_share_one_import(tmp_path: Path) -> None:
         ("nowhere/own.py:Prefixes", "nowhere/own.py cannot be imported: .*no such file"),
         ("no_such_package.module:Class", "ModuleNotFoundError: No module named 'no_such_package'"),
         (":Class", "cannot be imported"),
-        ("transforms.formats.coco:CocoFormta", r"has no 'CocoFormta'; did you mean 'CocoFormat'\?"),
-        ("transforms.formats.coco:", "has no ''"),
-        ("transforms.formats.load:load_format", "load_format is no subclass of .*Format"),
+        (
+            "shardbeam.transforms.formats.coco:CocoFormta",
+            r"has no 'CocoFormta'; did you mean 'CocoFormat'\?",
+        ),
+        ("shardbeam.transforms.formats.coco:", "has no ''"),
+        ("shardbeam.transforms.formats.load:load_format", "load_format is no subclass of .*Format"),
     ],
 )
 def test_unusable_name(name: str, message: str) -> None:

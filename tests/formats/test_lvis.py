@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.lvis import LvisFormat
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import AnnotationEntry, decode_annotations
 from tests.formats.coco_reading import URI, ParsedCoco, annotation, document, image, read_content
 from tests.fuzz.lvis import fuzz_lvis
-from transforms.examples.features import FeatureKind, FeatureRole
-from transforms.formats.base import Kind
-from transforms.formats.lvis import LvisFormat
-from transforms.local_storage import LocalStorage
-from transforms.reasons import Reason
-from transforms.records import AnnotationEntry, decode_annotations
 
 _CATEGORIES = [{"id": k, "name": name} for k, name in enumerate(["acorn", "dog", "cat"], 17)]
 _NEGATIVE = "image/neg_category_ids"

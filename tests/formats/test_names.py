@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.formats.names import (
+from shardbeam.transforms.formats.names import (
     escape_key,
     is_hidden,
     is_image_name,
@@ -14,7 +14,7 @@ from transforms.formats.names import (
     listing_exclusion,
     normalize_key,
 )
-from transforms.reasons import Exclusion
+from shardbeam.transforms.reasons import Exclusion
 
 
 @pytest.mark.parametrize(

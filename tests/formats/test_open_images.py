@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.stored import StoredFiles
-from tests.fuzz.open_images import fuzz_open_images
-from transforms.errors import InputError
-from transforms.formats.base import Kind, Role
-from transforms.formats.open_images import OpenImagesFormat
-from transforms.formats.testing import check_format
-from transforms.joining import merge_annotations
-from transforms.reasons import Reason
-from transforms.records import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Kind, Role
+from shardbeam.transforms.formats.open_images import OpenImagesFormat
+from shardbeam.transforms.formats.testing import check_format
+from shardbeam.transforms.joining import merge_annotations
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     decode_annotations,
 )
+from tests.formats.stored import StoredFiles
+from tests.fuzz.open_images import fuzz_open_images
 
 BOX_HEADER = (
     "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from transforms.errors import InputError
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureSpec
-from transforms.formats.base import Format, Kind, Place, Role
-from transforms.formats.testing import check_format
-from transforms.reasons import Reason
-from transforms.records import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureSpec
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.testing import check_format
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -22,7 +22,7 @@ from transforms.records import (
     Value,
     encode_annotations,
 )
-from transforms.storage import Storage
+from shardbeam.transforms.storage import Storage
 
 
 def entry(

@@ -13,15 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz.voc import fuzz_voc
-from transforms.errors import InputError
-from transforms.formats.base import Kind, Place, Role
-from transforms.formats.testing import check_format
-from transforms.formats.voc import VOC_CLASSES, VocFormat
-from transforms.formats.voc_xml import VocObject, parse_voc_xml
-from transforms.local_storage import LocalStorage
-from transforms.reasons import Correction, Exclusion, Reason
-from transforms.records import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Kind, Place, Role
+from shardbeam.transforms.formats.testing import check_format
+from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat
+from shardbeam.transforms.formats.voc_xml import VocObject, parse_voc_xml
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -30,6 +29,7 @@ from transforms.records import (
     Value,
     decode_annotations,
 )
+from tests.fuzz.voc import fuzz_voc
 
 PATH = "Annotations/a.xml"
 

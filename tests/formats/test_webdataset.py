@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.archives import list_root
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Role
+from shardbeam.transforms.formats.load import FormatError, load_format
+from shardbeam.transforms.formats.testing import FormatReport, check_format
+from shardbeam.transforms.formats.webdataset import WebDatasetFormat
+from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.records import Category, ListedImage
 from tests.formats.archive_files import write_tar
-from transforms.archives import list_root
-from transforms.errors import InputError
-from transforms.formats.base import Role
-from transforms.formats.load import FormatError, load_format
-from transforms.formats.testing import FormatReport, check_format
-from transforms.formats.webdataset import WebDatasetFormat
-from transforms.image_bytes import read_bytes
-from transforms.records import Category, ListedImage
 
 
 def report(*tars: Path | str, **settings: object) -> FormatReport:

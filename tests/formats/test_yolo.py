@@ -14,29 +14,29 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.test_voc import write
-from tests.fuzz.yolo import fuzz_yolo
-from transforms.errors import InputError
-from transforms.formats.base import Kind, Place, Role
-from transforms.formats.root_files import relative_path, resolve_path
-from transforms.formats.testing import check_format
-from transforms.formats.yolo import YoloFormat
-from transforms.formats.yolo_data import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Kind, Place, Role
+from shardbeam.transforms.formats.root_files import relative_path, resolve_path
+from shardbeam.transforms.formats.testing import check_format
+from shardbeam.transforms.formats.yolo import YoloFormat
+from shardbeam.transforms.formats.yolo_data import (
     YoloData,
     parse_data_yaml,
     parse_names,
     parse_obj_data,
 )
-from transforms.formats.yolo_labels import parse_yolo_labels
-from transforms.formats.yolo_layout import join_of_image, join_of_labels
-from transforms.local_storage import LocalStorage
-from transforms.reasons import Correction, Reason
-from transforms.records import (
+from shardbeam.transforms.formats.yolo_labels import parse_yolo_labels
+from shardbeam.transforms.formats.yolo_layout import join_of_image, join_of_labels
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.reasons import Correction, Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ObjectAnnotation,
     decode_annotations,
 )
+from tests.formats.test_voc import write
+from tests.fuzz.yolo import fuzz_yolo
 
 NAMES = {0: "dog", 1: "cat", 2: "night heron"}
 # A file that is there.

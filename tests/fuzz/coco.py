@@ -7,13 +7,12 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from tests.formats.stored import StoredFiles
-from transforms.errors import InputError
-from transforms.examples.schema import MAX_FLOAT32
-from transforms.formats.base import Format
-from transforms.formats.coco import CocoFormat
-from transforms.formats.coco_panoptic import read_panoptic_file
-from transforms.records import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.schema import MAX_FLOAT32
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco_panoptic import read_panoptic_file
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -21,6 +20,7 @@ from transforms.records import (
     decode_annotations,
     encode_annotations,
 )
+from tests.formats.stored import StoredFiles
 
 # What stands in the wrong place.
 _VALUES: tuple[Any, ...] = (

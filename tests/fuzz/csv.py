@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from shardbeam.transforms.formats.csv_table import CsvFormat
 from tests.fuzz.tables import check_table, good_cell, random_columns, random_settings
-from transforms.formats.csv_table import CsvFormat
 
 _CELLS = (
     *("", "1", "-5", "0.5", "1e999", "nan", "true", "cat", "a|b", "[1, 2]", '"[""a"", 1]"', "[1"),

@@ -6,8 +6,8 @@ import json
 import random
 from typing import Any
 
+from shardbeam.transforms.formats.json_lines import JsonLinesFormat
 from tests.fuzz.tables import check_table, good_cell, random_columns, random_settings
-from transforms.formats.json_lines import JsonLinesFormat
 
 _VERTEX = {
     "classificationAnnotation": {"displayName": "cat"},

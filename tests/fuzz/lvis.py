@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from shardbeam.transforms.formats.lvis import LvisFormat
 from tests.formats.stored import StoredFiles
 from tests.fuzz.coco import check_outcome, coco_document, damaged_json, read_format
-from transforms.formats.lvis import LvisFormat
 
 _LISTS: tuple[Any, ...] = ([], [1], [2, 99], None, "1", [None], [2**64], {})
 _URLS: tuple[Any, ...] = (

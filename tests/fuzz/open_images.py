@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.open_images import OpenImagesFormat
+from shardbeam.transforms.records import AnnotationEntry, decode_annotations
 from tests.formats.stored import StoredFiles
-from transforms.errors import InputError
-from transforms.formats.open_images import OpenImagesFormat
-from transforms.records import AnnotationEntry, decode_annotations
 
 _BOX_COLUMNS = (
     *("ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax"),

@@ -6,11 +6,11 @@ import random
 import unittest.mock
 from typing import Any
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.table import TableFormat
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import AnnotationEntry, Category, decode_annotations
 from tests.formats.stored import StoredFiles
-from transforms.errors import InputError
-from transforms.formats.table import TableFormat
-from transforms.reasons import Reason
-from transforms.records import AnnotationEntry, Category, decode_annotations
 
 URI = "folder/table"
 _REASONS = {Reason.ANNOTATION_MALFORMED, Reason.OUTSIDE_ROOTS, Reason.UNREADABLE_NAME}
@@ -79,7 +79,9 @@ def check_table(
     storage = StoredFiles({URI: data})
     items: list[AnnotationEntry | Category] = []
     try:
-        with unittest.mock.patch("transforms.formats.table.storage_for", return_value=storage):
+        with unittest.mock.patch(
+            "shardbeam.transforms.formats.table.storage_for", return_value=storage
+        ):
             layout = format_class(**settings).resolved_settings()
         source = format_class(**settings, **layout)
         if source.chunk_bytes is None:

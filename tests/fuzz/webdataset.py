@@ -11,10 +11,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from transforms.archives import list_root
-from transforms.errors import InputError
-from transforms.formats.webdataset import WebDatasetFormat
-from transforms.records import AnnotationEntry, Category, ListedImage, decode_annotations
+from shardbeam.transforms.archives import list_root
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.webdataset import WebDatasetFormat
+from shardbeam.transforms.records import AnnotationEntry, Category, ListedImage, decode_annotations
 
 _KEYS = ("0", "0", "1", "a/1", "ü", "", ".x", "a b", "x\udcff", "long" * 40)
 _EXTENSIONS = (

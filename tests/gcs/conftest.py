@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from shardbeam.transforms.gcs import errors
 from tests.gcs.server import NAME, VARIABLE, ProxiedGcs, find_server, running_server
-from transforms.gcs import errors
 
 _bucket_numbers = itertools.count()
 

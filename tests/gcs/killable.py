@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from multiprocessing.process import BaseProcess
 
 # What makes this module worth to be preloaded.
-import pipelines.run
-import transforms.gcs.storage
-from pipelines.cli import main
+import shardbeam.pipelines.run
+import shardbeam.transforms.gcs.storage
+from shardbeam.pipelines.cli import main
 from tests.gcs.timings import Timings, set_timings
 
-__all__ = ["pipelines", "start_build", "transforms"]
+__all__ = ["shardbeam", "start_build"]
 
 
 def start_build(words: Sequence[str], *, host: str, timings: Timings) -> BaseProcess:

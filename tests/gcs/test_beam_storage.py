@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from apache_beam.io.filesystem import BeamIOError
 
+from shardbeam.transforms import beam_storage
+from shardbeam.transforms.beam_storage import BeamStorage
+from shardbeam.transforms.errors import InputError
 from tests.gcs.memory_file_systems import MemoryFileSystem
-from transforms import beam_storage
-from transforms.beam_storage import BeamStorage
-from transforms.errors import InputError
 
 URI = "memory://host/x"
 

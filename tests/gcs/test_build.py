@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms.gcs import storage as gcs_storage
+from shardbeam.transforms.gcs.storage import GcsStorage
+from shardbeam.transforms.storage import ListingPart
 from tests.gcs.server import ProxiedGcs
 from tests.pipelines.dataset import Tree, coco_words, dataset_files, read_dataset, run
-from transforms.gcs import storage as gcs_storage
-from transforms.gcs.storage import GcsStorage
-from transforms.storage import ListingPart
 
 SETTINGS = ("--set", "output.num_shards=5", "--set", "rejects.max_ratio=1")
 SHARDS = 5
@@ -166,8 +166,9 @@ def test_patterns_of_annotation_files(
 
 
 TEXT_FORMAT = '''\
-from transforms.formats.base import Format, Kind, Place, Role
-from transforms.records import AnnotationEntry, Category, ImageAnnotations, encode_annotations
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.records import AnnotationEntry, Category
+from shardbeam.transforms.records import ImageAnnotations, encode_annotations
 
 
 class Texts(Format):

@@ -8,13 +8,19 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
+from shardbeam.transforms.beam_storage import BeamStorage
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.gcs import upload
+from shardbeam.transforms.gcs.storage import GcsStorage
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.storage import (
+    ChangedError,
+    Storage,
+    StoredFile,
+    expand_pattern,
+    storage_for,
+)
 from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
-from transforms.beam_storage import BeamStorage
-from transforms.errors import InputError
-from transforms.gcs import upload
-from transforms.gcs.storage import GcsStorage
-from transforms.local_storage import LocalStorage
-from transforms.storage import ChangedError, Storage, StoredFile, expand_pattern, storage_for
 
 DATA = bytes(range(256)) * 4
 

@@ -11,13 +11,13 @@ from google.api_core.exceptions import BadRequest
 from google.auth import credentials as google_credentials
 from google.auth import exceptions as auth_exceptions
 
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.gcs import client, errors, upload
+from shardbeam.transforms.gcs import storage as gcs_storage
+from shardbeam.transforms.gcs.storage import GcsStorage
+from shardbeam.transforms.storage import ANONYMOUS_VARIABLE, WriteFailedError
 from tests.gcs.proxy import FAULTS, Fault, Request
 from tests.gcs.server import ProxiedGcs
-from transforms.errors import InputError
-from transforms.gcs import client, errors, upload
-from transforms.gcs import storage as gcs_storage
-from transforms.gcs.storage import GcsStorage
-from transforms.storage import ANONYMOUS_VARIABLE, WriteFailedError
 
 STORAGE = GcsStorage()
 DATA = bytes(range(256)) * 4

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shardbeam.transforms.output.lease import LeaseRecord, new_record, read_lease
 from tests.gcs.memory_file_systems import MemoryFileSystem
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs
 from tests.pipelines.dataset import check_whole, dataset_files, read_tree, run
-from transforms.output.lease import LeaseRecord, new_record, read_lease
 
 
 @pytest.fixture
@@ -147,13 +147,15 @@ def test_a_storage_without_preconditions_says_so_once_and_builds(
     root = "memory://host"
     for path, data in read_tree(shapes).items():
         MemoryFileSystem.files.write(f"{root}/in/{path}", data)
-    with caplog.at_level(logging.WARNING, logger="pipelines"):
+    with caplog.at_level(logging.WARNING, logger="shardbeam"):
         result = run(
             *("build", "coco", "--images", f"{root}/in/images", "--output", f"{root}/out"),
             *("--annotations", f"{root}/in/annotations/instances.json"),
         )
     assert result.exit_code == 0, result.stderr
     assert [
-        record.getMessage() for record in caplog.records if record.name == "pipelines.lease"
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "shardbeam.pipelines.lease"
     ] == [f"{root}/out: this storage keeps no lease; let only one run at a time write there"]
     assert not [path for path in MemoryFileSystem.files.content if "lease" in path]

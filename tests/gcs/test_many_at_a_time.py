@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from shardbeam.transforms.gcs.storage import GcsStorage
+from shardbeam.transforms.output.commit import prepare_output
+from shardbeam.transforms.output.manifest import FileEntry, InputEntry, Manifest, encode_manifest
+from shardbeam.transforms.output.outcome import ShardProgress
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.storage import StoredFile, storage_for
 from tests.gcs.memory_file_systems import MemoryFileSystem
 from tests.pipelines.dataset import coco_words, dataset_files, read_dataset, run
-from transforms.gcs.storage import GcsStorage
-from transforms.output.commit import prepare_output
-from transforms.output.manifest import FileEntry, InputEntry, Manifest, encode_manifest
-from transforms.output.outcome import ShardProgress
-from transforms.output.staging import Staging
-from transforms.storage import StoredFile, storage_for
 
 OUTPUT = "memory://host/out"
 FILES = 50

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from shardbeam.transforms.gcs.storage import GcsStorage
 from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs
 from tests.pipelines.dataset import Run, Tree, coco_words, dataset_files, read_dataset, run
-from transforms.gcs.storage import GcsStorage
 
 SHARDS = 5
 IMAGES = 40

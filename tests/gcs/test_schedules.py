@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.sample import write_shapes
+from shardbeam.pipelines.sample import write_shapes
 from tests.gcs.killable import start_build
 from tests.gcs.proxy import FAULTS, Fault, Request
 from tests.gcs.server import ProxiedGcs

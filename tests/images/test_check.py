@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, features
 
-from configs.schema import ImageConfig
+from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions
+from shardbeam.transforms.images.settings import ImageSettings
+from shardbeam.transforms.reasons import Correction, Reason
 from tests.conftest import PROJECT_ROOT
 from tests.images.makers import (
     after_soi,
@@ -27,10 +31,6 @@ from tests.images.makers import (
     with_chunk,
     with_orientation,
 )
-from transforms.errors import RejectedError
-from transforms.images.check import StoredImage, check_image, codec_versions
-from transforms.images.settings import ImageSettings
-from transforms.reasons import Correction, Reason
 
 DEFAULTS = ImageSettings()
 HEADER = ImageSettings(verify="header")
@@ -400,9 +400,9 @@ def test_checking_says_nothing(tmp_path: Path) -> None:
     too_many_samples = tiff[: samples_per_pixel + 8] + b"\xff\xff" + tiff[samples_per_pixel + 10 :]
     script = (
         "import pathlib, sys\n"
-        "from transforms.errors import RejectedError\n"
-        "from transforms.images.check import check_image\n"
-        "from transforms.images.settings import ImageSettings\n"
+        "from shardbeam.transforms.errors import RejectedError\n"
+        "from shardbeam.transforms.images.check import check_image\n"
+        "from shardbeam.transforms.images.settings import ImageSettings\n"
         "for path in sys.argv[1:]:\n"
         "    try:\n"
         "        data = pathlib.Path(path).read_bytes()\n"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.check import check_image
+from shardbeam.transforms.images.settings import ImageSettings
+from shardbeam.transforms.reasons import Reason
 from tests.images.makers import Pixels, photograph, pixels, png, save, without_segment
-from transforms.errors import RejectedError
-from transforms.images.check import check_image
-from transforms.images.settings import ImageSettings
-from transforms.reasons import Reason
 
 
 def convert(data: bytes, *, background: str = "#ffffff") -> Pixels:

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.header import check_pixel_count, exif_orientation
+from shardbeam.transforms.reasons import Reason
 from tests.images.makers import exif
-from transforms.errors import RejectedError
-from transforms.images.header import check_pixel_count, exif_orientation
-from transforms.reasons import Reason
 
 
 @pytest.mark.parametrize("kind", [3, 4])

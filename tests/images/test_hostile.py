@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.check import check_image
+from shardbeam.transforms.images.settings import ImageSettings
 from tests.images.makers import exif, photograph, save, with_chunk, with_orientation
-from transforms.errors import RejectedError
-from transforms.images.check import check_image
-from transforms.images.settings import ImageSettings
 
 SIGNATURES = [
     b"\xff\xd8\xff",

@@ -4,6 +4,10 @@ import struct
 
 import pytest
 
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.header import ImageHeader
+from shardbeam.transforms.images.jpeg import essential_jpeg, scan_jpeg
+from shardbeam.transforms.reasons import Reason
 from tests.images.makers import (
     after_soi,
     photograph,
@@ -12,10 +16,6 @@ from tests.images.makers import (
     with_orientation,
     without_segment,
 )
-from transforms.errors import RejectedError
-from transforms.images.header import ImageHeader
-from transforms.images.jpeg import essential_jpeg, scan_jpeg
-from transforms.reasons import Reason
 
 BASELINE = save(photograph(), "JPEG")
 

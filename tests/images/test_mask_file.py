@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.mask_file import read_indices, read_segment_ids, voc_colour_map
+from shardbeam.transforms.reasons import Reason
 from tests.images.makers import photograph, save
-from transforms.errors import RejectedError
-from transforms.images.mask_file import read_indices, read_segment_ids, voc_colour_map
-from transforms.reasons import Reason
 
 SIZE = (7, 5)
 INDICES = np.arange(35, dtype=np.uint8).reshape(5, 7)

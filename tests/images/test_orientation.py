@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.images.check import check_image
+from shardbeam.transforms.images.header import exif_orientation
+from shardbeam.transforms.images.settings import ImageSettings
+from shardbeam.transforms.reasons import Correction
 from tests.images.makers import Pixels, exif, photograph, pixels, save, with_chunk, with_orientation
-from transforms.images.check import check_image
-from transforms.images.header import exif_orientation
-from transforms.images.settings import ImageSettings
-from transforms.reasons import Correction
 
 # Exif 2.32, 4.6.4: which side of the picture the first stored row is, and the first column.
 SIDES = {

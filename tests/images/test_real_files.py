@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.check import check_image
+from shardbeam.transforms.images.settings import ImageSettings
+from shardbeam.transforms.reasons import Correction, Reason
 from tests.images.makers import pixels
-from transforms.errors import RejectedError
-from transforms.images.check import check_image
-from transforms.images.settings import ImageSettings
-from transforms.reasons import Correction, Reason
 
 PADLOCK = "dali/imgcodec/jpeg/orientation/padlock-406986_640_"
 CAT = "dali/imgcodec/webp/orientation/cat-lossy-2184682_640_"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
 from tests.images.makers import photograph, save
-from transforms.images.sniff import FileFormat, claimed_format, sniff_format
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import google_crc32c
 import pytest
 
-from transforms.output.block_writer import BlockWriter
+from shardbeam.transforms.output.block_writer import BlockWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -11,9 +11,9 @@ import google_crc32c
 import msgspec
 import pytest
 
-from transforms.errors import InputError
-from transforms.output import commit
-from transforms.output.commit import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output import commit
+from shardbeam.transforms.output.commit import (
     RejectsFile,
     RejectsPart,
     assign_rejects_file,
@@ -25,14 +25,14 @@ from transforms.output.commit import (
     prepare_output,
     write_rejects,
 )
-from transforms.output.listing import ListingSummary
-from transforms.output.manifest import FileEntry, InputEntry, Manifest, encode_manifest
-from transforms.output.outcome import SplitOutcome, Status
-from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.output.staging import Staging, shard_key
-from transforms.reasons import Reason
-from transforms.records import Reject
-from transforms.tally import JoinTally
+from shardbeam.transforms.output.listing import ListingSummary
+from shardbeam.transforms.output.manifest import FileEntry, InputEntry, Manifest, encode_manifest
+from shardbeam.transforms.output.outcome import SplitOutcome, Status
+from shardbeam.transforms.output.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.output.staging import Staging, shard_key
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import Reject
+from shardbeam.transforms.tally import JoinTally
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
-from transforms.output.index import INDEX_SCHEMA, IndexRow, index_parquet
-from transforms.tfrecord import frame
+from shardbeam.transforms.output.index import INDEX_SCHEMA, IndexRow, index_parquet
+from shardbeam.transforms.tfrecord import frame
 
 
 def make_row(number: int) -> IndexRow:

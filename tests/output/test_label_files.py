@@ -6,8 +6,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, te
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.output.label_files import label_map_pbtxt, labels_txt
 from tests.examples.builders import make_label_map
-from transforms.output.label_files import label_map_pbtxt, labels_txt
 
 # Names of one line, which is all that a label map takes.
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.errors import InputError
-from transforms.local_storage import LocalStorage
-from transforms.output import lease as lease_module
-from transforms.output.lease import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.output import lease as lease_module
+from shardbeam.transforms.output.lease import (
     LEASE_S,
     START_S,
     FoundLease,
@@ -33,8 +33,8 @@ from transforms.output.lease import (
     release_claim,
     take_lease,
 )
-from transforms.output.process_identity import own_process
-from transforms.storage import StoredFile
+from shardbeam.transforms.output.process_identity import own_process
+from shardbeam.transforms.storage import StoredFile
 
 JOB = RemoteJob(name="nightly", project="pictures", region="us-central1")
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)

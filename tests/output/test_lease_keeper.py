@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from transforms.errors import InputError
-from transforms.local_storage import LocalStorage
-from transforms.output import lease_keeper
-from transforms.output.lease import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.output import lease_keeper
+from shardbeam.transforms.output.lease import (
     Lease,
     LeaseLostError,
     LeaseRecord,
@@ -21,7 +21,7 @@ from transforms.output.lease import (
     read_lease,
     take_lease,
 )
-from transforms.output.lease_keeper import LeaseKeeper
+from shardbeam.transforms.output.lease_keeper import LeaseKeeper
 
 JOB = RemoteJob(name="nightly", id="2026-01", project="pictures", region="us-central1")
 WAIT_S = 60.0

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.errors import InputError
-from transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
-from transforms.output.manifest import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
+from shardbeam.transforms.output.manifest import (
     FileEntry,
     Fingerprint,
     InputEntry,
@@ -22,7 +22,7 @@ from transforms.output.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from transforms.output.outcome import SplitOutcome
+from shardbeam.transforms.output.outcome import SplitOutcome
 
 URI = "/data/coco/manifest.json"
 

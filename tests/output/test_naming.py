@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.output.naming import ShardNaming
+from shardbeam.transforms.output.naming import ShardNaming
 
 
 @pytest.mark.parametrize(

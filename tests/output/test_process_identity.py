@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from transforms.output import process_identity
-from transforms.output.process_identity import ProcessIdentity, has_ended, own_process
+from shardbeam.transforms.output import process_identity
+from shardbeam.transforms.output.process_identity import ProcessIdentity, has_ended, own_process
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
 _IDENTIFY = (
-    "import msgspec, sys; from transforms.output.process_identity import own_process; "
+    "import msgspec, sys; from shardbeam.transforms.output.process_identity import own_process; "
     "print(msgspec.json.encode(own_process()).decode(), flush=True); sys.stdin.read()"
 )
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from transforms.errors import InputError
-from transforms.output.shard_record import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.shard_record import (
     RECORD_FILE,
     ShardRecord,
     decode_record,
     encode_record,
     record_path,
 )
-from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.reasons import Reason
-from transforms.records import Reject
+from shardbeam.transforms.output.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import Reject
 
 KEY = "0123456789abcdef" * 4
 REJECT = Reject(

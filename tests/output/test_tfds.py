@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardbeam.transforms.examples.encode import ExampleEncoder
+from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.output.tfds import (
+    SplitSize,
+    class_name_files,
+    dataset_info_json,
+    features_json,
+)
+from shardbeam.transforms.records import ImageAnnotations, ObjectAnnotation
 from tests.examples.builders import (
     encode_picture,
     make_image,
     make_label_map,
     make_record,
 )
-from transforms.examples.encode import ExampleEncoder
-from transforms.examples.schema import FeatureSettings, plan_features
-from transforms.formats.base import Kind
-from transforms.labels import LabelMap
-from transforms.output.tfds import (
-    SplitSize,
-    class_name_files,
-    dataset_info_json,
-    features_json,
-)
-from transforms.records import ImageAnnotations, ObjectAnnotation
 
 # (Pillow mode, stored format, size) of an image, and its annotations.
 Picture = tuple[str, str, tuple[int, int], ImageAnnotations]

@@ -13,9 +13,9 @@ from typing import Any
 
 from PIL import Image
 
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.tfrecord import read_records
 from tests.pipelines.dataset import run
-from transforms.examples.example_pb2 import Example
-from transforms.tfrecord import read_records
 
 Json = dict[str, Any]
 

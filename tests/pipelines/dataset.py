@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.cli import main
-from transforms.output.commit import RUN_FILE, RUNS_FOLDER
+from shardbeam.pipelines.cli import main
+from shardbeam.transforms.output.commit import RUN_FILE, RUNS_FOLDER
 
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.

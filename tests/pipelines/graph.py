@@ -5,11 +5,11 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.arguments import BuildArguments, parse_arguments
-from pipelines.build import build_dataset
-from pipelines.plan import make_plan
-from transforms.output.dataset import RunSettings
-from transforms.output.staging import Staging
+from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.pipelines.build import build_dataset
+from shardbeam.pipelines.plan import make_plan
+from shardbeam.transforms.output.dataset import RunSettings
+from shardbeam.transforms.output.staging import Staging
 
 
 def build_graph(*words: str) -> beam.Pipeline:

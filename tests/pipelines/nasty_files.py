@@ -7,8 +7,8 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from shardbeam.transforms.reasons import Exclusion, Reason
 from tests.images.makers import photograph, png, save
-from transforms.reasons import Exclusion, Reason
 
 # What becomes of a listed file: an Example, or it is rejected or excluded.
 EXAMPLE = "example"

@@ -9,7 +9,7 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
-from pipelines.beam_options import PipelineViews
+from shardbeam.pipelines.beam_options import PipelineViews
 
 GIVEN = {"runner": "PrismRunner", "project": "p", "direct_num_workers": 2}
 

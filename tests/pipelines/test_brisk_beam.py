@@ -15,8 +15,8 @@ from apache_beam.transforms import core, userstate
 from apache_beam.typehints import decorators
 from apache_beam.utils.counters import CounterFactory
 
-from pipelines.brisk_beam import brisk_beam
-from pipelines.flags import runs_here
+from shardbeam.pipelines.brisk_beam import brisk_beam
+from shardbeam.pipelines.flags import runs_here
 
 
 class _Unlike(beam.DoFn):
@@ -154,7 +154,7 @@ def test_afterwards_beam_is_as_it_was() -> None:
 _LEAN = """\
 import logging, sys
 logging.basicConfig()
-from pipelines.lean_beam import import_lean_beam
+from shardbeam.pipelines.lean_beam import import_lean_beam
 import_lean_beam()
 assert "google.cloud.bigquery" not in sys.modules and "pymongo" not in sys.modules
 """
@@ -169,8 +169,8 @@ def _run(code: str) -> None:
 
 def test_beam_runs_without_the_clients() -> None:
     _run(
-        f"{_LEAN}import pipelines.run\n"
-        "from pipelines.local_runner import LocalRunner\n"
+        f"{_LEAN}import shardbeam.pipelines.run\n"
+        "from shardbeam.pipelines.local_runner import LocalRunner\n"
         "from apache_beam.options.pipeline_options import PipelineOptions\n"
         "import apache_beam as beam\n"
         "runner = LocalRunner(options=PipelineOptions([]))\n"
@@ -181,8 +181,9 @@ def test_beam_runs_without_the_clients() -> None:
 
 def test_whoever_needs_the_clients_later_gets_them() -> None:
     _run(
-        f"{_LEAN}import transforms.gcs.client, google.cloud.storage, google.cloud.bigquery\n"
-        "import pipelines.dataflow, pipelines.dataflow_jobs\n"
+        f"{_LEAN}import shardbeam.transforms.gcs.client\n"
+        "import google.cloud.storage, google.cloud.bigquery\n"
+        "import shardbeam.pipelines.dataflow, shardbeam.pipelines.dataflow_jobs\n"
         "from apache_beam.io.filesystems import FileSystems\n"
         "assert FileSystems.get_filesystem('gs://bucket/object').scheme() == 'gs'\n"
     )
@@ -202,7 +203,7 @@ def test_type_hints_that_need_beartype_get_it() -> None:
 
 def test_where_beam_is_imported_it_stays_whole() -> None:
     _run(
-        "import apache_beam, sys\nfrom pipelines.lean_beam import import_lean_beam\n"
+        "import apache_beam, sys\nfrom shardbeam.pipelines.lean_beam import import_lean_beam\n"
         "import_lean_beam()\nassert 'google.cloud.bigquery' in sys.modules\n"
         "from apache_beam.io.gcp import bigquery_tools\nassert bigquery_tools.gcp_bigquery\n",
     )

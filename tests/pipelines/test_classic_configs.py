@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.tfrecord import read_records
 from tests.conftest import PROJECT_ROOT
 from tests.formats.cifar_files import write_cifar10
 from tests.pipelines.builds import WrittenExample
 from tests.pipelines.dataset import run
-from transforms.examples.example_pb2 import Example
-from transforms.tfrecord import read_records
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
@@ -65,7 +65,7 @@ def kinds(path: Path) -> set[tuple[str, str | None]]:
 
 def check_readers(folder: Path, file_name: str, *, split: str, count: int, keys: set[str]) -> None:
     """Checks that `show`, `load_dataset` and TFDS read the folder, and `show` the plain file."""
-    from pipelines.reading import load_dataset
+    from shardbeam.pipelines.reading import load_dataset
 
     for words in ([str(folder), "--split", split], [str(folder / file_name)]):
         shown = run("show", *words, "--limit", "1")
@@ -116,7 +116,7 @@ def test_filename_label(tmp_path: Path) -> None:
         (tmp_path / "flat").mkdir(exist_ok=True)
         picture.save(tmp_path / "flat" / f"img_{index}_{label}.jpg")
     build_config(
-        "filename_label.yaml", f"splits.train.images={tmp_path}/flat", output=tmp_path / "out"
+        "single_record.yaml", f"splits.train.images={tmp_path}/flat", output=tmp_path / "out"
     )
 
     file = tmp_path / "out" / "train.record"
@@ -149,7 +149,7 @@ def test_filename_label(tmp_path: Path) -> None:
 
 def test_cifar10(tmp_path: Path) -> None:
     pixels = write_cifar10(tmp_path / "cifar")
-    build_config("cifar10.yaml", f"source.root={tmp_path}/cifar", output=tmp_path / "out")
+    build_config("cifar10_raw.yaml", f"source.root={tmp_path}/cifar", output=tmp_path / "out")
 
     for split, batches in (
         ("train", ["data_batch_1.bin", "data_batch_2.bin"]),

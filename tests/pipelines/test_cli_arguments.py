@@ -15,14 +15,15 @@ from apache_beam.options.pipeline_options import (
     StandardOptions,
 )
 
-from configs.load import ConfigError
-from configs.schema import SOURCES, CocoSource, ImageFolderSource
-from pipelines.arguments import BuildArguments, SampleArguments, parse_arguments
-from pipelines.beam_flags import REFUSED_FLAGS, beam_parser
-from pipelines.flags import UsageError, build_parser
+from shardbeam.configs.load import ConfigError
+from shardbeam.configs.schema import SOURCES, CocoSource, ImageFolderSource
+from shardbeam.pipelines.arguments import BuildArguments, SampleArguments, parse_arguments
+from shardbeam.pipelines.beam_flags import REFUSED_FLAGS, beam_parser
+from shardbeam.pipelines.flags import UsageError, build_parser
 
 COCO = "build coco --images i --annotations a.json --output o"
 FOLDERS = "build image-folder --images i --output o"
+MISSING = "no such config file, format or ready config"
 FORMATS = ", ".join(SOURCES)
 CONFIG = "name: d\nsplits: {train: {format: image-folder, images: i}}\noutput: {path: o}\n"
 
@@ -177,10 +178,13 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         ("--name build", "expected a command (build, plan, formats, show, sample) first, got ''"),
         ("build", f"build: expected one config file or format ({FORMATS}), got none"),
         ("build a b", f"build: expected one config file or format ({FORMATS}), got a b"),
-        ("plan cocoo", "plan: no such config file or format: cocoo; did you mean coco?"),
+        (
+            "plan cocoo",
+            f"plan: {MISSING}: cocoo; did you mean coco?",
+        ),
         (
             "build x.yaml",
-            f"build: no such config file or format: x.yaml; the formats are {FORMATS}",
+            f"build: {MISSING}: x.yaml; the formats are {FORMATS}",
         ),
         ("build .", f"build: expected a config file or a format ({FORMATS}), got the folder ."),
         # Flags.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.logs import configure_logging, log_everything
+from shardbeam.pipelines.logs import configure_logging, log_everything
 
 BEAM = "apache_beam.runners.portability.local_job_service"
 
@@ -34,7 +34,7 @@ def log_examples() -> None:
     beam.info("started")
     beam.warning('Worker: "Discarding unparseable args: [--x]"')
     beam.warning("No semi_persistent_directory found")
-    beam.error("transforms.errors.InputError: a.json: cut off [while running 'Read']")
+    beam.error("shardbeam.transforms.errors.InputError: a.json: cut off [while running 'Read']")
     beam.error("out of memory")
     logging.getLogger("mine").warning("Discarding unparseable args, says a user's format")
 

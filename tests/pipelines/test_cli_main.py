@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-import pipelines.run
-from configs.load import ConfigError
-from configs.schema import CocoSource
-from pipelines.arguments import BuildArguments
-from pipelines.cli import main
-from pipelines.output_state import OutputError
-from transforms.errors import InputError
-from transforms.formats.load import FormatError
+import shardbeam.pipelines.run
+from shardbeam.configs.load import ConfigError
+from shardbeam.configs.schema import CocoSource
+from shardbeam.pipelines.arguments import BuildArguments
+from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.output_state import OutputError
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.load import FormatError
 
 COCO = ["coco", "--images", "i", "--annotations", "a.json", "--output", "o"]
 # Prints the modules that a command line imports, after what it prints itself.
 LIST_MODULES = """\
 import sys
-from pipelines.cli import main
+from shardbeam.pipelines.cli import main
 code = main(sys.argv[1:])
 print("MODULES", *sorted(sys.modules))
 sys.exit(code)
@@ -55,7 +55,7 @@ def test_help_needs_nothing_heavy(line: str, usage: str) -> None:
     assert result.stderr == ""
     assert result.stdout.startswith(usage)
     modules = set(result.stdout.rpartition("MODULES ")[2].split())
-    assert "pipelines.flags" in modules
+    assert "shardbeam.pipelines.flags" in modules
     packages = {module.partition(".")[0] for module in modules}
     assert packages.isdisjoint({"apache_beam", "tensorflow", "transforms", "rich"})
 
@@ -136,7 +136,7 @@ def test_wrong_usage_is_one_line(
 def replace_run(
     monkeypatch: pytest.MonkeyPatch, name: str, run: Callable[[BuildArguments], int]
 ) -> None:
-    monkeypatch.setattr(pipelines.run, name, run)
+    monkeypatch.setattr(shardbeam.pipelines.run, name, run)
 
 
 @pytest.mark.parametrize("code", [0, 1, 3])

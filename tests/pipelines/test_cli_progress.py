@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pipelines.progress import ProgressMonitor, ProgressSnapshot, describe
+from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot, describe
 
 WORKING = ProgressSnapshot(shards_done=1, shards_total=4, images_done=1000, images_total=4000)
 

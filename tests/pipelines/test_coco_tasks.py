@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.examples import record_encoder
+from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import ImageRef
 from tests.conftest import PROJECT_ROOT
 from tests.pipelines.builds import Build, Json, WrittenExample, build
 from tests.pipelines.dataset import read_dataset, run
-from transforms.examples import record_encoder
-from transforms.image_bytes import read_bytes
-from transforms.reasons import Reason
-from transforms.records import ImageRef
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipelines import container_image
-from pipelines.container_image import Versions, check_image, own_versions, read_versions
-from pipelines.flags import UsageError
+from shardbeam.pipelines import container_image
+from shardbeam.pipelines.container_image import Versions, check_image, own_versions, read_versions
+from shardbeam.pipelines.flags import UsageError
 
 LABELS = {"shardbeam.python": "3.10", "shardbeam.beam": "2.70.0"}
 INDEX = {

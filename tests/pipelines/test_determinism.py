@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from pipelines.arguments import BuildArguments, parse_arguments
-from pipelines.run import run_build
+from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.pipelines.run import run_build
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.storage import StoredFile
 from tests.pipelines.dataset import (
     MIXED_SETTINGS,
     Tree,
@@ -27,8 +29,6 @@ from tests.pipelines.dataset import (
     start,
     write_mixed,
 )
-from transforms.local_storage import LocalStorage
-from transforms.storage import StoredFile
 
 SETTINGS = MIXED_SETTINGS
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
-from pipelines.arguments import BuildArguments, parse_arguments
-from pipelines.flags import UsageError, build_parser
-from pipelines.flex_template import command_line, launch, template_metadata
+from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.pipelines.flags import UsageError, build_parser
+from shardbeam.pipelines.flex_template import command_line, launch, template_metadata
 from tests.conftest import PROJECT_ROOT
 
 METADATA = json.loads((PROJECT_ROOT / "docker" / "metadata.json").read_bytes())

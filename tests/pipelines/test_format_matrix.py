@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from configs.schema import SOURCES
+from shardbeam.configs.schema import SOURCES
 from tests.pipelines.builds import Build, build
 from tests.pipelines.format_samples import SAMPLES, FormatSample
 

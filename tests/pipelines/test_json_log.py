@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pipelines.run
-from pipelines.arguments import BuildArguments
-from pipelines.cli import main
-from pipelines.flags import wants_json_log
-from pipelines.json_log import JsonHandler, everything_as_json, render_line
-from pipelines.logs import configure_logging, log_everything
-from pipelines.progress import ProgressMonitor, ProgressSnapshot
+import shardbeam.pipelines.run
+from shardbeam.pipelines.arguments import BuildArguments
+from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.flags import wants_json_log
+from shardbeam.pipelines.json_log import JsonHandler, everything_as_json, render_line
+from shardbeam.pipelines.logs import configure_logging, log_everything
+from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
 from tests.pipelines.dataset import (
     Run,
     check_whole,
@@ -157,7 +157,7 @@ def test_an_error_that_nobody_expected(
     def fail(arguments: BuildArguments) -> int:
         raise ZeroDivisionError(arguments.config.name)
 
-    monkeypatch.setattr(pipelines.run, "run_build", fail)
+    monkeypatch.setattr(shardbeam.pipelines.run, "run_build", fail)
     words = ["build", "image-folder", "--images", "i", "--output", "o", *JSON_LOG]
     exit_code = main(words)
     printed = capsys.readouterr()
@@ -226,7 +226,7 @@ def test_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     def interrupt(arguments: BuildArguments) -> int:
         raise KeyboardInterrupt("interrupted; job 1 goes on")
 
-    monkeypatch.setattr(pipelines.run, "run_build", interrupt)
+    monkeypatch.setattr(shardbeam.pipelines.run, "run_build", interrupt)
     words = ["build", "image-folder", "--images", "i", "--output", "o", *JSON_LOG]
     exit_code = main(words)
     printed = capsys.readouterr()
@@ -323,7 +323,7 @@ def _divide() -> None:
 FORMAT = """\
 import logging
 
-from transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 
 
 class Talkative(ImageFolderFormat):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from shardbeam.transforms.formats.json_lines import JsonLinesFormat
 from tests.pipelines.builds import build
 from tests.pipelines.dataset import read_dataset
 from tests.pipelines.test_csv import write_images
-from transforms.formats.json_lines import JsonLinesFormat
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.sample import write_shapes
+from shardbeam.pipelines.sample import write_shapes
 from tests.pipelines.crash_points import record_states, restore
 from tests.pipelines.dataset import (
     Tree,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms.output import commit
 from tests.pipelines.builds import Build, build
 from tests.pipelines.dataset import check_whole, read_dataset
 from tests.pipelines.nasty_files import JPEG
-from transforms.output import commit
 
 REJECTED = 60
 PER_FILE = 10

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.storage import StoredFile
 from tests.images.makers import photograph, save
 from tests.pipelines.builds import Build, Json, build
 from tests.pipelines.nasty_files import (
@@ -20,9 +23,6 @@ from tests.pipelines.nasty_files import (
     count_files,
     make_nasty_folder,
 )
-from transforms.local_storage import LocalStorage
-from transforms.reasons import Exclusion, Reason
-from transforms.storage import StoredFile
 
 SECRET = save(photograph(seed=99), "JPEG")
 

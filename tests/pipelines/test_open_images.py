@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.formats.open_images import OpenImagesFormat
 from tests.pipelines.builds import Build, build
 from tests.pipelines.dataset import read_dataset
-from transforms.formats.open_images import OpenImagesFormat
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import pytest
 
+from shardbeam.transforms.local_storage import LocalStorage
 from tests.pipelines.dataset import (
     Run,
     coco_words,
@@ -27,7 +28,6 @@ from tests.pipelines.dataset import (
     run_records,
     start,
 )
-from transforms.local_storage import LocalStorage
 
 SHARDS = ("--set", "output.num_shards=3")
 

@@ -1,4 +1,4 @@
-"""Tests of `pipelines.polygons`, against other ways to compute the same."""
+"""Tests of `shardbeam.pipelines.polygons`, against other ways to compute the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.polygons import (
+from shardbeam.pipelines.polygons import (
     Patch,
     Points,
     clip_polygon,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms import helper_pool, shard_writers, write_to_tfrecord
+from shardbeam.transforms.helper_process import HelperProcess
+from shardbeam.transforms.shard_encoder import ShardEncoderSettings
 from tests.pipelines.dataset import coco_words, run
 from tests.transforms.test_shard_writers import helper_pids
-from transforms import helper_pool, shard_writers, write_to_tfrecord
-from transforms.helper_process import HelperProcess
-from transforms.shard_encoder import ShardEncoderSettings
 
 SHARDS = ("--set", "output.num_shards=6")
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from shardbeam.transforms.reasons import Reason
 from tests.pipelines.builds import Build, build
-from transforms.reasons import Reason
 
 # Pillow's warnings are off, but pytest turns them on again.
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.terminal import escape
+from shardbeam.pipelines.terminal import escape
 from tests.images.makers import photograph, save
 from tests.pipelines.builds import Build, Json, build, build_config, write_coco
 

@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from shardbeam.transforms.examples import record_encoder
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.output import previous_shard
+from shardbeam.transforms.output.versions import library_versions
 from tests.pipelines.crash_points import record_states, restore
 from tests.pipelines.dataset import (
     Run,
@@ -28,10 +32,6 @@ from tests.pipelines.dataset import (
     write_mixed,
 )
 from tests.pipelines.test_kill import moments
-from transforms.examples import record_encoder
-from transforms.local_storage import LocalStorage
-from transforms.output import previous_shard
-from transforms.output.versions import library_versions
 
 SETTINGS = (
     *("--fractions", "train=0.7,validation=0.3"),

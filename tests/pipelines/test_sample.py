@@ -17,9 +17,9 @@ from PIL import Image, ImageFilter
 from pycocotools import mask as rle
 from pycocotools.coco import COCO
 
-from pipelines.polygons import polygon_area
-from pipelines.sample import SampleSummary, write_shapes
-from pipelines.shapes import COLOURS, SHAPES, draw_picture
+from shardbeam.pipelines.polygons import polygon_area
+from shardbeam.pipelines.sample import SampleSummary, write_shapes
+from shardbeam.pipelines.shapes import COLOURS, SHAPES, draw_picture
 
 IMAGES = 48
 WIDTH, HEIGHT = 320, 240
@@ -529,6 +529,9 @@ def test_nothing_is_left_when_it_is_interrupted(tmp_path: Path, workers: int) ->
 
 
 def test_neither_beam_nor_tensorflow_is_imported() -> None:
-    code = "import sys, pipelines.sample; print({'apache_beam', 'tensorflow'} & set(sys.modules))"
+    code = (
+        "import sys, shardbeam.pipelines.sample\n"
+        "print({'apache_beam', 'tensorflow'} & set(sys.modules))"
+    )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "set()"

@@ -30,8 +30,9 @@ FORMAT = '''\
 import dataclasses
 import os
 
-from transforms.formats.base import Format, Kind
-from transforms.records import AnnotationEntry, Category, ImageAnnotations, encode_annotations
+from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.records import AnnotationEntry, Category
+from shardbeam.transforms.records import ImageAnnotations, encode_annotations
 
 
 @dataclasses.dataclass
@@ -80,12 +81,14 @@ output: {{path: out, num_shards: 3}}
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with packages of a user's own, which must not be imported."""
+@pytest.fixture(params=["packages", "plain folders"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A user's project with folders of the same names as ours."""
     for package in PACKAGES:
         (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").write_text("raise ImportError('the wrong package')")
+        (tmp_path / package / "mine.py").write_text(f"NAME = 'my {package}'\n")
+        if request.param == "packages":
+            (tmp_path / package / "__init__.py").touch()
     return tmp_path
 
 
@@ -110,16 +113,17 @@ def test_packages_of_the_same_names(
     assert read_dataset(folder / "out") == expected
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_python_itself_would_take_the_wrong_package(package: str, folder: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", f"import {package}"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
+def test_a_program_imports_its_own_and_ours(folder: Path) -> None:
+    lines = [f"from {package} import mine as m; print(m.NAME)" for package in PACKAGES]
+    program = "\n".join(
+        ["import shardbeam", *lines, "print(shardbeam.Format, shardbeam.load_config)"]
     )
-    assert result.stderr.endswith("ImportError: the wrong package\n")
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
+    )
+    *own, ours = result.stdout.splitlines()
+    assert own == [f"my {package}" for package in PACKAGES]
+    assert "shardbeam.transforms.formats.base.Format" in ours
 
 
 def test_a_format_of_ones_own(folder: Path, shapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

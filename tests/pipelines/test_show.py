@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.arguments import ShowArguments, parse_arguments
-from pipelines.show import render_example
-from pipelines.tables import PLAIN, Layout, stdout_layout
+from shardbeam.pipelines.arguments import ShowArguments, parse_arguments
+from shardbeam.pipelines.show import render_example
+from shardbeam.pipelines.tables import PLAIN, Layout, stdout_layout
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.stored.dataset import open_file
+from shardbeam.transforms.stored.examples import read_examples
+from shardbeam.transforms.tfrecord import masked_crc32c
 from tests.pipelines.builds import Build, build
 from tests.pipelines.dataset import run
 from tests.pipelines.test_cli_main import LIST_MODULES, run_python
 from tests.pipelines.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
-from transforms.errors import InputError
-from transforms.examples.example_pb2 import Example
-from transforms.stored.dataset import open_file
-from transforms.stored.examples import read_examples
-from transforms.tfrecord import masked_crc32c
 
 
 def render(features: dict[str, object]) -> list[str]:
@@ -94,7 +94,7 @@ def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
     result = run_python(LIST_MODULES, "show", str(path))
     assert result.returncode == 0, result.stderr
     modules = result.stdout.rpartition("MODULES ")[2].split()
-    assert "pipelines.show" in modules
+    assert "shardbeam.pipelines.show" in modules
     assert {"apache_beam", "tensorflow"}.isdisjoint(modules)
 
 

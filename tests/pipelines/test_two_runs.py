@@ -18,10 +18,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipelines import lease as pipelines_lease
-from pipelines import run as pipelines_run
-from pipelines.local_runner import LocalRunner
-from pipelines.run_error import RunError
+from shardbeam.pipelines import lease as pipelines_lease
+from shardbeam.pipelines import run as pipelines_run
+from shardbeam.pipelines.local_runner import LocalRunner
+from shardbeam.pipelines.run_error import RunError
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.output.lease import LeaseRecord, check_claim, new_record, read_lease
+from shardbeam.transforms.output.lease_keeper import LeaseKeeper
 from tests.pipelines.dataset import (
     Tree,
     coco_words,
@@ -34,9 +37,6 @@ from tests.pipelines.dataset import (
     run_records,
     start,
 )
-from transforms.local_storage import LocalStorage
-from transforms.output.lease import LeaseRecord, check_claim, new_record, read_lease
-from transforms.output.lease_keeper import LeaseKeeper
 
 SHARDS = ("--set", "output.num_shards=5")
 
@@ -237,7 +237,7 @@ def test_a_run_that_loses_its_lease_stops_and_commits_nothing(
             gone_on.append(None)
         check_claim(claim)
 
-    monkeypatch.setattr("transforms.commit_dataset.check_claim", take_and_check)
+    monkeypatch.setattr("shardbeam.transforms.commit_dataset.check_claim", take_and_check)
     result = run(*words)
     assert not gone_on
     done.set()

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-import pipelines.versions
-from pipelines.versions import run_date
+import shardbeam.pipelines.versions
+from shardbeam.pipelines.versions import run_date
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.pointer import decode_pointer, read_pointer, write_pointer
+from shardbeam.transforms.stored.dataset import open_dataset
 from tests.pipelines.crash_points import record_states, restore
 from tests.pipelines.dataset import Run, Tree, check_whole, read_dataset, read_tree, run
-from transforms.errors import InputError
-from transforms.output.pointer import decode_pointer, read_pointer, write_pointer
-from transforms.stored.dataset import open_dataset
 
 FINGERPRINTED = "{version}-{fingerprint}"
 
@@ -32,7 +32,7 @@ def set_date(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def set_date(day: str) -> None:
         started = datetime.datetime.fromisoformat(f"{day}T23:59:00+00:00")
-        monkeypatch.setattr(pipelines.versions, "run_date", lambda _: run_date(started))
+        monkeypatch.setattr(shardbeam.pipelines.versions, "run_date", lambda _: run_date(started))
 
     return set_date
 
@@ -396,7 +396,7 @@ def test_show_follows_the_pointer(inputs: Path) -> None:
 
 def test_load_dataset_follows_the_pointer(inputs: Path) -> None:
     pytest.importorskip("tensorflow")
-    from pipelines.reading import load_dataset
+    from shardbeam.pipelines.reading import load_dataset
 
     build(inputs, "{fingerprint}", *latest_flags(inputs))
     assert len(list(load_dataset(f"{inputs.parent}/d/latest", split="train"))) == 6

@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from transforms.examples.example_pb2 import BytesList, Example, Feature, FloatList, Int64List
-from transforms.tfrecord import frame
+from shardbeam.transforms.examples.example_pb2 import (
+    BytesList,
+    Example,
+    Feature,
+    FloatList,
+    Int64List,
+)
+from shardbeam.transforms.tfrecord import frame
 
 
 def make_example(features: Mapping[str, object]) -> bytes:

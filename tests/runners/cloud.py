@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.container_image import own_versions
+from shardbeam.pipelines.container_image import own_versions
 from tests.gcs.server import FakeGcs
 from tests.pipelines.dataset import MIXED_SETTINGS
 from tests.runners.dataflow_service import DataflowService

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from apache_beam.utils import retry
 
-from pipelines import dataflow
+from shardbeam.pipelines import dataflow
 from tests.gcs.conftest import bucket, gcs, gcs_server
 from tests.gcs.server import FakeGcs
 from tests.pipelines.dataset import write_mixed

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.flex_template import launch
+from shardbeam.pipelines.flex_template import launch
+from shardbeam.transforms.output.commit import RUN_FILE
 from tests.conftest import PROJECT_ROOT
 from tests.pipelines.dataset import (
     MIXED_SETTINGS,
@@ -36,7 +37,6 @@ from tests.runners.dataflow_service import (
     REGION,
     run_staged,
 )
-from transforms.output.commit import RUN_FILE
 
 CONSOLE = f"https://console.cloud.google.com/dataflow/jobs/{REGION}/{JOB_ID}?project={PROJECT}"
 CANCEL = f"gcloud dataflow jobs cancel {JOB_ID} --region={REGION} --project={PROJECT}"
@@ -195,9 +195,12 @@ def test_code_from_a_checkout(
     # Building leaves files behind; and the folder that it is in must not matter afterwards.
     checkout = tmp_path / "checkout"
     names = ("configs", "pipelines", "transforms")
-    for name in names:
+    for name in (*names, "shardbeam"):
         shutil.copytree(
-            PROJECT_ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__")
+            PROJECT_ROOT / name,
+            checkout / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
         )
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(PROJECT_ROOT / name, checkout)

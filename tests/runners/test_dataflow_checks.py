@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.container_image import own_versions
-from pipelines.dataflow import in_reach
+from shardbeam.pipelines.container_image import own_versions
+from shardbeam.pipelines.dataflow import in_reach
 from tests.pipelines.dataset import run
 from tests.runners.cloud import IMAGE, Cloud
 
@@ -75,7 +75,7 @@ def test_a_local_annotation_file(cloud: Cloud, mixed: Path) -> None:
 
 def test_a_format_of_ones_own_in_a_file(cloud: Cloud, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
-        "from transforms.formats.base import Format, Kind\n"
+        "from shardbeam.transforms.formats.base import Format, Kind\n"
         "class Own(Format):\n"
         "    kinds = frozenset({Kind.CLASSIFICATION})\n"
     )

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipelines import dataflow_jobs
+from shardbeam.pipelines import dataflow_jobs
+from shardbeam.transforms.output.lease import LeaseRecord, read_lease
 from tests.pipelines.dataset import Run, check_whole, finish, run, start
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.dataflow_service import JOB_ID, PROJECT, REGION, run_staged
-from transforms.output.lease import LeaseRecord, read_lease
 
 SDK = f"--sdk_container_image={IMAGE}"
 PLACE = f"--region={REGION} --project={PROJECT}"

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from shardbeam.transforms.output.commit import RUN_FILE
 from tests.gcs.server import FakeGcs
 from tests.pipelines.dataset import (
     MIXED_SETTINGS,
@@ -25,7 +26,6 @@ from tests.pipelines.dataset import (
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
 from tests.runners.tools import find_tool
-from transforms.output.commit import RUN_FILE
 
 pytestmark = pytest.mark.runners
 

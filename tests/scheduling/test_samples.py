@@ -16,8 +16,8 @@ import pytest
 import yaml
 from google.cloud.dataflow_v1beta3.types import LaunchFlexTemplateRequest
 
-from pipelines.arguments import BuildArguments, parse_arguments
-from pipelines.flex_template import command_line
+from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.pipelines.flex_template import command_line
 from tests.conftest import PROJECT_ROOT
 from tests.pipelines.dataset import Run, read_tree, run
 from tests.scheduling.samples import (

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms import archives
+from shardbeam.transforms.archives import expand_root, fixed_folder, is_pattern, list_root
+from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import ImageRef
+from shardbeam.transforms.storage import StoredFile
+from shardbeam.transforms.storage_reader import StorageReader
 from tests.formats.archive_files import write_tar, write_zip
-from transforms import archives
-from transforms.archives import expand_root, fixed_folder, is_pattern, list_root
-from transforms.errors import InputError, RejectedError
-from transforms.image_bytes import read_bytes
-from transforms.local_storage import LocalStorage
-from transforms.reasons import Reason
-from transforms.records import ImageRef
-from transforms.storage import StoredFile
-from transforms.storage_reader import StorageReader
 
 FILES = {
     "train/0001.jpg": b"one" * 100,

@@ -10,12 +10,12 @@ from apache_beam.coders.typecoders import registry
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.coders import StructCoder, register_coders
-from transforms.labels import LabelMap
-from transforms.output.outcome import SplitOutcome
-from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.reasons import Exclusion, Reason
-from transforms.records import (
+from shardbeam.transforms.coders import StructCoder, register_coders
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.output.outcome import SplitOutcome
+from shardbeam.transforms.output.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     Coding,
@@ -31,7 +31,7 @@ from transforms.records import (
     decode_annotations,
     encode_annotations,
 )
-from transforms.tally import JoinTally, SourceTally
+from shardbeam.transforms.tally import JoinTally, SourceTally
 
 TEXT = st.text(max_size=8)
 BYTES = st.binary(max_size=8)

@@ -4,7 +4,7 @@ import google_crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.crc32c import crc32c
+from shardbeam.transforms.crc32c import crc32c
 
 
 @given(st.lists(st.binary(max_size=50)))

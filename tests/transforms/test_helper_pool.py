@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from shardbeam.transforms.helper_pool import HelperPool
 from tests.transforms.test_shard_writers import LIMIT_S, SETTINGS, helper_pids
-from transforms.helper_pool import HelperPool
 
 
 @pytest.fixture

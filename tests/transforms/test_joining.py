@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.errors import RejectedError
-from transforms.formats.base import Format, Kind
-from transforms.joining import JoinedKey, JoinSettings, join_key, merge_annotations
-from transforms.labels import LabelSettings
-from transforms.reasons import Correction, Exclusion, Reason
-from transforms.records import (
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.joining import JoinedKey, JoinSettings, join_key, merge_annotations
+from shardbeam.transforms.labels import LabelSettings
+from shardbeam.transforms.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     ImageAnnotations,
     ImageRef,
@@ -19,7 +19,7 @@ from transforms.records import (
     decode_annotations,
     encode_annotations,
 )
-from transforms.sharding import SplitAssignment
+from shardbeam.transforms.sharding import SplitAssignment
 
 
 class SilentFormat(Format):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from transforms.errors import InputError
-from transforms.local_storage import LocalStorage, swap_scratch
-from transforms.storage import ChangedError, StoredFile, join_uri, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.local_storage import LocalStorage, swap_scratch
+from shardbeam.transforms.storage import ChangedError, StoredFile, join_uri, storage_for
 
 STORAGE = LocalStorage()
 

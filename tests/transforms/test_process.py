@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from transforms.process import usable_cpus, without_collector
+from shardbeam.transforms.process import usable_cpus, without_collector
 
 SCRIPT = """
 import gc, sys
-from transforms.process import tune_process
+from shardbeam.transforms.process import tune_process
 for _ in range(2):
     tune_process()
 print(sys.getswitchinterval() < 0.005, gc.get_freeze_count() > 0)

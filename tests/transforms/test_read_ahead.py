@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.read_ahead import batch_by_size, map_ahead, map_many
+from shardbeam.transforms.read_ahead import batch_by_size, map_ahead, map_many
 
 
 @pytest.fixture(scope="module")

@@ -10,20 +10,20 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.transforms.local_pipeline import local_pipeline, summaries
-from transforms.list_images import ListImages
-from transforms.output.listing import (
+from shardbeam.transforms.list_images import ListImages
+from shardbeam.transforms.output.listing import (
     ListingSummary,
     summarize_image,
     summarize_listing,
 )
-from transforms.read_annotations import ReadAnnotations
-from transforms.reasons import Reason
-from transforms.records import Category, ImageRef, ListedImage, Reject
-from transforms.sharding import SplitAssignment
-from transforms.sources import Source
-from transforms.sum_by_split import merge_sums
-from transforms.summarize_listing import SummarizeListing
+from shardbeam.transforms.read_annotations import ReadAnnotations
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import Category, ImageRef, ListedImage, Reject
+from shardbeam.transforms.sharding import SplitAssignment
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.sum_by_split import merge_sums
+from shardbeam.transforms.summarize_listing import SummarizeListing
+from tests.transforms.local_pipeline import local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test"})
 

@@ -16,19 +16,19 @@ import msgspec
 import psutil
 import pytest
 
+from shardbeam.transforms import shard_writers
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.helper_pool import HelperPool, helper_pool
+from shardbeam.transforms.helper_process import HelperLostError, HelperProcess, picklable
+from shardbeam.transforms.output.shard_result import Origin, ShardResult
+from shardbeam.transforms.output.shard_writer import ShardTarget
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.shard_encoder import ShardEncoder, ShardEncoderSettings, ShardWork
+from shardbeam.transforms.shard_writers import ShardWriters, Write
+from shardbeam.transforms.storage import WriteFailedError
+from shardbeam.transforms.tfrecord import read_records
 from tests.examples.builders import make_label_map
 from tests.transforms.test_write_to_tfrecord import ENCODER, make_records
-from transforms import shard_writers
-from transforms.errors import InputError
-from transforms.helper_pool import HelperPool, helper_pool
-from transforms.helper_process import HelperLostError, HelperProcess, picklable
-from transforms.output.shard_result import Origin, ShardResult
-from transforms.output.shard_writer import ShardTarget
-from transforms.output.staging import Staging
-from transforms.shard_encoder import ShardEncoder, ShardEncoderSettings, ShardWork
-from transforms.shard_writers import ShardWriters, Write
-from transforms.storage import WriteFailedError
-from transforms.tfrecord import read_records
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.sharding import SplitAssignment, example_hash, shard_count, shard_index
+from shardbeam.transforms.sharding import SplitAssignment, example_hash, shard_count, shard_index
 
 KEYS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 

@@ -6,16 +6,15 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from tests.transforms.local_pipeline import local_pipeline, summaries
-from transforms.assign_split import AssignSplit
-from transforms.build_label_map import BuildLabelMap, DistinctCategories
-from transforms.check_join import CheckJoin
-from transforms.join_annotations import JoinAnnotations
-from transforms.joining import JoinSettings
-from transforms.labels import LabelMap, LabelSettings
-from transforms.output.outcome import SplitOutcome
-from transforms.reasons import Exclusion, Reason
-from transforms.records import (
+from shardbeam.transforms.assign_split import AssignSplit
+from shardbeam.transforms.build_label_map import BuildLabelMap, DistinctCategories
+from shardbeam.transforms.check_join import CheckJoin
+from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.joining import JoinSettings
+from shardbeam.transforms.labels import LabelMap, LabelSettings
+from shardbeam.transforms.output.outcome import SplitOutcome
+from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -25,9 +24,10 @@ from transforms.records import (
     decode_annotations,
     encode_annotations,
 )
-from transforms.sharding import SplitAssignment
-from transforms.sources import Source
-from transforms.tally import JoinTally, SourceTally
+from shardbeam.transforms.sharding import SplitAssignment
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.tally import JoinTally, SourceTally
+from tests.transforms.local_pipeline import local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test", "folders": "folders"})
 

@@ -6,12 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.errors import InputError
-from transforms.joining import JoinedKey
-from transforms.reasons import Exclusion, Reason
-from transforms.records import Reject
-from transforms.sources import Source
-from transforms.tally import JoinCounter, JoinTally, SourceTally, check_join, merge_tallies
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.joining import JoinedKey
+from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.records import Reject
+from shardbeam.transforms.sources import Source
+from shardbeam.transforms.tally import (
+    JoinCounter,
+    JoinTally,
+    SourceTally,
+    check_join,
+    merge_tallies,
+)
 
 SOURCE = Source(name="train", roots=("/data/images",), format="coco")
 

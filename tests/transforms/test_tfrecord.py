@@ -8,7 +8,7 @@ from apache_beam.io.tfrecordio import _TFRecordUtil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.tfrecord import OVERHEAD_BYTES, frame, read_records
+from shardbeam.transforms.tfrecord import OVERHEAD_BYTES, frame, read_records
 
 
 def framed(*records: bytes) -> bytes:

@@ -9,23 +9,33 @@ from typing import Any
 
 import msgspec
 
-from transforms.crc32c import crc32c
-from transforms.errors import RejectedError
-from transforms.examples import example_pb2
-from transforms.examples.boxes import AnnotatedAs, AnnotatedFrame, annotated_frame
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
-from transforms.examples.keypoints import keypoint_features
-from transforms.examples.maps import semantic_features
-from transforms.examples.masks import instance_masks
-from transforms.examples.objects import WrittenObject, objects_in_pixels, write_objects
-from transforms.examples.panoptic import PanopticMaps
-from transforms.examples.schema import Constant, FeaturePlan, FeatureSettings, plan_features
-from transforms.examples.wire import splice_image, wrap_features
-from transforms.formats.base import Kind
-from transforms.images.check import StoredImage
-from transforms.labels import LabelMap
-from transforms.reasons import Correction, Reason
-from transforms.records import ImageAnnotations, MaskRole, Record, Value
+from shardbeam.transforms.crc32c import crc32c
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.examples import example_pb2
+from shardbeam.transforms.examples.boxes import AnnotatedAs, AnnotatedFrame, annotated_frame
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.examples.keypoints import keypoint_features
+from shardbeam.transforms.examples.maps import semantic_features
+from shardbeam.transforms.examples.masks import instance_masks
+from shardbeam.transforms.examples.objects import WrittenObject, objects_in_pixels, write_objects
+from shardbeam.transforms.examples.panoptic import PanopticMaps
+from shardbeam.transforms.examples.schema import (
+    Constant,
+    FeaturePlan,
+    FeatureSettings,
+    plan_features,
+)
+from shardbeam.transforms.examples.wire import splice_image, wrap_features
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.reasons import Correction, Reason
+from shardbeam.transforms.records import ImageAnnotations, MaskRole, Record, Value
 
 _IMAGE = "image/encoded"
 _MASKS = "image/object/mask"

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from transforms.errors import RejectedError
-from transforms.examples.annotating_image import pixels_in_written_frame
-from transforms.examples.boxes import AnnotatedFrame, orient_pixels
-from transforms.examples.mask_png import encode_map
-from transforms.examples.patches import resize_nearest
-from transforms.examples.segmentation import draw_segmentation
-from transforms.images.check import StoredImage
-from transforms.images.mask_file import IndexMap, read_indices
-from transforms.labels import LabelMap
-from transforms.reasons import Correction, Reason
-from transforms.records import ImageAnnotations, MaskRole, ObjectAnnotation
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.examples.annotating_image import pixels_in_written_frame
+from shardbeam.transforms.examples.boxes import AnnotatedFrame, orient_pixels
+from shardbeam.transforms.examples.mask_png import encode_map
+from shardbeam.transforms.examples.patches import resize_nearest
+from shardbeam.transforms.examples.segmentation import draw_segmentation
+from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.images.mask_file import IndexMap, read_indices
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.reasons import Correction, Reason
+from shardbeam.transforms.records import ImageAnnotations, MaskRole, ObjectAnnotation
 
 _IGNORE = 255
 _BACKGROUND = 0

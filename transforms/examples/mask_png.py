@@ -18,8 +18,8 @@ import zlib
 
 import numpy as np
 
-from transforms.examples.patches import Patch
-from transforms.images.mask_file import IndexMap
+from shardbeam.transforms.examples.patches import Patch
+from shardbeam.transforms.images.mask_file import IndexMap
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _IHDR = struct.Struct(">IIBBBBB")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from transforms.examples.annotating_image import pixels_in_written_frame
-from transforms.examples.boxes import AnnotatedFrame, Size, orient_pixels
-from transforms.examples.mask_png import encode_mask
-from transforms.examples.objects import WrittenObject
-from transforms.examples.patches import Patch, find_patch, resize_nearest
-from transforms.examples.segmentation import draw_segmentation, has_segmentation
-from transforms.examples.voc_objects import match_voc_objects
-from transforms.images.check import StoredImage
-from transforms.images.mask_file import read_indices
-from transforms.reasons import Correction
-from transforms.records import MaskRole
+from shardbeam.transforms.examples.annotating_image import pixels_in_written_frame
+from shardbeam.transforms.examples.boxes import AnnotatedFrame, Size, orient_pixels
+from shardbeam.transforms.examples.mask_png import encode_mask
+from shardbeam.transforms.examples.objects import WrittenObject
+from shardbeam.transforms.examples.patches import Patch, find_patch, resize_nearest
+from shardbeam.transforms.examples.segmentation import draw_segmentation, has_segmentation
+from shardbeam.transforms.examples.voc_objects import match_voc_objects
+from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.images.mask_file import read_indices
+from shardbeam.transforms.reasons import Correction
+from shardbeam.transforms.records import MaskRole
 
 
 def instance_masks(

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from transforms.examples.boxes import Box, Size
+from shardbeam.transforms.examples.boxes import Box, Size
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
 

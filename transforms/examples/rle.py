@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from transforms.examples.patches import Patch
+from shardbeam.transforms.examples.patches import Patch
 
 # A run that takes more groups is longer than any mask.
 _MAX_GROUPS = 8

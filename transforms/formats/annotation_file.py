@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.storage import Storage
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.storage import Storage
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from transforms.examples.features import ExtraFeature
-from transforms.formats.names import normalize_key
-from transforms.reasons import Exclusion
-from transforms.records import (
+from shardbeam.transforms.examples.features import ExtraFeature
+from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.reasons import Exclusion
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -20,7 +20,7 @@ from transforms.records import (
     ListedImage,
     MaskRole,
 )
-from transforms.storage import Storage
+from shardbeam.transforms.storage import Storage
 
 
 class Kind(str, enum.Enum):

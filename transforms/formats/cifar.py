@@ -11,15 +11,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from transforms.archives import list_root
-from transforms.errors import InputError, RejectedError
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
-from transforms.formats.base import Format, Kind, Place, Role
-from transforms.formats.names import is_hidden, normalize_key
-from transforms.image_bytes import read_bytes
-from transforms.images.cifar import PIXEL_BYTES
-from transforms.reasons import Reason
-from transforms.records import (
+from shardbeam.transforms.archives import list_root
+from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.names import is_hidden, normalize_key
+from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.images.cifar import PIXEL_BYTES
+from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     Coding,
@@ -29,7 +34,7 @@ from transforms.records import (
     Value,
     encode_annotations,
 )
-from transforms.storage_reader import StorageReader
+from shardbeam.transforms.storage_reader import StorageReader
 
 # The name's digits: as many as the largest published file needs.
 _DIGITS = 5

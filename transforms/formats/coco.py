@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from transforms.formats.base import Format, Place, Role
-from transforms.formats.coco_annotations import Wanted
-from transforms.formats.coco_file import read_coco_file
-from transforms.formats.coco_images import CocoImage
-from transforms.formats.coco_panoptic import list_masks, read_panoptic_file
-from transforms.formats.coco_tasks import (
+from shardbeam.transforms.formats.base import Format, Place, Role
+from shardbeam.transforms.formats.coco_annotations import Wanted
+from shardbeam.transforms.formats.coco_file import read_coco_file
+from shardbeam.transforms.formats.coco_images import CocoImage
+from shardbeam.transforms.formats.coco_panoptic import list_masks, read_panoptic_file
+from shardbeam.transforms.formats.coco_tasks import (
     Task,
     in_order,
     is_stuff_name,
     kinds_of_tasks,
     sniff_tasks,
 )
-from transforms.formats.names import listing_exclusion, normalize_key, without_extension
-from transforms.records import AnnotationEntry, Category, MaskRole
-from transforms.storage import Storage, storage_for
+from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
+from shardbeam.transforms.records import AnnotationEntry, Category, MaskRole
+from shardbeam.transforms.storage import Storage, storage_for
 
 _NEEDED = {
     Task.DETECTION: "annotations",

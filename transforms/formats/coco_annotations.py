@@ -8,19 +8,25 @@ from typing import Generic
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.examples.schema import MAX_FLOAT32
-from transforms.formats.annotation_file import decode_json_part
-from transforms.formats.coco_images import ImageId, ImageT, ImageTable, Int64, UnusableImage
-from transforms.formats.coco_tables import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.schema import MAX_FLOAT32
+from shardbeam.transforms.formats.annotation_file import decode_json_part
+from shardbeam.transforms.formats.coco_images import (
+    ImageId,
+    ImageT,
+    ImageTable,
+    Int64,
+    UnusableImage,
+)
+from shardbeam.transforms.formats.coco_tables import (
     NOTHING,
     Box,
     ObjectTable,
     TextTable,
     segmentation_text,
 )
-from transforms.formats.coco_tasks import panoptic_file_error
-from transforms.reasons import Correction, Reason
+from shardbeam.transforms.formats.coco_tasks import panoptic_file_error
+from shardbeam.transforms.reasons import Correction, Reason
 
 _KEYPOINT_VALUES = 3
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})

@@ -11,21 +11,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from transforms.archives import expand_root, list_root
-from transforms.errors import InputError
-from transforms.formats.annotation_file import decode_json_part
-from transforms.formats.coco_images import (
+from shardbeam.transforms.archives import expand_root, list_root
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.annotation_file import decode_json_part
+from shardbeam.transforms.formats.coco_images import (
     CocoImage,
     ImageId,
     ImageTable,
     Int64,
     UnusableImage,
 )
-from transforms.formats.coco_sections import category_names, read_sections
-from transforms.formats.names import normalize_key
-from transforms.reasons import Correction, Reason
-from transforms.records import Category, ImageAnnotations, ImageRef, MaskRole, Segment
-from transforms.storage import Storage
+from shardbeam.transforms.formats.coco_sections import category_names, read_sections
+from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.reasons import Correction, Reason
+from shardbeam.transforms.records import Category, ImageAnnotations, ImageRef, MaskRole, Segment
+from shardbeam.transforms.storage import Storage
 
 
 class _Segment(msgspec.Struct, gc=False):

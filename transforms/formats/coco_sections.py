@@ -11,11 +11,11 @@ from typing import Generic
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.formats.annotation_file import decode_json, read_annotation_file
-from transforms.formats.coco_images import ImageT, Int64
-from transforms.formats.coco_tables import NOTHING
-from transforms.storage import Storage
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.annotation_file import decode_json, read_annotation_file
+from shardbeam.transforms.formats.coco_images import ImageT, Int64
+from shardbeam.transforms.formats.coco_tables import NOTHING
+from shardbeam.transforms.storage import Storage
 
 
 class CocoCategory(msgspec.Struct, gc=False):

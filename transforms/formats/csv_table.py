@@ -9,12 +9,17 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator
 
-from transforms.errors import InputError
-from transforms.formats.line_chunks import binary_problem, read_first_line, read_lines
-from transforms.formats.table import TableFormat
-from transforms.formats.table_columns import ColumnSurvey, ColumnType, join_names, read_text
-from transforms.records import AnnotationEntry, Category, Value
-from transforms.storage import Storage
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.line_chunks import binary_problem, read_first_line, read_lines
+from shardbeam.transforms.formats.table import TableFormat
+from shardbeam.transforms.formats.table_columns import (
+    ColumnSurvey,
+    ColumnType,
+    join_names,
+    read_text,
+)
+from shardbeam.transforms.records import AnnotationEntry, Category, Value
+from shardbeam.transforms.storage import Storage
 
 _OTHER_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from transforms.errors import RejectedError
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
-from transforms.formats.base import Format, Kind
-from transforms.formats.names import listing_exclusion
-from transforms.reasons import Exclusion, Reason
-from transforms.records import ImageAnnotations
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.records import ImageAnnotations
 
 _LABEL = "label"
 # What stands after the last `_` of the name, up to its extension.

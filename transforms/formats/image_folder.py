@@ -5,13 +5,13 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from transforms.errors import InputError, RejectedError
-from transforms.formats.annotation_file import read_annotation_file
-from transforms.formats.base import Format, Kind
-from transforms.formats.names import listing_exclusion
-from transforms.reasons import Exclusion, Reason
-from transforms.records import AnnotationEntry, Category, ImageAnnotations
-from transforms.storage import Storage, storage_for
+from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.formats.annotation_file import read_annotation_file
+from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.records import AnnotationEntry, Category, ImageAnnotations
+from shardbeam.transforms.storage import Storage, storage_for
 
 
 class ImageFolderFormat(Format):

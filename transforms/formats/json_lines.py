@@ -13,25 +13,25 @@ from typing import Any
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.formats.base import Kind
-from transforms.formats.line_chunks import read_lines
-from transforms.formats.table import TableFormat, TableLayout, check_labels
-from transforms.formats.table_columns import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.line_chunks import read_lines
+from shardbeam.transforms.formats.table import TableFormat, TableLayout, check_labels
+from shardbeam.transforms.formats.table_columns import (
     CellError,
     ColumnSurvey,
     ColumnType,
     json_text,
     read_json,
 )
-from transforms.records import (
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     ObjectAnnotation,
     Value,
 )
-from transforms.storage import Storage
+from shardbeam.transforms.storage import Storage
 
 # Vertex AI's keys.
 _URI = "imageGcsUri"

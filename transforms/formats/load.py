@@ -16,23 +16,23 @@ from typing import Any
 
 import msgspec
 
-from transforms.errors import InputError, did_you_mean
-from transforms.formats.base import Format
+from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.formats.base import Format
 
 # {name: its class}, imported when it is needed.
 _BUILT_IN = {
-    "coco": "transforms.formats.coco:CocoFormat",
-    "lvis": "transforms.formats.lvis:LvisFormat",
-    "voc": "transforms.formats.voc:VocFormat",
-    "yolo": "transforms.formats.yolo:YoloFormat",
-    "open-images": "transforms.formats.open_images:OpenImagesFormat",
-    "csv": "transforms.formats.csv_table:CsvFormat",
-    "jsonl": "transforms.formats.json_lines:JsonLinesFormat",
-    "filename-label": "transforms.formats.filename_label:FilenameLabelFormat",
-    "image-folder": "transforms.formats.image_folder:ImageFolderFormat",
-    "cifar10": "transforms.formats.cifar:Cifar10Format",
-    "cifar100": "transforms.formats.cifar:Cifar100Format",
-    "webdataset": "transforms.formats.webdataset:WebDatasetFormat",
+    "coco": "shardbeam.transforms.formats.coco:CocoFormat",
+    "lvis": "shardbeam.transforms.formats.lvis:LvisFormat",
+    "voc": "shardbeam.transforms.formats.voc:VocFormat",
+    "yolo": "shardbeam.transforms.formats.yolo:YoloFormat",
+    "open-images": "shardbeam.transforms.formats.open_images:OpenImagesFormat",
+    "csv": "shardbeam.transforms.formats.csv_table:CsvFormat",
+    "jsonl": "shardbeam.transforms.formats.json_lines:JsonLinesFormat",
+    "filename-label": "shardbeam.transforms.formats.filename_label:FilenameLabelFormat",
+    "image-folder": "shardbeam.transforms.formats.image_folder:ImageFolderFormat",
+    "cifar10": "shardbeam.transforms.formats.cifar:Cifar10Format",
+    "cifar100": "shardbeam.transforms.formats.cifar:Cifar100Format",
+    "webdataset": "shardbeam.transforms.formats.webdataset:WebDatasetFormat",
 }
 
 # {(name, encoded settings): the format}

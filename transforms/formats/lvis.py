@@ -12,16 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
-from transforms.formats.base import Format, Place, Role
-from transforms.formats.coco_annotations import Wanted
-from transforms.formats.coco_file import CocoFile, read_coco_file
-from transforms.formats.coco_images import CocoImage, Int64, UnusableImage
-from transforms.formats.coco_tasks import Task, kinds_of_tasks
-from transforms.formats.names import normalize_key
-from transforms.reasons import Correction
-from transforms.records import AnnotationEntry, Category, ImageAnnotations
-from transforms.storage import Storage
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.base import Format, Place, Role
+from shardbeam.transforms.formats.coco_annotations import Wanted
+from shardbeam.transforms.formats.coco_file import CocoFile, read_coco_file
+from shardbeam.transforms.formats.coco_images import CocoImage, Int64, UnusableImage
+from shardbeam.transforms.formats.coco_tasks import Task, kinds_of_tasks
+from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.reasons import Correction
+from shardbeam.transforms.records import AnnotationEntry, Category, ImageAnnotations
+from shardbeam.transforms.storage import Storage
 
 _NEGATIVE = FeatureSpec(
     "image/neg_category_ids", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL

@@ -11,11 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
-from transforms.formats.base import Format, Kind, Place, Role
-from transforms.formats.line_chunks import read_lines
-from transforms.formats.names import key_problem, listing_exclusion, normalize_key
-from transforms.formats.open_images_rows import (
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.line_chunks import read_lines
+from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
+from shardbeam.transforms.formats.open_images_rows import (
     ABSENT_LABELS,
     ABSENT_TEXTS,
     ATTRIBUTES,
@@ -29,15 +34,15 @@ from transforms.formats.open_images_rows import (
     read_label_columns,
     split_cells,
 )
-from transforms.reasons import Correction, Reason
-from transforms.records import (
+from shardbeam.transforms.reasons import Correction, Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     ObjectAnnotation,
     encode_annotations,
 )
-from transforms.storage import Storage, storage_for
+from shardbeam.transforms.storage import Storage, storage_for
 
 
 class OpenImagesFormat(Format):

@@ -6,12 +6,12 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 
-from transforms.archives import expand_root, is_pattern, list_root
-from transforms.errors import InputError, RejectedError
-from transforms.formats.names import normalize_key
-from transforms.image_bytes import read_bytes
-from transforms.records import ImageRef
-from transforms.storage import join_uri, storage_for
+from shardbeam.transforms.archives import expand_root, is_pattern, list_root
+from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.records import ImageRef
+from shardbeam.transforms.storage import join_uri, storage_for
 
 _ARCHIVE = re.compile(r"\.(tar|zip)(/|$)", re.IGNORECASE)
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")

@@ -10,17 +10,17 @@ from typing import Any
 
 import msgspec
 
-from transforms.errors import InputError, did_you_mean
-from transforms.examples.features import ExtraFeature
-from transforms.formats.base import Format, Kind, Place, Role
-from transforms.formats.names import (
+from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.examples.features import ExtraFeature
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.names import (
     escape_key,
     is_image_name,
     key_problem,
     listing_exclusion,
     normalize_key,
 )
-from transforms.formats.table_columns import (
+from shardbeam.transforms.formats.table_columns import (
     CellError,
     ColumnSurvey,
     ColumnType,
@@ -31,9 +31,9 @@ from transforms.formats.table_columns import (
     json_text,
     parse_type,
 )
-from transforms.formats.table_roots import TableRoots, short_names
-from transforms.reasons import Exclusion, Reason
-from transforms.records import (
+from shardbeam.transforms.formats.table_roots import TableRoots, short_names
+from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -41,7 +41,7 @@ from transforms.records import (
     Value,
     encode_annotations,
 )
-from transforms.storage import Storage, storage_for
+from shardbeam.transforms.storage import Storage, storage_for
 
 # Names of columns, without case, spaces, `_` and `-`; the first that a table has is taken.
 _IMAGE_NAMES = (

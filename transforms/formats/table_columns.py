@@ -9,9 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
-from transforms.formats.names import is_image_name
-from transforms.records import Value
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.names import is_image_name
+from shardbeam.transforms.records import Value
 
 Base = Literal["bool", "int", "float", "string"]
 

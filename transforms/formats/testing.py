@@ -18,18 +18,18 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from transforms.archives import expand_root, list_root
-from transforms.errors import InputError, RejectedError
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
-from transforms.examples.schema import FeatureSettings, plan_features
-from transforms.formats.base import Format, Kind, Role
-from transforms.formats.load import load_format
-from transforms.formats.names import key_problem, normalize_key
-from transforms.image_bytes import read_bytes
-from transforms.joining import JoinSettings, join_key
-from transforms.labels import LabelSettings, build_label_map
-from transforms.reading import read_listed_file
-from transforms.records import (
+from shardbeam.transforms.archives import expand_root, list_root
+from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
+from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.formats.base import Format, Kind, Role
+from shardbeam.transforms.formats.load import load_format
+from shardbeam.transforms.formats.names import key_problem, normalize_key
+from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.joining import JoinSettings, join_key
+from shardbeam.transforms.labels import LabelSettings, build_label_map
+from shardbeam.transforms.reading import read_listed_file
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -40,9 +40,9 @@ from transforms.records import (
     Value,
     decode_annotations,
 )
-from transforms.sharding import SplitAssignment
-from transforms.sources import PlacedFile, mask_entry
-from transforms.storage import Storage, StoredFile, storage_for
+from shardbeam.transforms.sharding import SplitAssignment
+from shardbeam.transforms.sources import PlacedFile, mask_entry
+from shardbeam.transforms.storage import Storage, StoredFile, storage_for
 
 _SOURCE = "source"
 _SPLIT = "train"

@@ -12,15 +12,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from transforms.errors import InputError, did_you_mean
-from transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole, FeatureSpec
-from transforms.formats.base import Format, Kind, Place, Role
-from transforms.formats.names import is_hidden, is_image_name, normalize_key
-from transforms.formats.root_files import RootFiles, read_file
-from transforms.formats.split_lists import split_entry
-from transforms.formats.voc_xml import VocObject, parse_voc_xml
-from transforms.reasons import Correction, Exclusion
-from transforms.records import (
+from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.root_files import RootFiles, read_file
+from shardbeam.transforms.formats.split_lists import split_entry
+from shardbeam.transforms.formats.voc_xml import VocObject, parse_voc_xml
+from shardbeam.transforms.reasons import Correction, Exclusion
+from shardbeam.transforms.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -30,7 +35,7 @@ from transforms.records import (
     Value,
     encode_annotations,
 )
-from transforms.storage import Storage
+from shardbeam.transforms.storage import Storage
 
 # The classes of the challenges, in the order of their ids: 1 to 20 in SegmentationClass.
 VOC_CLASSES = (

@@ -15,8 +15,8 @@ from xml.parsers import expat
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.formats.annotation_file import foreign_content
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.annotation_file import foreign_content
 
 _MAX_SIDE_PX = 2**31 - 1
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")

@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.formats.base import Format, Kind, Place, Role
-from transforms.formats.names import is_hidden, is_image_name, normalize_key
-from transforms.formats.root_files import read_file
-from transforms.formats.split_lists import split_entry
-from transforms.formats.yolo_data import text_lines
-from transforms.formats.yolo_labels import parse_yolo_labels
-from transforms.formats.yolo_layout import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.root_files import read_file
+from shardbeam.transforms.formats.split_lists import split_entry
+from shardbeam.transforms.formats.yolo_data import text_lines
+from shardbeam.transforms.formats.yolo_labels import parse_yolo_labels
+from shardbeam.transforms.formats.yolo_layout import (
     YoloLayout,
     find_layout,
     is_labels,
@@ -26,8 +26,13 @@ from transforms.formats.yolo_layout import (
     join_of_labels,
     listed_path,
 )
-from transforms.records import AnnotationEntry, Category, ImageAnnotations, encode_annotations
-from transforms.storage import Storage
+from shardbeam.transforms.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    encode_annotations,
+)
+from shardbeam.transforms.storage import Storage
 
 
 class YoloFormat(Format):

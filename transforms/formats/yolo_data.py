@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import yaml
 
-from transforms.errors import InputError
-from transforms.formats.annotation_file import foreign_content
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.formats.annotation_file import foreign_content
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 # In the order in which splits are written.

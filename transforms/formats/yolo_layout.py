@@ -11,18 +11,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from transforms.errors import InputError, did_you_mean
-from transforms.formats.names import is_hidden, is_image_name, normalize_key
-from transforms.formats.root_files import RootFiles, read_file, relative_path, resolve_path
-from transforms.formats.yolo_data import (
+from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.root_files import (
+    RootFiles,
+    read_file,
+    relative_path,
+    resolve_path,
+)
+from shardbeam.transforms.formats.yolo_data import (
     YoloData,
     parse_data_yaml,
     parse_names,
     parse_obj_data,
     text_lines,
 )
-from transforms.records import ImageRef
-from transforms.storage import join_uri, storage_for
+from shardbeam.transforms.records import ImageRef
+from shardbeam.transforms.storage import join_uri, storage_for
 
 _DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "obj.data")
 _NAMES_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "images/classes.txt")

@@ -18,9 +18,9 @@ from google.auth.exceptions import DefaultCredentialsError
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud import storage
 
-from transforms.errors import InputError
-from transforms.storage import ANONYMOUS_VARIABLE
-from transforms.usage import usage_counter
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.storage import ANONYMOUS_VARIABLE
+from shardbeam.transforms.usage import usage_counter
 
 _EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
 # Without it the client asks about each bucket for the sake of its traces.

@@ -12,8 +12,8 @@ from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from urllib3.exceptions import HTTPError
 
-from transforms.errors import InputError
-from transforms.gcs.client import is_anonymous
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.gcs.client import is_anonymous
 
 T = TypeVar("T")
 

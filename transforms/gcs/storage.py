@@ -19,13 +19,19 @@ from google.api_core.exceptions import (
 )
 from google.cloud.storage import Blob
 
-from transforms.errors import InputError
-from transforms.gcs import errors, upload
-from transforms.gcs.client import gcs_client
-from transforms.gcs.errors import attempt
-from transforms.gcs.listing import NameRange, Page, list_pages
-from transforms.gcs.upload import AbandonedError, UploadStream
-from transforms.storage import ChangedError, ListingPart, Storage, StoredFile, WriteFailedError
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.gcs import errors, upload
+from shardbeam.transforms.gcs.client import gcs_client
+from shardbeam.transforms.gcs.errors import attempt
+from shardbeam.transforms.gcs.listing import NameRange, Page, list_pages
+from shardbeam.transforms.gcs.upload import AbandonedError, UploadStream
+from shardbeam.transforms.storage import (
+    ChangedError,
+    ListingPart,
+    Storage,
+    StoredFile,
+    WriteFailedError,
+)
 
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")

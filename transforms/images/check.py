@@ -7,22 +7,22 @@ import PIL
 import simplejpeg
 from PIL import features
 
-from transforms.errors import RejectedError
-from transforms.images.convert import (
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.convert import (
     apply_orientation,
     encode,
     shrink,
     to_gray,
     to_rgb,
 )
-from transforms.images.damage import find_damage
-from transforms.images.decode import decode_image, pillow_errors_as_rejects
-from transforms.images.header import ImageHeader, check_pixel_count
-from transforms.images.jpeg import scan_jpeg
-from transforms.images.png import scan_png, verify_png
-from transforms.images.settings import ImageSettings
-from transforms.images.sniff import FileFormat, claimed_format, sniff_format
-from transforms.reasons import Correction, Reason
+from shardbeam.transforms.images.damage import find_damage
+from shardbeam.transforms.images.decode import decode_image, pillow_errors_as_rejects
+from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
+from shardbeam.transforms.images.jpeg import scan_jpeg
+from shardbeam.transforms.images.png import scan_png, verify_png
+from shardbeam.transforms.images.settings import ImageSettings
+from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
+from shardbeam.transforms.reasons import Correction, Reason
 
 # Libraries inside Pillow that decode or encode.
 _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")

@@ -28,15 +28,15 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from transforms.errors import RejectedError
-from transforms.images.header import (
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.header import (
     ImageHeader,
     check_pixel_count,
     exif_orientation,
     valid_orientation,
 )
-from transforms.images.sniff import FileFormat
-from transforms.reasons import Reason
+from shardbeam.transforms.images.sniff import FileFormat
+from shardbeam.transforms.reasons import Reason
 
 # Pillow's classes are called directly: `Image.open` would try formats that the file is not in,
 # hide what was wrong behind "cannot identify", and warn of large images by limits of its own.

@@ -6,8 +6,8 @@ import struct
 
 import msgspec
 
-from transforms.errors import RejectedError
-from transforms.reasons import Reason
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.reasons import Reason
 
 
 class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,24 +15,24 @@ from typing import NamedTuple
 import google_crc32c
 import msgspec
 
-from transforms.errors import InputError
-from transforms.local_storage import swap_scratch
-from transforms.output.lease import LEASE_NAME
-from transforms.output.listing import ListingSummary
-from transforms.output.manifest import Manifest, decode_manifest
-from transforms.output.outcome import Outcome, Reuse, SplitOutcome, Status, add_counts
-from transforms.output.shard_record import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.local_storage import swap_scratch
+from shardbeam.transforms.output.lease import LEASE_NAME
+from shardbeam.transforms.output.listing import ListingSummary
+from shardbeam.transforms.output.manifest import Manifest, decode_manifest
+from shardbeam.transforms.output.outcome import Outcome, Reuse, SplitOutcome, Status, add_counts
+from shardbeam.transforms.output.shard_record import (
     RECORD_FILE,
     RECORDS_FOLDER,
     encode_record,
     record_path,
 )
-from transforms.output.shard_result import Origin, ShardResult, StagedFile
-from transforms.output.staging import STAGING_FOLDER, Staging, is_in_place, staged_commits
-from transforms.records import Reject
-from transforms.sharding import HASH_BYTES, NO_SPLIT, shard_index
-from transforms.storage import join_uri, storage_for
-from transforms.tally import JoinTally
+from shardbeam.transforms.output.shard_result import Origin, ShardResult, StagedFile
+from shardbeam.transforms.output.staging import STAGING_FOLDER, Staging, is_in_place, staged_commits
+from shardbeam.transforms.records import Reject
+from shardbeam.transforms.sharding import HASH_BYTES, NO_SPLIT, shard_index
+from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.tally import JoinTally
 
 DATASET_INFO = "dataset_info.json"
 MANIFEST = "manifest.json"

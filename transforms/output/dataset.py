@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from transforms.examples.features import FeatureRole, FeatureSpec
-from transforms.labels import LabelMap
-from transforms.output.commit import (
+from shardbeam.transforms.examples.features import FeatureRole, FeatureSpec
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.output.commit import (
     DATASET_INFO,
     MANIFEST,
     RUN_FILE,
@@ -21,10 +21,10 @@ from transforms.output.commit import (
     RejectsFile,
     count_reuse,
 )
-from transforms.output.label_files import label_map_pbtxt, labels_txt
-from transforms.output.lease import LeaseClaim
-from transforms.output.listing import ListingSummary
-from transforms.output.manifest import (
+from shardbeam.transforms.output.label_files import label_map_pbtxt, labels_txt
+from shardbeam.transforms.output.lease import LeaseClaim
+from shardbeam.transforms.output.listing import ListingSummary
+from shardbeam.transforms.output.manifest import (
     FileEntry,
     Fingerprint,
     InputEntry,
@@ -33,17 +33,17 @@ from transforms.output.manifest import (
     SplitEntry,
     encode_manifest,
 )
-from transforms.output.outcome import Outcome, SplitOutcome, Status
-from transforms.output.shard_result import ShardResult
-from transforms.output.staging import Staging
-from transforms.output.tfds import (
+from shardbeam.transforms.output.outcome import Outcome, SplitOutcome, Status
+from shardbeam.transforms.output.shard_result import ShardResult
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.output.tfds import (
     SplitSize,
     class_name_files,
     class_names_path,
     dataset_info_json,
     features_json,
 )
-from transforms.storage import join_uri, storage_for
+from shardbeam.transforms.storage import join_uri, storage_for
 
 FEATURES = "features.json"
 LABEL_MAP = "label_map.pbtxt"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transforms.labels import LabelMap
+from shardbeam.transforms.labels import LabelMap
 
 _CONTROL_CHARACTERS = {chr(code): f"\\{code:03o}" for code in [*range(32), 127]}
 _ESCAPES = str.maketrans(_CONTROL_CHARACTERS | {"\\": "\\\\", '"': '\\"'})

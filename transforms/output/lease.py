@@ -22,9 +22,9 @@ from typing import Annotated
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.output.process_identity import ProcessIdentity, has_ended, own_process
-from transforms.storage import ChangedError, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.process_identity import ProcessIdentity, has_ended, own_process
+from shardbeam.transforms.storage import ChangedError, storage_for
 
 _log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 
-from transforms.errors import InputError
-from transforms.output.lease import (
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.lease import (
     LEASE_S,
     Lease,
     LeaseClaim,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from transforms.records import ImageRef, ListedImage, Reject
-from transforms.sharding import NO_SPLIT, SplitAssignment
+from shardbeam.transforms.records import ImageRef, ListedImage, Reject
+from shardbeam.transforms.sharding import NO_SPLIT, SplitAssignment
 
 _MODULUS = 1 << 256
 

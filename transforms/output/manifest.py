@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.examples.features import FeatureSpec
-from transforms.output.outcome import SplitOutcome
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.features import FeatureSpec
+from shardbeam.transforms.output.outcome import SplitOutcome
 
 _MODULUS = 1 << 256
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from transforms.errors import InputError
-from transforms.storage import StoredFile, is_uri, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.storage import StoredFile, is_uri, storage_for
 
 _MAX_BYTES = 4096
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

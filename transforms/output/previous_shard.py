@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from transforms.errors import InputError
-from transforms.output.shard_record import ShardRecord, decode_record, record_path
-from transforms.output.shard_result import Origin, ShardResult, StagedFile
-from transforms.output.shard_writer import ShardTarget
-from transforms.output.staged_writer import StagedWriter
-from transforms.output.staging import Staging
-from transforms.storage import ChangedError, join_uri, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.shard_record import ShardRecord, decode_record, record_path
+from shardbeam.transforms.output.shard_result import Origin, ShardResult, StagedFile
+from shardbeam.transforms.output.shard_writer import ShardTarget
+from shardbeam.transforms.output.staged_writer import StagedWriter
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.storage import ChangedError, join_uri, storage_for
 
 # What is held of a file where it comes through this process.
 _PART_BYTES = 8 << 20

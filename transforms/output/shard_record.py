@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.output.manifest import check_paths
-from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.records import Reject
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.manifest import check_paths
+from shardbeam.transforms.output.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.records import Reject
 
 RECORDS_FOLDER = "runs/.shards"
 RECORD_FILE = re.compile(rf"{RECORDS_FOLDER}/([0-9a-f]{{64}})\.json")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from transforms.reasons import PASSING_REASONS
-from transforms.records import Reject
+from shardbeam.transforms.reasons import PASSING_REASONS
+from shardbeam.transforms.records import Reject
 
 
 class Origin(str, enum.Enum):
@@ -57,7 +57,7 @@ class ShardResult(msgspec.Struct, frozen=True, array_like=True):
         reused: Whether an earlier run wrote it.
         images: Images that `data` is made of; 1 for each row where there are no images.
         excluded: `{rule: count}` of the images that a rule leaves out only now.
-        key: Its shard key (`transforms.output.staging.shard_key`).
+        key: Its shard key (`shardbeam.transforms.output.staging.shard_key`).
         records: Records that went into it: all that became Examples, rejects or exclusions.
         origin: Where its bytes come from, whichever run brought them.
     """

@@ -8,17 +8,17 @@ from collections.abc import Iterable
 
 import msgspec
 
-from transforms.examples.encode import EncodedExample
-from transforms.examples.record_encoder import EncodedRecord
-from transforms.output.index import IndexRow, index_parquet
-from transforms.output.manifest import Fingerprint
-from transforms.output.outcome import ShardProgress
-from transforms.output.shard_result import Origin, ShardResult
-from transforms.output.staged_writer import create_staged
-from transforms.output.staging import Staging
-from transforms.records import Reject
-from transforms.storage import storage_for
-from transforms.tfrecord import frame_digested
+from shardbeam.transforms.examples.encode import EncodedExample
+from shardbeam.transforms.examples.record_encoder import EncodedRecord
+from shardbeam.transforms.output.index import IndexRow, index_parquet
+from shardbeam.transforms.output.manifest import Fingerprint
+from shardbeam.transforms.output.outcome import ShardProgress
+from shardbeam.transforms.output.shard_result import Origin, ShardResult
+from shardbeam.transforms.output.staged_writer import create_staged
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.records import Reject
+from shardbeam.transforms.storage import storage_for
+from shardbeam.transforms.tfrecord import frame_digested
 
 _PROGRESS_INTERVAL_S = 1.0
 # Each time is a request there.
@@ -30,7 +30,7 @@ class ShardTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         staging: The run's staging area.
-        shard_key: What decides the shard's bytes (`transforms.output.staging.shard_key`).
+        shard_key: What decides the shard's bytes (`shardbeam.transforms.output.staging.shard_key`).
         split: Its split.
         shard_index: Which of the split's shards.
         num_shards: How many the split has.

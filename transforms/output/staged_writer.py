@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from transforms.output.block_writer import BlockWriter
-from transforms.output.shard_result import StagedFile
-from transforms.output.staging import Staging
-from transforms.storage import storage_for
+from shardbeam.transforms.output.block_writer import BlockWriter
+from shardbeam.transforms.output.shard_result import StagedFile
+from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.storage import storage_for
 
 
 class StagedWriter(BlockWriter):

@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import google_crc32c
 import msgspec
 
-from transforms.errors import InputError
-from transforms.output.manifest import check_paths
-from transforms.output.outcome import Outcome, ShardProgress, Totals
-from transforms.output.shard_result import ShardResult, StagedFile
-from transforms.storage import StoredFile, join_uri, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.output.manifest import check_paths
+from shardbeam.transforms.output.outcome import Outcome, ShardProgress, Totals
+from shardbeam.transforms.output.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.storage import StoredFile, join_uri, storage_for
 
 STAGING_FOLDER = ".staging"
 

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
-from transforms.labels import LabelMap
-from transforms.output.label_files import labels_by_id, labels_txt
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
+from shardbeam.transforms.labels import LabelMap
+from shardbeam.transforms.output.label_files import labels_by_id, labels_txt
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
 _DTYPES = {FeatureKind.BYTES: "string", FeatureKind.INT64: "int64", FeatureKind.FLOAT: "float32"}

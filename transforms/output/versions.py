@@ -7,7 +7,7 @@ import zlib
 
 import pyarrow
 
-from transforms.images.check import codec_versions
+from shardbeam.transforms.images.check import codec_versions
 
 
 def library_versions() -> dict[str, str]:

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import msgspec
 
-from transforms.errors import InputError, did_you_mean
-from transforms.output.commit import DATASET_INFO, MANIFEST
-from transforms.output.dataset import FEATURES
-from transforms.output.manifest import check_paths
-from transforms.output.pointer import pointed_folder
-from transforms.output.staging import STAGING_FOLDER
-from transforms.storage import StoredFile, storage_for
+from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.output.commit import DATASET_INFO, MANIFEST
+from shardbeam.transforms.output.dataset import FEATURES
+from shardbeam.transforms.output.manifest import check_paths
+from shardbeam.transforms.output.pointer import pointed_folder
+from shardbeam.transforms.output.staging import STAGING_FOLDER
+from shardbeam.transforms.storage import StoredFile, storage_for
 
 # What TFDS's templates may hold, and how a dataset's shards are named by default.
 _TFRECORD = "tfrecord"

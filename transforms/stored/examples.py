@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from transforms.errors import InputError
-from transforms.examples.example_pb2 import Example, Feature
-from transforms.examples.features import FeatureKind
-from transforms.storage import StoredFile, storage_for
-from transforms.tfrecord import OVERHEAD_BYTES, read_records
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.example_pb2 import Example, Feature
+from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.storage import StoredFile, storage_for
+from shardbeam.transforms.tfrecord import OVERHEAD_BYTES, read_records
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from transforms.errors import InputError
-from transforms.examples.features import FeatureKind
-from transforms.storage import StoredFile, storage_for
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.storage import StoredFile, storage_for
 
 _KINDS = {
     "string": FeatureKind.BYTES,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from transforms.errors import RejectedError
-from transforms.images.header import ImageHeader
-from transforms.images.jpeg import scan_jpeg
-from transforms.images.png import scan_png
-from transforms.images.sniff import FileFormat, sniff_format
+from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.images.header import ImageHeader
+from shardbeam.transforms.images.jpeg import scan_jpeg
+from shardbeam.transforms.images.png import scan_png
+from shardbeam.transforms.images.sniff import FileFormat, sniff_format
 
 _SCANS = {FileFormat.JPEG: scan_jpeg, FileFormat.PNG: scan_png}
 

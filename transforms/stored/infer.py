@@ -6,14 +6,14 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from transforms.errors import InputError
-from transforms.examples.example_pb2 import Example
-from transforms.examples.features import FeatureKind
-from transforms.images.sniff import FileFormat
-from transforms.storage import StoredFile
-from transforms.stored.examples import feature_values, read_examples
-from transforms.stored.features import StoredFeature
-from transforms.stored.images import recognize_image
+from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.images.sniff import FileFormat
+from shardbeam.transforms.storage import StoredFile
+from shardbeam.transforms.stored.examples import feature_values, read_examples
+from shardbeam.transforms.stored.features import StoredFeature
+from shardbeam.transforms.stored.images import recognize_image
 
 _SAMPLED_EXAMPLES = 64
 _STORABLE = (FileFormat.JPEG, FileFormat.PNG)

@@ -1,0 +1,62 @@
+"""Shardbeam: image files and their annotations in, training-ready sharded TFRecord datasets out.
+
+The command is `shardbeam`, or `python -m shardbeam`. For programs there are, by name:
+
+- `load_dataset`: reads a dataset as a `tf.data.Dataset` (needs the extra `tensorflow`)
+- `load_config`: reads a config file
+- `make_plan`: makes the plan of a config
+- `build_dataset`: adds the graph that builds a plan's dataset to a Beam pipeline
+- `WriteToTFRecord`: the Beam transform that writes records to shards
+- `Format`: the base class of a format of one's own
+- `InputError`: what input that cannot be used raises
+- `ConfigError`: what a config that cannot be used raises
+
+Each name is imported when it is first used, so that nobody waits for what they do not use: Beam
+takes a second, TensorFlow seven.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardbeam.configs.load import ConfigError, load_config
+    from shardbeam.pipelines.build import build_dataset
+    from shardbeam.pipelines.plan import make_plan
+    from shardbeam.pipelines.reading import load_dataset
+    from shardbeam.transforms.errors import InputError
+    from shardbeam.transforms.formats.base import Format
+    from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
+
+__all__ = [
+    "ConfigError",
+    "Format",
+    "InputError",
+    "WriteToTFRecord",
+    "build_dataset",
+    "load_config",
+    "load_dataset",
+    "make_plan",
+]
+
+_MODULES = {
+    "ConfigError": "configs.load",
+    "Format": "transforms.formats.base",
+    "InputError": "transforms.errors",
+    "WriteToTFRecord": "transforms.write_to_tfrecord",
+    "build_dataset": "pipelines.build",
+    "load_config": "configs.load",
+    "load_dataset": "pipelines.reading",
+    "make_plan": "pipelines.plan",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,133 @@
+"""What is installed is one package, whatever it is built from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import shardbeam
+from shardbeam.configs.load import describe_ready_config, ready_configs
+from shardbeam.configs.schema import SOURCES
+from tests.conftest import PROJECT_ROOT
+from tests.pipelines.dataset import run
+
+FOLDERS = ("configs", "pipelines", "transforms")
+SHIPPED = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
+
+
+def _copy(folder: Path) -> None:
+    for name in SHIPPED:
+        shutil.copy(PROJECT_ROOT / name, folder)
+    for name in (*FOLDERS, "shardbeam"):
+        shutil.copytree(
+            PROJECT_ROOT / name,
+            folder / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+
+
+def checkout(folder: Path) -> None:
+    """A clone, with links."""
+    _copy(folder)
+    assert (folder / "shardbeam" / "configs").is_symlink()
+
+
+def source_zip(folder: Path) -> None:
+    """What a zip of the source unpacks to: each link is a small file with its target's name."""
+    _copy(folder)
+    for name in FOLDERS:
+        (folder / "shardbeam" / name).unlink()
+        (folder / "shardbeam" / name).write_text(f"../{name}")
+
+
+def no_links(folder: Path) -> None:
+    """What an sdist unpacks to."""
+    _copy(folder)
+    for name in FOLDERS:
+        (folder / "shardbeam" / name).unlink()
+
+
+@pytest.mark.parametrize("make", [checkout, source_zip, no_links])
+def test_the_wheel_holds_one_package(make: Callable[[Path], None], tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    make(source)
+    command = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)]
+    subprocess.run(
+        [sys.executable, *command, str(source)], check=True, capture_output=True, text=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name for name in archive.namelist() if ".dist-info/" not in name}
+    expected = {"shardbeam/__init__.py", "shardbeam/__main__.py", "shardbeam/py.typed"}
+    for folder in FOLDERS:
+        for suffix in ("py", "yaml", "proto", "pyi"):
+            expected |= {
+                f"shardbeam/{path.relative_to(PROJECT_ROOT).as_posix()}"
+                for path in (PROJECT_ROOT / folder).rglob(f"*.{suffix}")
+            }
+    assert files == expected
+
+
+def test_the_public_names() -> None:
+    assert dir(shardbeam) == sorted(shardbeam.__all__)
+    for name in shardbeam.__all__:
+        assert name in str(shardbeam.__doc__)
+        if name != "load_dataset":  # TensorFlow is kept out of this process.
+            assert getattr(shardbeam, name).__name__ == name
+    with pytest.raises(AttributeError, match="'shardbeam' has no attribute 'nothing'"):
+        _ = shardbeam.nothing
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    program = "import sys, shardbeam; print(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    ours = {name for name in result.stdout.split() if name.startswith("shardbeam")}
+    assert ours == {"shardbeam"}
+    assert {"apache_beam", "tensorflow", "numpy"}.isdisjoint(result.stdout.split())
+
+
+def test_the_module_is_the_command() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "shardbeam", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert result.stdout == f"shardbeam {importlib.metadata.version('shardbeam')}\n"
+
+
+def test_formats_and_ready_configs_have_different_names() -> None:
+    formats = {name.replace("-", "_") for name in SOURCES}
+    assert formats.isdisjoint(ready_configs())
+
+
+@pytest.mark.parametrize("name", ready_configs())
+def test_ready_configs_are_listed_and_found_by_name(name: str) -> None:
+    assert name in run("formats").stdout
+    described = describe_ready_config(ready_configs()[name])
+    assert described.endswith((".", "file."))
+    result = run("plan", name, "--set", "name=7")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("shardbeam: error: --set: name: expected a name")
+
+
+def test_a_file_goes_before_a_format_and_a_ready_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("coco", "coco2017"):
+        (tmp_path / name).write_text("nothing: true\n")
+        result = run("plan", name)
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"shardbeam: error: {name}: nothing: unknown key")
