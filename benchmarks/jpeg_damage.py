@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from PIL import Image
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.settings import ImageSettings
 

@@ -24,8 +24,8 @@ from benchmarks.datasets import Dataset, make_shapes, take_first
 from benchmarks.images import Result
 from benchmarks.measure import SHARDBEAM, Measurement, measure
 from benchmarks.report import markdown_table, median_and_range, megabytes, target_row
+from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.tfrecord import read_records
 
 # What Beam 2.77's protobuf and Python 3.11 to 3.13 go with.
 _PACKAGE = "tf-models-official==2.20.0"

@@ -11,7 +11,7 @@ import sys
 import time
 
 from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.storage import storage_for
+from shardbeam.transforms.storage.find import storage_for
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from benchmarks.datasets import make_once
 from benchmarks.measure import measure
 from benchmarks.report import markdown_table
 from benchmarks.scale_stages import OBJECTS, staged_shard
-from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.dataset.staging import Staging
 from tests.gcs.server import ProxiedGcs, find_server, running_server
 
 # The largest number is given; the others are that many times smaller.

@@ -26,31 +26,9 @@ from apache_beam.transforms import combiners
 from shardbeam.pipelines.local_runner import LocalRunner
 from shardbeam.transforms.assign_split import AssignSplit
 from shardbeam.transforms.commit_dataset import CommitDataset
-from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.join_annotations import JoinAnnotations
-from shardbeam.transforms.joining import JoinSettings
-from shardbeam.transforms.labels import LabelMap, LabelSettings
-from shardbeam.transforms.list_images import ListImages
-from shardbeam.transforms.output.commit import (
-    MANIFEST,
-    RejectsPart,
-    count_splits,
-    prepare_output,
-    read_manifest,
-    write_rejects,
-)
-from shardbeam.transforms.output.dataset import (
-    DatasetSettings,
-    RunSettings,
-    metadata_paths,
-    write_dataset_files,
-)
-from shardbeam.transforms.output.listing import ListingSummary
-from shardbeam.transforms.output.shard_result import ShardResult, StagedFile
-from shardbeam.transforms.output.staging import Staging
-from shardbeam.transforms.read_annotations import ReadAnnotations
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     ImageAnnotations,
     ImageRef,
@@ -61,11 +39,34 @@ from shardbeam.transforms.records import (
     Reject,
     encode_annotations,
 )
-from shardbeam.transforms.sharding import SplitAssignment
-from shardbeam.transforms.sources import Source
-from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.commit import (
+    MANIFEST,
+    RejectsPart,
+    count_splits,
+    prepare_output,
+    read_manifest,
+    write_rejects,
+)
+from shardbeam.transforms.dataset.dataset import (
+    DatasetSettings,
+    RunSettings,
+    metadata_paths,
+    write_dataset_files,
+)
+from shardbeam.transforms.dataset.listing import ListingSummary
+from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.tally import JoinTally
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.joining import JoinSettings
+from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.list_images import ListImages
+from shardbeam.transforms.read_annotations import ReadAnnotations
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.summarize_listing import SummarizeListing
-from shardbeam.transforms.tally import JoinTally
 from shardbeam.transforms.write_to_tfrecord import PlanShards, assign_shard
 
 IMAGE_BYTES = 135_000

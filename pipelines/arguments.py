@@ -33,8 +33,9 @@ from shardbeam.pipelines.flags import (
     sample_parser,
     show_parser,
 )
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.storage import ANONYMOUS_VARIABLE, is_uri, storage_for
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
+from shardbeam.transforms.storage.find import storage_for
 
 # The flags that make a config without a file, beside those of the formats, and their keys.
 _CONFIG_FLAGS = {

@@ -9,10 +9,10 @@ from shardbeam.transforms.assign_split import AssignSplit
 from shardbeam.transforms.build_label_map import BuildLabelMap
 from shardbeam.transforms.check_join import CheckJoin
 from shardbeam.transforms.commit_dataset import CommitDataset
+from shardbeam.transforms.dataset.dataset import RunSettings
+from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
-from shardbeam.transforms.output.dataset import RunSettings
-from shardbeam.transforms.output.staging import Staging
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.summarize_listing import SummarizeListing
 from shardbeam.transforms.write_to_tfrecord import DEFAULT_READ_AHEAD, WriteToTFRecord

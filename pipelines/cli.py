@@ -116,7 +116,7 @@ def _run(words: Sequence[str], *, json_log: bool, lean: bool) -> int:
         ShowArguments,
         parse_arguments,
     )
-    from shardbeam.transforms.process import without_collector
+    from shardbeam.transforms.core.process import without_collector
 
     configure_logging(as_json=json_log)
     started_s = time.monotonic()
@@ -139,16 +139,16 @@ def _run(words: Sequence[str], *, json_log: bool, lean: bool) -> int:
 
 
 def _run_build(arguments: BuildArguments) -> int:
-    from shardbeam.transforms.process import without_collector
+    from shardbeam.transforms.core.process import without_collector
 
     with without_collector():
         from shardbeam.configs.load import ConfigError
         from shardbeam.pipelines.output_state import OutputError
         from shardbeam.pipelines.run import run_build, run_plan
         from shardbeam.pipelines.run_error import RunError
-        from shardbeam.transforms.errors import InputError
+        from shardbeam.transforms.core.errors import InputError
+        from shardbeam.transforms.dataset.lease import LeaseError
         from shardbeam.transforms.formats.load import FormatError
-        from shardbeam.transforms.output.lease import LeaseError
 
     if arguments.verbose:
         log_everything()
@@ -203,7 +203,7 @@ def _end_without_outcome(
     message: str, *, code: int, output: str, started_s: float, trace: str = ""
 ) -> Summary:
     from shardbeam.pipelines.summary import Summary
-    from shardbeam.transforms.output.outcome import Outcome, Status
+    from shardbeam.transforms.dataset.outcome import Outcome, Status
 
     return Summary(
         outcome=Outcome(status=Status.FAILED, splits={}, message=message),
@@ -225,7 +225,7 @@ def _run_formats() -> int:
 
 def _run_show(arguments: ShowArguments) -> int:
     from shardbeam.pipelines.show import show_dataset
-    from shardbeam.transforms.errors import InputError
+    from shardbeam.transforms.core.errors import InputError
 
     try:
         show_dataset(arguments.path, split=arguments.split, limit=arguments.limit)

@@ -8,7 +8,7 @@ from google.api_core.exceptions import GoogleAPIError, NotFound
 from google.auth.exceptions import GoogleAuthError
 from google.cloud import dataflow
 
-from shardbeam.transforms.output.lease import JobAnswer, JobState, RemoteJob
+from shardbeam.transforms.dataset.lease import JobAnswer, JobState, RemoteJob
 
 # Whoever finds a lease is not to wait for long.
 _TIMEOUT_S = 10.0

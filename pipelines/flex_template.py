@@ -24,7 +24,7 @@ from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError, build_parser
 from shardbeam.pipelines.local_runner import make_runner
 from shardbeam.pipelines.run_error import RunError
-from shardbeam.transforms.storage import storage_for
+from shardbeam.transforms.storage.find import storage_for
 
 CONFIG = "config"
 FORMAT = "format"

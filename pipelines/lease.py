@@ -17,9 +17,9 @@ from shardbeam.pipelines.flags import DATAFLOW_RUNNER
 from shardbeam.pipelines.output_state import OutputError
 from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.versions import name_output, versions_root
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.output.commit import LEASE_PATH
-from shardbeam.transforms.output.lease import (
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.commit import LEASE_PATH
+from shardbeam.transforms.dataset.lease import (
     FoundLease,
     JobAnswer,
     Lease,
@@ -30,9 +30,10 @@ from shardbeam.transforms.output.lease import (
     read_lease,
     take_lease,
 )
-from shardbeam.transforms.output.lease_keeper import LeaseKeeper
-from shardbeam.transforms.output.staging import explain_write_errors
-from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.dataset.lease_keeper import LeaseKeeper
+from shardbeam.transforms.dataset.staging import explain_write_errors
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 
 _log = logging.getLogger(__name__)
 

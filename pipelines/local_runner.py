@@ -22,7 +22,7 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.utils.sentinel import Sentinel
 
 from shardbeam.pipelines.brisk_beam import brisk_beam
-from shardbeam.transforms.process import python_command
+from shardbeam.transforms.core.process import python_command
 
 # What a worker process runs. It ends when the program does, even if that is killed. And it prints
 # nothing: an error's text reaches the program all the same.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.output.commit import DATASET_INFO, foreign_files, read_manifest
-from shardbeam.transforms.sources import Source
-from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.commit import DATASET_INFO, foreign_files, read_manifest
+from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 
 _NAMED_FILES = 3
 

@@ -15,18 +15,19 @@ import shardbeam.configs.schema as schema
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.placeholders import fill_template
 from shardbeam.configs.source_keys import location_keys
+from shardbeam.transforms.core.labels import LabelSettings
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.dataset import DatasetSettings
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.examples.record_encoder import EncoderSettings
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.examples.versions import library_versions
 from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.joining import JoinSettings
+from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.images.settings import ImageSettings
-from shardbeam.transforms.joining import JoinSettings
-from shardbeam.transforms.labels import LabelSettings
-from shardbeam.transforms.output.dataset import DatasetSettings
-from shardbeam.transforms.output.versions import library_versions
-from shardbeam.transforms.sharding import SplitAssignment
-from shardbeam.transforms.sources import Source
-from shardbeam.transforms.storage import expand_pattern, join_uri
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import expand_pattern
 
 # The name of a config's only source, where splits are made by fractions.
 _SINGLE_SOURCE = "source"

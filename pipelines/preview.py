@@ -10,16 +10,16 @@ from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.assign_split import AssignSplit
 from shardbeam.transforms.build_label_map import BuildLabelMap
 from shardbeam.transforms.check_join import CheckJoin
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.dataset.listing import ListingSummary
+from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
+from shardbeam.transforms.dataset.shard_plan import ShardPlan
+from shardbeam.transforms.dataset.tally import JoinTally
 from shardbeam.transforms.join_annotations import JoinAnnotations
-from shardbeam.transforms.labels import LabelMap
 from shardbeam.transforms.list_images import ListImages
-from shardbeam.transforms.output.listing import ListingSummary
-from shardbeam.transforms.output.outcome import Outcome, SplitOutcome, Status
 from shardbeam.transforms.read_annotations import ReadAnnotations
-from shardbeam.transforms.shard_plan import ShardPlan
-from shardbeam.transforms.storage import storage_for
+from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.summarize_listing import SummarizeListing
-from shardbeam.transforms.tally import JoinTally
 from shardbeam.transforms.write_to_tfrecord import PlanShards
 
 

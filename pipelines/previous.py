@@ -7,10 +7,11 @@ from collections.abc import Collection
 
 from shardbeam.pipelines.flags import UsageError
 from shardbeam.pipelines.plan import absolute_path
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.output.commit import DATASET_INFO, MANIFEST
-from shardbeam.transforms.output.pointer import pointed_folder
-from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST
+from shardbeam.transforms.dataset.pointer import pointed_folder
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 
 _log = logging.getLogger(__name__)
 

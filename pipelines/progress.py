@@ -11,6 +11,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, Protocol, TextIO
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
 from shardbeam.pipelines.json_log import render_line
 
 _POLL_S = 0.5
@@ -72,9 +75,7 @@ class ProgressMonitor:
             self._display = _LogLines(stream, clock=clock, render=_render_json)
         elif stream.isatty():
             # Imported here: it takes a while, and a schedule has no terminal.
-            from shardbeam.pipelines.live_line import LiveLine
-
-            self._display = LiveLine(stream)
+            self._display = _LiveLine(stream)
         else:
             self._display = _LogLines(stream, clock=clock, render=_render_text)
         self._totals_known = False
@@ -115,6 +116,46 @@ class ProgressMonitor:
             # Files come and go while they are read, and stderr may be gone: neither is worth
             # a word, and the next attempt may do better.
             _log.debug("progress cannot be shown", exc_info=True)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # The base class would turn stdout off as well, and with it the summary.
+        self.quiet = True
+
+
+class _LiveLine:
+    """Shows progress on a terminal as one line that changes, until it is closed.
+
+    Args:
+        stream: A terminal.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            console=_Console(file=stream),
+            transient=True,
+            # Only what goes to stderr has to make way for the line.
+            redirect_stdout=False,
+        )
+        self._task = self._progress.add_task("", total=None)
+
+    def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None:
+        """Shows how far a run is."""
+        self._progress.update(
+            self._task,
+            description=describe(snapshot, images_per_s),
+            completed=snapshot.images_done,
+            total=snapshot.images_total,
+        )
+        self._progress.start()
+
+    def close(self) -> None:
+        """Takes the line away."""
+        self._progress.stop()
 
 
 def describe(snapshot: ProgressSnapshot, images_per_s: float) -> str:

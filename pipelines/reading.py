@@ -8,12 +8,13 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.read.dataset import open_dataset, open_file
+from shardbeam.transforms.dataset.read.features import ImageShape, StoredFeature, read_features
+from shardbeam.transforms.dataset.read.infer import infer_features
 from shardbeam.transforms.examples.features import FeatureKind
-from shardbeam.transforms.storage import StoredFile, expand_pattern, is_uri
-from shardbeam.transforms.stored.dataset import open_dataset, open_file
-from shardbeam.transforms.stored.features import ImageShape, StoredFeature, read_features
-from shardbeam.transforms.stored.infer import infer_features
+from shardbeam.transforms.storage.base import StoredFile, is_uri
+from shardbeam.transforms.storage.find import expand_pattern
 
 try:
     import tensorflow as tf

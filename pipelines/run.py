@@ -56,17 +56,18 @@ from shardbeam.pipelines.versions import (
     place_output,
     read_latest,
 )
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.output.commit import DATASET_INFO
-from shardbeam.transforms.output.dataset import RunRecord, RunSettings, run_path
-from shardbeam.transforms.output.lease import LEASE_S, LeaseLostError
-from shardbeam.transforms.output.lease_keeper import LeaseKeeper
-from shardbeam.transforms.output.listing import ListingSummary
-from shardbeam.transforms.output.outcome import Outcome, Status
-from shardbeam.transforms.output.pointer import write_pointer
-from shardbeam.transforms.output.staging import Staging
-from shardbeam.transforms.storage import join_uri, storage_for
-from shardbeam.transforms.usage import StorageUsage
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.commit import DATASET_INFO
+from shardbeam.transforms.dataset.dataset import RunRecord, RunSettings, run_path
+from shardbeam.transforms.dataset.lease import LEASE_S, LeaseLostError
+from shardbeam.transforms.dataset.lease_keeper import LeaseKeeper
+from shardbeam.transforms.dataset.listing import ListingSummary
+from shardbeam.transforms.dataset.outcome import Outcome, Status
+from shardbeam.transforms.dataset.pointer import write_pointer
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.usage import StorageUsage
 
 if TYPE_CHECKING:
     from shardbeam.pipelines.dataflow import Job

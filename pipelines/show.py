@@ -12,12 +12,12 @@ from rich.text import Text
 
 from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.pipelines.terminal import escape, write_stdout
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.transforms.dataset.read.examples import feature_values, read_examples
+from shardbeam.transforms.dataset.read.images import recognize_image
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.storage import StoredFile
-from shardbeam.transforms.stored.dataset import StoredDataset, StoredSplit, open_dataset
-from shardbeam.transforms.stored.examples import feature_values, read_examples
-from shardbeam.transforms.stored.images import recognize_image
+from shardbeam.transforms.storage.base import StoredFile
 
 # About as much as fits beside the keys on a usual terminal.
 _VALUES_CHARACTERS = 64

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shardbeam.pipelines.progress import ProgressSnapshot
-from shardbeam.transforms.output.outcome import ShardProgress, Totals
-from shardbeam.transforms.output.staging import Staging
-from shardbeam.transforms.storage import storage_for
+from shardbeam.transforms.dataset.outcome import ShardProgress, Totals
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.find import storage_for
 
 _LOCAL_POLL_S = 0.5
 # A listing is billed, and takes its time.

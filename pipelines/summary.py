@@ -16,16 +16,16 @@ from rich.text import Text
 from shardbeam.pipelines.json_log import write_line
 from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.pipelines.terminal import escape, write_stdout
-from shardbeam.transforms.output.outcome import (
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.sharding import NO_SPLIT
+from shardbeam.transforms.dataset.outcome import (
     Outcome,
     Reuse,
     SplitOutcome,
     Status,
     merge_split_outcomes,
 )
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.sharding import NO_SPLIT
-from shardbeam.transforms.usage import StorageUsage
+from shardbeam.transforms.storage.usage import StorageUsage
 
 if TYPE_CHECKING:
     from shardbeam.pipelines.dataflow import Job

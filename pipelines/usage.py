@@ -12,14 +12,14 @@ from apache_beam.metrics.metric import MetricsFilter
 
 from shardbeam.configs.placeholders import FINGERPRINT, placeholders
 from shardbeam.pipelines.plan import Plan
-from shardbeam.transforms.output.outcome import Outcome, SplitOutcome
+from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
 from shardbeam.transforms.report_usage import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
-from shardbeam.transforms.usage import StorageUsage, usage_counter
+from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 _log = logging.getLogger(__name__)
 
 _GCS = "gs://"
-# What one page of a listing holds, and one part of an upload (shardbeam.transforms.gcs).
+# What one page of a listing holds, and one part of an upload (shardbeam.transforms.storage.gcs).
 _PAGE_FILES = 1000
 _PART_BYTES = 8 << 20
 
@@ -105,7 +105,7 @@ def _splits_of(source: str, outcome: Outcome) -> list[SplitOutcome]:
 
 
 def _writing(outcome: Outcome) -> StorageUsage:
-    """Foresees the writing of the output, as `transforms.output` does it; no shard is copied."""
+    """Foresees the writing of the output, as `transforms.dataset` does it; no shard is copied."""
     shards = sum(split.shards for split in outcome.splits.values())
     num_bytes = sum(split.num_bytes for split in outcome.splits.values())
     rejects = sum(bool(split.rejected) for split in outcome.splits.values())

@@ -23,12 +23,13 @@ from shardbeam.configs.placeholders import (
 )
 from shardbeam.pipelines.output_state import OutputError, check_apart
 from shardbeam.pipelines.plan import Plan
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.output.commit import DATASET_INFO
-from shardbeam.transforms.output.dataset import RunRecord, read_runs
-from shardbeam.transforms.output.listing import ListingSummary
-from shardbeam.transforms.output.pointer import read_pointer
-from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.commit import DATASET_INFO
+from shardbeam.transforms.dataset.dataset import RunRecord, read_runs
+from shardbeam.transforms.dataset.listing import ListingSummary
+from shardbeam.transforms.dataset.pointer import read_pointer
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 
 _PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
 _FINGERPRINT_DIGITS = 12

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shardbeam.pipelines.build import build_dataset
     from shardbeam.pipelines.plan import make_plan
     from shardbeam.pipelines.reading import load_dataset
-    from shardbeam.transforms.errors import InputError
+    from shardbeam.transforms.core.errors import InputError
     from shardbeam.transforms.formats.base import Format
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
 
@@ -43,7 +43,7 @@ __all__ = [
 _MODULES = {
     "ConfigError": "configs.load",
     "Format": "transforms.formats.base",
-    "InputError": "transforms.errors",
+    "InputError": "transforms.core.errors",
     "WriteToTFRecord": "transforms.write_to_tfrecord",
     "build_dataset": "pipelines.build",
     "load_config": "configs.load",

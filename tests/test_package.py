@@ -6,19 +6,26 @@ import importlib.metadata
 import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import grimp
 import pytest
 
 import shardbeam
+import shardbeam.transforms
 from shardbeam.configs.load import describe_ready_config, ready_configs
 from shardbeam.configs.schema import SOURCES
 from tests.conftest import PROJECT_ROOT
 from tests.pipelines.dataset import run
 
 FOLDERS = ("configs", "pipelines", "transforms")
+SHARED_BY_STAGES = {
+    f"shardbeam.transforms.{name}"
+    for name in ("coders", "global_window", "report_usage", "sum_by_split")
+}
 SHIPPED = ("LICENSE", "README.md", "pyproject.toml", "setup.py")
 
 
@@ -77,14 +84,27 @@ def test_the_wheel_holds_one_package(make: Callable[[Path], None], tmp_path: Pat
     assert files == expected
 
 
-def test_the_public_names() -> None:
-    assert dir(shardbeam) == sorted(shardbeam.__all__)
-    for name in shardbeam.__all__:
-        assert name in str(shardbeam.__doc__)
+@pytest.mark.parametrize("package", [shardbeam, shardbeam.transforms])
+def test_the_public_names(package: types.ModuleType) -> None:
+    assert dir(package) == sorted(package.__all__)
+    for name in package.__all__:
+        assert f"- `{name}`: " in str(package.__doc__)
         if name != "load_dataset":  # TensorFlow is kept out of this process.
-            assert getattr(shardbeam, name).__name__ == name
-    with pytest.raises(AttributeError, match="'shardbeam' has no attribute 'nothing'"):
-        _ = shardbeam.nothing
+            assert getattr(package, name).__name__ == name
+    with pytest.raises(AttributeError, match=f"{package.__name__!r} has no attribute 'nothing'"):
+        _ = package.nothing
+
+
+def test_stages_do_not_import_each_other() -> None:
+    graph = grimp.build_graph("shardbeam", cache_dir=None)
+    stages = {
+        module
+        for module in graph.find_children("shardbeam.transforms")
+        if not graph.find_children(module)
+    } - SHARED_BY_STAGES
+    assert "shardbeam.transforms.list_images" in stages
+    for stage in stages:
+        assert graph.find_modules_directly_imported_by(stage).isdisjoint(stages), stage
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from shardbeam.configs.schema import SOURCES, Config, CustomSource
 from shardbeam.pipelines.cli import main
-from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.core.reasons import Exclusion, Reason
 from tests.conftest import PROJECT_ROOT
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")

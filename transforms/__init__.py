@@ -1,6 +1,57 @@
-"""Beam transforms of Shardbeam, and the Beam-free modules under them.
+"""The Beam transforms, each in a file named like it, over rooms of modules that know no Beam.
 
-Stage modules (`list_images`, `read_annotations`, `join_annotations`, `assign_split`,
-`write_to_tfrecord`, `commit_dataset`) hold the PTransforms. Everything else here imports no
-Beam. This file imports nothing, so that a Beam-free module never pays for Beam's import.
+- `ListImages`: lists the files of the sources
+- `ReadAnnotations`: reads what annotates the images
+- `JoinAnnotations`: joins images and annotations into records
+- `AssignSplit`: puts each record into its split
+- `BuildLabelMap`: numbers the classes
+- `WriteToTFRecord`: reads, checks, converts and encodes the images, and writes the shards
+- `CommitDataset`: moves what was written into place, or refuses it
+
+Each name is imported when it is first used, so that the rooms (`core`, `storage`, `containers`,
+`images`, `examples`, `formats`, `dataset`) never pay for Beam's import.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shardbeam.transforms.assign_split import AssignSplit
+    from shardbeam.transforms.build_label_map import BuildLabelMap
+    from shardbeam.transforms.commit_dataset import CommitDataset
+    from shardbeam.transforms.join_annotations import JoinAnnotations
+    from shardbeam.transforms.list_images import ListImages
+    from shardbeam.transforms.read_annotations import ReadAnnotations
+    from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
+
+__all__ = [
+    "AssignSplit",
+    "BuildLabelMap",
+    "CommitDataset",
+    "JoinAnnotations",
+    "ListImages",
+    "ReadAnnotations",
+    "WriteToTFRecord",
+]
+
+_MODULES = {
+    "AssignSplit": "assign_split",
+    "BuildLabelMap": "build_label_map",
+    "CommitDataset": "commit_dataset",
+    "JoinAnnotations": "join_annotations",
+    "ListImages": "list_images",
+    "ReadAnnotations": "read_annotations",
+    "WriteToTFRecord": "write_to_tfrecord",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,7 +6,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.coders import register_coders
-from shardbeam.transforms.records import Record
+from shardbeam.transforms.core.records import Record
 
 register_coders()
 

@@ -11,9 +11,9 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.coders import register_coders
-from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.records import Category
-from shardbeam.transforms.tally import JoinTally
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.records import Category
+from shardbeam.transforms.dataset.tally import JoinTally
 
 register_coders()
 

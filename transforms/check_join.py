@@ -9,8 +9,8 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.coders import register_coders
-from shardbeam.transforms.sources import Source
-from shardbeam.transforms.tally import JoinTally, check_join
+from shardbeam.transforms.dataset.tally import JoinTally, check_join
+from shardbeam.transforms.formats.sources import Source
 
 register_coders()
 

@@ -9,10 +9,8 @@ from apache_beam.coders import coder_impl
 from apache_beam.coders.coders import FastCoder
 from apache_beam.coders.typecoders import registry
 
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.output.commit import Move
-from shardbeam.transforms.output.shard_result import ShardResult
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageRef,
@@ -21,7 +19,9 @@ from shardbeam.transforms.records import (
     Record,
     Reject,
 )
-from shardbeam.transforms.tally import JoinTally
+from shardbeam.transforms.dataset.commit import Move
+from shardbeam.transforms.dataset.shard_result import ShardResult
+from shardbeam.transforms.dataset.tally import JoinTally
 
 
 class StructCoder(FastCoder):

@@ -14,8 +14,9 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
 from shardbeam.transforms.coders import register_coders
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.output.commit import (
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.commit import (
     Move,
     RefusedError,
     RejectsFile,
@@ -29,21 +30,20 @@ from shardbeam.transforms.output.commit import (
     prepare_output,
     write_rejects,
 )
-from shardbeam.transforms.output.dataset import (
+from shardbeam.transforms.dataset.dataset import (
     DatasetSettings,
     RunSettings,
     metadata_paths,
     write_dataset_files,
 )
-from shardbeam.transforms.output.lease import check_claim, release_claim
-from shardbeam.transforms.output.listing import ListingSummary
-from shardbeam.transforms.output.outcome import Status
-from shardbeam.transforms.output.pointer import write_pointer
-from shardbeam.transforms.output.shard_result import ShardResult
-from shardbeam.transforms.output.staging import Staging
-from shardbeam.transforms.records import Reject
+from shardbeam.transforms.dataset.lease import check_claim, release_claim
+from shardbeam.transforms.dataset.listing import ListingSummary
+from shardbeam.transforms.dataset.outcome import Status
+from shardbeam.transforms.dataset.pointer import write_pointer
+from shardbeam.transforms.dataset.shard_result import ShardResult
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.tally import JoinTally
 from shardbeam.transforms.report_usage import report_usage
-from shardbeam.transforms.tally import JoinTally
 
 register_coders()
 

@@ -12,12 +12,12 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
+from shardbeam.transforms.dataset.tally import JoinCounter, JoinTally, merge_tallies
 from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.joining import JoinSettings, join_key
+from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.global_window import in_global_window
-from shardbeam.transforms.joining import JoinSettings, join_key
-from shardbeam.transforms.records import AnnotationEntry, ListedImage, Record, Reject
-from shardbeam.transforms.sources import Source
-from shardbeam.transforms.tally import JoinCounter, JoinTally, merge_tallies
 
 register_coders()
 

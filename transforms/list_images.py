@@ -10,13 +10,17 @@ import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
-from shardbeam.transforms.archives import is_pattern
 from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    ImageRef,
+    ListedFile,
+    ListedImage,
+    Reject,
+)
+from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.records import AnnotationEntry, ImageRef, ListedFile, ListedImage, Reject
-from shardbeam.transforms.report_usage import report_usage
-from shardbeam.transforms.sharding import SplitAssignment
-from shardbeam.transforms.sources import (
+from shardbeam.transforms.formats.sources import (
     PlacedFile,
     Source,
     begin_part,
@@ -25,7 +29,10 @@ from shardbeam.transforms.sources import (
     list_part,
     mask_entry,
 )
-from shardbeam.transforms.storage import ListingPart, storage_for
+from shardbeam.transforms.report_usage import report_usage
+from shardbeam.transforms.storage.archives import is_pattern
+from shardbeam.transforms.storage.base import ListingPart
+from shardbeam.transforms.storage.find import storage_for
 
 register_coders()
 

@@ -12,13 +12,13 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.coders import register_coders
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedFile, ListedImage
+from shardbeam.transforms.formats.listed import read_listed_file
+from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.global_window import in_global_window
-from shardbeam.transforms.reading import read_listed_file
-from shardbeam.transforms.records import AnnotationEntry, Category, ListedFile, ListedImage
 from shardbeam.transforms.report_usage import report_usage
-from shardbeam.transforms.sources import Source
-from shardbeam.transforms.storage import storage_for
+from shardbeam.transforms.storage.find import storage_for
 
 register_coders()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apache_beam.metrics.metric import Metrics
 
-from shardbeam.transforms.usage import usage_counter
+from shardbeam.transforms.storage.usage import usage_counter
 
 USAGE_NAMESPACE = "storage"
 BYTES_RECEIVED = "bytes_received"

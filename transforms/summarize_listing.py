@@ -10,7 +10,9 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.coders import register_coders
-from shardbeam.transforms.output.listing import (
+from shardbeam.transforms.core.records import ImageRef, ListedImage, Reject
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.listing import (
     ListingSummary,
     summarize_image,
     summarize_listing,
@@ -18,8 +20,6 @@ from shardbeam.transforms.output.listing import (
     summarize_other,
     summarize_reject,
 )
-from shardbeam.transforms.records import ImageRef, ListedImage, Reject
-from shardbeam.transforms.sharding import SplitAssignment
 from shardbeam.transforms.sum_by_split import SumBySplit, merge_sums
 
 register_coders()

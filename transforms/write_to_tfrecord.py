@@ -19,25 +19,25 @@ from apache_beam.io import filesystem
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.coders import register_coders
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.process import tune_process, usable_cpus
+from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash, shard_index
+from shardbeam.transforms.dataset.helper_pool import helper_pool
+from shardbeam.transforms.dataset.naming import ShardNaming
+from shardbeam.transforms.dataset.outcome import ShardProgress, Totals
+from shardbeam.transforms.dataset.previous_shard import copy_shard, find_record
+from shardbeam.transforms.dataset.shard_encoder import ShardEncoderSettings, ShardWork
+from shardbeam.transforms.dataset.shard_plan import ShardPlan, plan_shards, record_size
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
+from shardbeam.transforms.dataset.shard_writer import ShardTarget
+from shardbeam.transforms.dataset.shard_writers import ShardUnderWay, ShardWriters, Write
+from shardbeam.transforms.dataset.staging import Staging, shard_key
 from shardbeam.transforms.examples.record_encoder import EncoderSettings
 from shardbeam.transforms.global_window import in_global_window
-from shardbeam.transforms.helper_pool import helper_pool
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.output.naming import ShardNaming
-from shardbeam.transforms.output.outcome import ShardProgress, Totals
-from shardbeam.transforms.output.previous_shard import copy_shard, find_record
-from shardbeam.transforms.output.shard_result import Origin, ShardResult
-from shardbeam.transforms.output.shard_writer import ShardTarget
-from shardbeam.transforms.output.staging import Staging, shard_key
-from shardbeam.transforms.process import tune_process, usable_cpus
-from shardbeam.transforms.records import Record, Reject
 from shardbeam.transforms.report_usage import report_usage
-from shardbeam.transforms.shard_encoder import ShardEncoderSettings, ShardWork
-from shardbeam.transforms.shard_plan import ShardPlan, plan_shards, record_size
-from shardbeam.transforms.shard_writers import ShardUnderWay, ShardWriters, Write
-from shardbeam.transforms.sharding import HASH_BYTES, example_hash, shard_index
-from shardbeam.transforms.storage import WriteFailedError
+from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.sum_by_split import SumBySplit, merge_sums
 
 register_coders()

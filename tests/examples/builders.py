@@ -8,20 +8,20 @@ from typing import Any
 
 from PIL import Image
 
-from shardbeam.transforms.examples.boxes import AnnotatedAs
-from shardbeam.transforms.examples.encode import ExampleEncoder
-from shardbeam.transforms.examples.schema import FeatureSettings
-from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import (
     Category,
     ImageAnnotations,
     ImageRef,
     Record,
     encode_annotations,
 )
+from shardbeam.transforms.examples.boxes import AnnotatedAs
+from shardbeam.transforms.examples.encode import ExampleEncoder
+from shardbeam.transforms.examples.schema import FeatureSettings
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.check import StoredImage
 
 
 def make_label_map(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.boxes import (
     AnnotatedAs,
     Box,
@@ -20,7 +21,6 @@ from shardbeam.transforms.examples.boxes import (
     orient_points,
     orient_size,
 )
-from shardbeam.transforms.reasons import Reason
 
 ORIENTATIONS = range(1, 9)
 sides = st.integers(1, 12)

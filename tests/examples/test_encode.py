@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import LabelSettings
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.encode import ExampleEncoder
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.labels import LabelSettings
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import ImageAnnotations, ObjectAnnotation
 from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
 
 # Those whose values are in the annotations themselves.

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.records import Category, ImageAnnotations, ObjectAnnotation
 from tests.examples.builders import make_encoder, make_image, make_record
 from tests.examples.test_masks import upright
 

@@ -9,14 +9,14 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, ObjectAnnotation
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import Category, ImageAnnotations, MaskRole, ObjectAnnotation
 from tests.examples.builders import make_encoder, make_image, make_record
 from tests.examples.test_masks import size_of, upright
 

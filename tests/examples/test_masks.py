@@ -11,11 +11,11 @@ import pytest
 from PIL import ExifTags, Image, ImageOps
 from pycocotools import mask as coco_mask
 
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
 
 # Without symmetries.

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, Segment
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureRole
 from shardbeam.transforms.examples.panoptic import stuff_classes
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.labels import LabelMap, LabelSettings, build_label_map
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import Category, ImageAnnotations, MaskRole, Segment
 from tests.examples.builders import make_encoder, make_image, make_record
 from tests.examples.test_masks import size_of, upright
 

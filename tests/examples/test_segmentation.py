@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
+from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.examples.boxes import Box, Size
 from shardbeam.transforms.examples.segmentation import draw_segmentation, has_segmentation
-from shardbeam.transforms.reasons import Correction
 from tests.fuzz.segmentation import fuzz_segmentation
 
 FRAME = (20, 10)

@@ -8,11 +8,11 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
 from tests.examples.test_masks import upright
 

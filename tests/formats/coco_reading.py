@@ -6,15 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     decode_annotations,
 )
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.storage.local import LocalStorage
 
 URI = "data/instances.json"
 

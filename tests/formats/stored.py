@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.storage import StoredFile
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.local import LocalStorage
 
 
 class StoredFiles(LocalStorage):

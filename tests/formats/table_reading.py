@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardbeam.transforms.formats.base import Place
-from shardbeam.transforms.formats.load import load_format
-from shardbeam.transforms.formats.table import TableFormat
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Exclusion
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.reasons import Exclusion
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     decode_annotations,
 )
+from shardbeam.transforms.formats.base import Place
+from shardbeam.transforms.formats.load import load_format
+from shardbeam.transforms.formats.table import TableFormat
+from shardbeam.transforms.storage.local import LocalStorage
 
 
 class ReadTable:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.archives import list_root
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import Category, Coding, ListedImage
 from shardbeam.transforms.formats.base import Format, Role
 from shardbeam.transforms.formats.cifar import Cifar10Format, Cifar100Format
 from shardbeam.transforms.formats.testing import FormatReport, check_format
-from shardbeam.transforms.image_bytes import read_bytes
-from shardbeam.transforms.records import Category, Coding, ListedImage
+from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.formats.archive_files import write_tar, write_zip
 from tests.formats.cifar_files import CIFAR10_NAMES, write_batch, write_cifar10, write_cifar100
 

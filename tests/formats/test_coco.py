@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import Category, ImageAnnotations, ObjectAnnotation
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.formats.coco_reading import URI, annotation, document, image, read_coco
 
 

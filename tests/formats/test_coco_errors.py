@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.formats.coco_reading import URI, annotation, document, image, read_coco
 from tests.fuzz.coco import fuzz_coco
 

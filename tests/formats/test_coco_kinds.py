@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.formats.base import Place, Role
 from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.joining import merge_annotations
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import Category, ImageAnnotations, MaskRole
+from shardbeam.transforms.formats.joining import merge_annotations
 from tests.formats.coco_reading import URI, annotation, document, image, read_coco, read_content
 
 _PERSON = {"id": 18, "name": "person", "keypoints": ["nose", "left_eye"], "skeleton": [[1, 2]]}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, Segment
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import Category, ImageAnnotations, MaskRole, Segment
 from tests.formats.coco_reading import ParsedCoco, image, read_content
 
 _CATEGORIES = [

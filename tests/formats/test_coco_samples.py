@@ -9,10 +9,8 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -20,6 +18,8 @@ from shardbeam.transforms.records import (
     ObjectAnnotation,
     decode_annotations,
 )
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.storage.local import LocalStorage
 
 
 class _Counts(NamedTuple):

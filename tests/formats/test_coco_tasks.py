@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats import coco_tasks
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.coco import CocoFormat

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Exclusion
+from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.csv_table import CsvFormat, read_header, read_rows
 from shardbeam.transforms.formats.load import FormatError, load_format
 from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Exclusion
-from shardbeam.transforms.records import ObjectAnnotation
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.formats.table_reading import ReadTable
 from tests.fuzz.csv import fuzz_csv
 

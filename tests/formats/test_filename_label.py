@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
 from shardbeam.transforms.formats.load import FormatError, load_format
 from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import ImageAnnotations
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import Category, ImageAnnotations
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import Category, ImageAnnotations
+from shardbeam.transforms.storage.local import LocalStorage
 
 
 def _classes_file(folder: Path, content: str | bytes) -> str:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Exclusion
+from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.json_lines import JsonLinesFormat
 from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.reasons import Exclusion
-from shardbeam.transforms.records import ObjectAnnotation
 from tests.formats.table_reading import ReadTable
 from tests.fuzz.jsonl import fuzz_jsonl
 

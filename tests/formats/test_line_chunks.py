@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats import line_chunks
 from shardbeam.transforms.formats.line_chunks import read_first_line, read_lines
 from tests.formats.stored import StoredFiles

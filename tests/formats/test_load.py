@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.load import FormatError, format_names, load_format
-from shardbeam.transforms.records import ImageAnnotations
 from tests.conftest import PROJECT_ROOT
 
 _OWN_FORMAT = """
@@ -24,7 +24,7 @@ _OWN_FORMAT = """
     import dataclasses
 
     from shardbeam.transforms.formats.base import Format, Kind
-    from shardbeam.transforms.records import ImageAnnotations
+    from shardbeam.transforms.core.records import ImageAnnotations
 
 
     # A dataclass with postponed annotations needs its module in sys.modules.

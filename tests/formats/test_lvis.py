@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import AnnotationEntry, decode_annotations
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.lvis import LvisFormat
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import AnnotationEntry, decode_annotations
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.formats.coco_reading import URI, ParsedCoco, annotation, document, image, read_content
 from tests.fuzz.lvis import fuzz_lvis
 

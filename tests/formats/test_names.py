@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.formats.names import (
     escape_key,
     is_hidden,
@@ -14,7 +15,6 @@ from shardbeam.transforms.formats.names import (
     listing_exclusion,
     normalize_key,
 )
-from shardbeam.transforms.reasons import Exclusion
 
 
 @pytest.mark.parametrize(

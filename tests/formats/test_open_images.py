@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.formats.base import Kind, Role
-from shardbeam.transforms.formats.open_images import OpenImagesFormat
-from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.joining import merge_annotations
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     decode_annotations,
 )
+from shardbeam.transforms.formats.base import Kind, Role
+from shardbeam.transforms.formats.joining import merge_annotations
+from shardbeam.transforms.formats.open_images import OpenImagesFormat
+from shardbeam.transforms.formats.testing import check_format
 from tests.formats.stored import StoredFiles
 from tests.fuzz.open_images import fuzz_open_images
 

@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureSpec
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -22,7 +19,10 @@ from shardbeam.transforms.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureSpec
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.testing import check_format
+from shardbeam.transforms.storage.base import Storage
 
 
 def entry(

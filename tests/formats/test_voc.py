@@ -13,14 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat
-from shardbeam.transforms.formats.voc_xml import VocObject, parse_voc_xml
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Correction, Exclusion, Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -29,6 +24,11 @@ from shardbeam.transforms.records import (
     Value,
     decode_annotations,
 )
+from shardbeam.transforms.formats.base import Kind, Place, Role
+from shardbeam.transforms.formats.testing import check_format
+from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat
+from shardbeam.transforms.formats.voc_xml import VocObject, parse_voc_xml
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.fuzz.voc import fuzz_voc
 
 PATH = "Annotations/a.xml"

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.archives import list_root
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import Category, ListedImage
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.load import FormatError, load_format
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.formats.webdataset import WebDatasetFormat
-from shardbeam.transforms.image_bytes import read_bytes
-from shardbeam.transforms.records import Category, ListedImage
+from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.formats.archive_files import write_tar
 
 

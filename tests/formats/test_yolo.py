@@ -14,7 +14,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ObjectAnnotation,
+    decode_annotations,
+)
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.root_files import relative_path, resolve_path
 from shardbeam.transforms.formats.testing import check_format
@@ -27,14 +34,7 @@ from shardbeam.transforms.formats.yolo_data import (
 )
 from shardbeam.transforms.formats.yolo_labels import parse_yolo_labels
 from shardbeam.transforms.formats.yolo_layout import join_of_image, join_of_labels
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import (
-    AnnotationEntry,
-    Category,
-    ObjectAnnotation,
-    decode_annotations,
-)
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.formats.test_voc import write
 from tests.fuzz.yolo import fuzz_yolo
 

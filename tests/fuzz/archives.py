@@ -11,9 +11,9 @@ import warnings
 import zipfile
 from pathlib import Path
 
-from shardbeam.transforms.archives import list_root
-from shardbeam.transforms.errors import InputError, RejectedError
-from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.image_bytes import read_bytes
 
 _NAMES = (
     *("a.jpg", "b/c.png", "../a.jpg", "/etc/passwd", "a\\b.jpg", "ü.jpg", "e\u0301.jpg", "./x.jpg"),

@@ -7,12 +7,12 @@ import random
 import tempfile
 from pathlib import Path
 
-from shardbeam.transforms.archives import list_root
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, decode_annotations
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.cifar import Cifar10Format, Cifar100Format
 from shardbeam.transforms.images.cifar import PIXEL_BYTES
-from shardbeam.transforms.records import AnnotationEntry, ListedImage, decode_annotations
+from shardbeam.transforms.storage.archives import list_root
 
 _FILES = (
     *("data_batch_1.bin", "data_batch_2.bin", "test_batch.bin", "batches.meta.txt"),

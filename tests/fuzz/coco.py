@@ -7,12 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.examples.schema import MAX_FLOAT32
-from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.formats.coco_panoptic import read_panoptic_file
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -20,6 +16,10 @@ from shardbeam.transforms.records import (
     decode_annotations,
     encode_annotations,
 )
+from shardbeam.transforms.examples.schema import MAX_FLOAT32
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco_panoptic import read_panoptic_file
 from tests.formats.stored import StoredFiles
 
 # What stands in the wrong place.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import ImageAnnotations, encode_annotations
 from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
 from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import ImageAnnotations, encode_annotations
 
 _PATTERNS = (
     None,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import AnnotationEntry, decode_annotations
 from shardbeam.transforms.formats.open_images import OpenImagesFormat
-from shardbeam.transforms.records import AnnotationEntry, decode_annotations
 from tests.formats.stored import StoredFiles
 
 _BOX_COLUMNS = (

@@ -6,10 +6,10 @@ import random
 import unittest.mock
 from typing import Any
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import AnnotationEntry, Category, decode_annotations
 from shardbeam.transforms.formats.table import TableFormat
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import AnnotationEntry, Category, decode_annotations
 from tests.formats.stored import StoredFiles
 
 URI = "folder/table"

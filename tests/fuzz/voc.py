@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from random import Random
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import AnnotationEntry, decode_annotations
 from shardbeam.transforms.formats.voc import VocFormat
 from shardbeam.transforms.formats.voc_xml import parse_voc_xml
-from shardbeam.transforms.records import AnnotationEntry, decode_annotations
 
 _PATH = "Annotations/a.xml"
 _PIECES = (

@@ -11,10 +11,15 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from shardbeam.transforms.archives import list_root
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ListedImage,
+    decode_annotations,
+)
 from shardbeam.transforms.formats.webdataset import WebDatasetFormat
-from shardbeam.transforms.records import AnnotationEntry, Category, ListedImage, decode_annotations
+from shardbeam.transforms.storage.archives import list_root
 
 _KEYS = ("0", "0", "1", "a/1", "ü", "", ".x", "a b", "x\udcff", "long" * 40)
 _EXTENSIONS = (

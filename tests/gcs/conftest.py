@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbeam.transforms.gcs import errors
+from shardbeam.transforms.storage.gcs import errors
 from tests.gcs.server import NAME, VARIABLE, ProxiedGcs, find_server, running_server
 
 _bucket_numbers = itertools.count()

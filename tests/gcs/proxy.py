@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shardbeam.transforms.gcs.client import request_kind
+from shardbeam.transforms.storage.gcs.client import request_kind
 
 _HOP_HEADERS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 # Longer than any client here waits.
@@ -34,7 +34,7 @@ class Request:
     """A request that came in.
 
     Attributes:
-        kind: Its kind (`shardbeam.transforms.usage.REQUEST_KINDS`).
+        kind: Its kind (`shardbeam.transforms.storage.usage.REQUEST_KINDS`).
         method: Its method.
         path: Its path, decoded.
         query: Its query, decoded.

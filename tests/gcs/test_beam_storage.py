@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from apache_beam.io.filesystem import BeamIOError
 
-from shardbeam.transforms import beam_storage
-from shardbeam.transforms.beam_storage import BeamStorage
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import beam as beam_storage
+from shardbeam.transforms.storage.beam import BeamStorage
 from tests.gcs.memory_file_systems import MemoryFileSystem
 
 URI = "memory://host/x"

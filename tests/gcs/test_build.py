@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.gcs import storage as gcs_storage
-from shardbeam.transforms.gcs.storage import GcsStorage
-from shardbeam.transforms.storage import ListingPart
+from shardbeam.transforms.storage.base import ListingPart
+from shardbeam.transforms.storage.gcs import storage as gcs_storage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from tests.gcs.server import ProxiedGcs
 from tests.pipelines.dataset import Tree, coco_words, dataset_files, read_dataset, run
 
@@ -167,8 +167,8 @@ def test_patterns_of_annotation_files(
 
 TEXT_FORMAT = '''\
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.records import AnnotationEntry, Category
-from shardbeam.transforms.records import ImageAnnotations, encode_annotations
+from shardbeam.transforms.core.records import AnnotationEntry, Category
+from shardbeam.transforms.core.records import ImageAnnotations, encode_annotations
 
 
 class Texts(Format):

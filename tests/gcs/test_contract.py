@@ -8,18 +8,13 @@ from pathlib import Path
 import google_crc32c
 import pytest
 
-from shardbeam.transforms.beam_storage import BeamStorage
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.gcs import upload
-from shardbeam.transforms.gcs.storage import GcsStorage
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.storage import (
-    ChangedError,
-    Storage,
-    StoredFile,
-    expand_pattern,
-    storage_for,
-)
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
+from shardbeam.transforms.storage.beam import BeamStorage
+from shardbeam.transforms.storage.find import expand_pattern, storage_for
+from shardbeam.transforms.storage.gcs import upload
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
 
 DATA = bytes(range(256)) * 4

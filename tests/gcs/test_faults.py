@@ -11,11 +11,11 @@ from google.api_core.exceptions import BadRequest
 from google.auth import credentials as google_credentials
 from google.auth import exceptions as auth_exceptions
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.gcs import client, errors, upload
-from shardbeam.transforms.gcs import storage as gcs_storage
-from shardbeam.transforms.gcs.storage import GcsStorage
-from shardbeam.transforms.storage import ANONYMOUS_VARIABLE, WriteFailedError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, WriteFailedError
+from shardbeam.transforms.storage.gcs import client, errors, upload
+from shardbeam.transforms.storage.gcs import storage as gcs_storage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from tests.gcs.proxy import FAULTS, Fault, Request
 from tests.gcs.server import ProxiedGcs
 

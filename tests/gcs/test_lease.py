@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardbeam.transforms.output.lease import LeaseRecord, new_record, read_lease
+from shardbeam.transforms.dataset.lease import LeaseRecord, new_record, read_lease
 from tests.gcs.memory_file_systems import MemoryFileSystem
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from shardbeam.transforms.gcs.storage import GcsStorage
-from shardbeam.transforms.output.commit import prepare_output
-from shardbeam.transforms.output.manifest import FileEntry, InputEntry, Manifest, encode_manifest
-from shardbeam.transforms.output.outcome import ShardProgress
-from shardbeam.transforms.output.staging import Staging
-from shardbeam.transforms.storage import StoredFile, storage_for
+from shardbeam.transforms.dataset.commit import prepare_output
+from shardbeam.transforms.dataset.manifest import FileEntry, InputEntry, Manifest, encode_manifest
+from shardbeam.transforms.dataset.outcome import ShardProgress
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from tests.gcs.memory_file_systems import MemoryFileSystem
 from tests.pipelines.dataset import coco_words, dataset_files, read_dataset, run
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardbeam.transforms.gcs.storage import GcsStorage
+from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs

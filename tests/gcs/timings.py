@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardbeam.transforms.gcs import errors, upload
+from shardbeam.transforms.storage.gcs import errors, upload
 
 
 class Timings(NamedTuple):

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image, ImageCms, features
 
 from shardbeam.configs.schema import ImageConfig
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions
 from shardbeam.transforms.images.settings import ImageSettings
-from shardbeam.transforms.reasons import Correction, Reason
 from tests.conftest import PROJECT_ROOT
 from tests.images.makers import (
     after_soi,
@@ -400,7 +400,7 @@ def test_checking_says_nothing(tmp_path: Path) -> None:
     too_many_samples = tiff[: samples_per_pixel + 8] + b"\xff\xff" + tiff[samples_per_pixel + 10 :]
     script = (
         "import pathlib, sys\n"
-        "from shardbeam.transforms.errors import RejectedError\n"
+        "from shardbeam.transforms.core.errors import RejectedError\n"
         "from shardbeam.transforms.images.check import check_image\n"
         "from shardbeam.transforms.images.settings import ImageSettings\n"
         "for path in sys.argv[1:]:\n"

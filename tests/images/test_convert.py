@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.settings import ImageSettings
-from shardbeam.transforms.reasons import Reason
 from tests.images.makers import Pixels, photograph, pixels, png, save, without_segment
 
 

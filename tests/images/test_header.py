@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import check_pixel_count, exif_orientation
-from shardbeam.transforms.reasons import Reason
 from tests.images.makers import exif
 
 

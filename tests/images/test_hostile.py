@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.settings import ImageSettings
 from tests.images.makers import exif, photograph, save, with_chunk, with_orientation

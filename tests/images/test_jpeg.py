@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import ImageHeader
 from shardbeam.transforms.images.jpeg import essential_jpeg, scan_jpeg
-from shardbeam.transforms.reasons import Reason
 from tests.images.makers import (
     after_soi,
     photograph,

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.mask_file import read_indices, read_segment_ids, voc_colour_map
-from shardbeam.transforms.reasons import Reason
 from tests.images.makers import photograph, save
 
 SIZE = (7, 5)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.header import exif_orientation
 from shardbeam.transforms.images.settings import ImageSettings
-from shardbeam.transforms.reasons import Correction
 from tests.images.makers import Pixels, exif, photograph, pixels, save, with_chunk, with_orientation
 
 # Exif 2.32, 4.6.4: which side of the picture the first stored row is, and the first column.

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import ImageHeader
 from shardbeam.transforms.images.png import scan_png, verify_png
-from shardbeam.transforms.reasons import Reason
 from tests.images.makers import chunk, exif, photograph, png, save, with_chunk
 
 RGB = save(photograph(), "PNG")

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.settings import ImageSettings
-from shardbeam.transforms.reasons import Correction, Reason
 from tests.images.makers import pixels
 
 PADLOCK = "dali/imgcodec/jpeg/orientation/padlock-406986_640_"

@@ -13,8 +13,8 @@ from typing import Any
 
 from PIL import Image
 
+from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.tfrecord import read_records
 from tests.pipelines.dataset import run
 
 Json = dict[str, Any]

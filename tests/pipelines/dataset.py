@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardbeam.pipelines.cli import main
-from shardbeam.transforms.output.commit import RUN_FILE, RUNS_FOLDER
+from shardbeam.transforms.dataset.commit import RUN_FILE, RUNS_FOLDER
 
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.

@@ -8,8 +8,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
 from shardbeam.pipelines.build import build_dataset
 from shardbeam.pipelines.plan import make_plan
-from shardbeam.transforms.output.dataset import RunSettings
-from shardbeam.transforms.output.staging import Staging
+from shardbeam.transforms.dataset.dataset import RunSettings
+from shardbeam.transforms.dataset.staging import Staging
 
 
 def build_graph(*words: str) -> beam.Pipeline:

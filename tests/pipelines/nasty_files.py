@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardbeam.transforms.reasons import Exclusion, Reason
+from shardbeam.transforms.core.reasons import Exclusion, Reason
 from tests.images.makers import photograph, png, save
 
 # What becomes of a listed file: an Example, or it is rejected or excluded.

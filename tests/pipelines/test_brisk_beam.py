@@ -181,7 +181,7 @@ def test_beam_runs_without_the_clients() -> None:
 
 def test_whoever_needs_the_clients_later_gets_them() -> None:
     _run(
-        f"{_LEAN}import shardbeam.transforms.gcs.client\n"
+        f"{_LEAN}import shardbeam.transforms.storage.gcs.client\n"
         "import google.cloud.storage, google.cloud.bigquery\n"
         "import shardbeam.pipelines.dataflow, shardbeam.pipelines.dataflow_jobs\n"
         "from apache_beam.io.filesystems import FileSystems\n"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.tfrecord import read_records
 from tests.conftest import PROJECT_ROOT
 from tests.formats.cifar_files import write_cifar10
 from tests.pipelines.builds import WrittenExample

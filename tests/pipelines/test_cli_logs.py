@@ -34,7 +34,9 @@ def log_examples() -> None:
     beam.info("started")
     beam.warning('Worker: "Discarding unparseable args: [--x]"')
     beam.warning("No semi_persistent_directory found")
-    beam.error("shardbeam.transforms.errors.InputError: a.json: cut off [while running 'Read']")
+    beam.error(
+        "shardbeam.transforms.core.errors.InputError: a.json: cut off [while running 'Read']"
+    )
     beam.error("out of memory")
     logging.getLogger("mine").warning("Discarding unparseable args, says a user's format")
 

@@ -18,7 +18,7 @@ from shardbeam.configs.schema import CocoSource
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.output_state import OutputError
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.load import FormatError
 
 COCO = ["coco", "--images", "i", "--annotations", "a.json", "--output", "o"]

@@ -10,8 +10,8 @@ import pytest
 
 from shardbeam.pipelines.summary import Summary, print_summary, render_json, render_text
 from shardbeam.pipelines.tables import Layout
-from shardbeam.transforms.output.outcome import Outcome, Reuse, SplitOutcome, Status
-from shardbeam.transforms.usage import StorageUsage
+from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status
+from shardbeam.transforms.storage.usage import StorageUsage
 
 TRAIN = SplitOutcome(
     listed=1003,

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.examples import record_encoder
-from shardbeam.transforms.image_bytes import read_bytes
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import ImageRef
+from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.conftest import PROJECT_ROOT
 from tests.pipelines.builds import Build, Json, WrittenExample, build
 from tests.pipelines.dataset import read_dataset, run

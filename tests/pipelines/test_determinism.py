@@ -14,8 +14,8 @@ import pytest
 
 from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
 from shardbeam.pipelines.run import run_build
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.storage import StoredFile
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.pipelines.dataset import (
     MIXED_SETTINGS,
     Tree,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.output import commit
+from shardbeam.transforms.dataset import commit
 from tests.pipelines.builds import Build, build
 from tests.pipelines.dataset import check_whole, read_dataset
 from tests.pipelines.nasty_files import JPEG

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.storage import StoredFile
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.images.makers import photograph, save
 from tests.pipelines.builds import Build, Json, build
 from tests.pipelines.nasty_files import (

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import pytest
 
-from shardbeam.transforms.local_storage import LocalStorage
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.pipelines.dataset import (
     Run,
     coco_words,

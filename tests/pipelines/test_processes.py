@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms import helper_pool, shard_writers, write_to_tfrecord
-from shardbeam.transforms.helper_process import HelperProcess
-from shardbeam.transforms.shard_encoder import ShardEncoderSettings
+from shardbeam.transforms import write_to_tfrecord
+from shardbeam.transforms.dataset import helper_pool, shard_writers
+from shardbeam.transforms.dataset.helper_process import HelperProcess
+from shardbeam.transforms.dataset.shard_encoder import ShardEncoderSettings
+from tests.dataset.test_shard_writers import helper_pids
 from tests.pipelines.dataset import coco_words, run
-from tests.transforms.test_shard_writers import helper_pids
 
 SHARDS = ("--set", "output.num_shards=6")
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.tfrecord import read_records
+from shardbeam.transforms.containers.tfrecord import read_records
+from shardbeam.transforms.core.errors import InputError
 from tests.pipelines.builds import Build, build, build_config
 from tests.pipelines.test_cli_main import run_python
 from tests.pipelines.tfrecords import draw_image, make_example, write_tfrecord

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.core.reasons import Reason
 from tests.pipelines.builds import Build, build
 
 # Pillow's warnings are off, but pytest turns them on again.

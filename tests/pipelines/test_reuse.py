@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from shardbeam.transforms.dataset import previous_shard
 from shardbeam.transforms.examples import record_encoder
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.output import previous_shard
-from shardbeam.transforms.output.versions import library_versions
+from shardbeam.transforms.examples.versions import library_versions
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.pipelines.crash_points import record_states, restore
 from tests.pipelines.dataset import (
     Run,

@@ -31,8 +31,8 @@ import dataclasses
 import os
 
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.records import AnnotationEntry, Category
-from shardbeam.transforms.records import ImageAnnotations, encode_annotations
+from shardbeam.transforms.core.records import AnnotationEntry, Category
+from shardbeam.transforms.core.records import ImageAnnotations, encode_annotations
 
 
 @dataclasses.dataclass

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from shardbeam.pipelines.arguments import ShowArguments, parse_arguments
 from shardbeam.pipelines.show import render_example
 from shardbeam.pipelines.tables import PLAIN, Layout, stdout_layout
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.containers.tfrecord import masked_crc32c
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.read.dataset import open_file
+from shardbeam.transforms.dataset.read.examples import read_examples
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.stored.dataset import open_file
-from shardbeam.transforms.stored.examples import read_examples
-from shardbeam.transforms.tfrecord import masked_crc32c
 from tests.pipelines.builds import Build, build
 from tests.pipelines.dataset import run
 from tests.pipelines.test_cli_main import LIST_MODULES, run_python

@@ -22,9 +22,9 @@ from shardbeam.pipelines import lease as pipelines_lease
 from shardbeam.pipelines import run as pipelines_run
 from shardbeam.pipelines.local_runner import LocalRunner
 from shardbeam.pipelines.run_error import RunError
-from shardbeam.transforms.local_storage import LocalStorage
-from shardbeam.transforms.output.lease import LeaseRecord, check_claim, new_record, read_lease
-from shardbeam.transforms.output.lease_keeper import LeaseKeeper
+from shardbeam.transforms.dataset.lease import LeaseRecord, check_claim, new_record, read_lease
+from shardbeam.transforms.dataset.lease_keeper import LeaseKeeper
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.pipelines.dataset import (
     Tree,
     coco_words,

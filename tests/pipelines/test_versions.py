@@ -17,9 +17,9 @@ import pytest
 
 import shardbeam.pipelines.versions
 from shardbeam.pipelines.versions import run_date
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.output.pointer import decode_pointer, read_pointer, write_pointer
-from shardbeam.transforms.stored.dataset import open_dataset
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.pointer import decode_pointer, read_pointer, write_pointer
+from shardbeam.transforms.dataset.read.dataset import open_dataset
 from tests.pipelines.crash_points import record_states, restore
 from tests.pipelines.dataset import Run, Tree, check_whole, read_dataset, read_tree, run
 

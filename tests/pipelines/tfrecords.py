@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.examples.example_pb2 import (
     BytesList,
     Example,
@@ -17,7 +18,6 @@ from shardbeam.transforms.examples.example_pb2 import (
     FloatList,
     Int64List,
 )
-from shardbeam.transforms.tfrecord import frame
 
 
 def make_example(features: Mapping[str, object]) -> bytes:

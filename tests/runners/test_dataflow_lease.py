@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shardbeam.pipelines import dataflow_jobs
-from shardbeam.transforms.output.lease import LeaseRecord, read_lease
+from shardbeam.transforms.dataset.lease import LeaseRecord, read_lease
 from tests.pipelines.dataset import Run, check_whole, finish, run, start
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.dataflow_service import JOB_ID, PROJECT, REGION, run_staged

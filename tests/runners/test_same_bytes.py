@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shardbeam.transforms.output.commit import RUN_FILE
+from shardbeam.transforms.dataset.commit import RUN_FILE
 from tests.gcs.server import FakeGcs
 from tests.pipelines.dataset import (
     MIXED_SETTINGS,

@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.coders import StructCoder, register_coders
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.output.outcome import SplitOutcome
-from shardbeam.transforms.output.shard_result import ShardResult, StagedFile
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     Coding,
@@ -31,7 +29,9 @@ from shardbeam.transforms.records import (
     decode_annotations,
     encode_annotations,
 )
-from shardbeam.transforms.tally import JoinTally, SourceTally
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.dataset.tally import JoinTally, SourceTally
 
 TEXT = st.text(max_size=8)
 BYTES = st.binary(max_size=8)

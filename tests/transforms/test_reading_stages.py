@@ -10,17 +10,17 @@ import apache_beam as beam
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from shardbeam.transforms.list_images import ListImages
-from shardbeam.transforms.output.listing import (
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Category, ImageRef, ListedImage, Reject
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.listing import (
     ListingSummary,
     summarize_image,
     summarize_listing,
 )
+from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import Category, ImageRef, ListedImage, Reject
-from shardbeam.transforms.sharding import SplitAssignment
-from shardbeam.transforms.sources import Source
 from shardbeam.transforms.sum_by_split import merge_sums
 from shardbeam.transforms.summarize_listing import SummarizeListing
 from tests.transforms.local_pipeline import local_pipeline, summaries

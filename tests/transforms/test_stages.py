@@ -9,12 +9,9 @@ from apache_beam.testing.util import assert_that, equal_to
 from shardbeam.transforms.assign_split import AssignSplit
 from shardbeam.transforms.build_label_map import BuildLabelMap, DistinctCategories
 from shardbeam.transforms.check_join import CheckJoin
-from shardbeam.transforms.join_annotations import JoinAnnotations
-from shardbeam.transforms.joining import JoinSettings
-from shardbeam.transforms.labels import LabelMap, LabelSettings
-from shardbeam.transforms.output.outcome import SplitOutcome
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -24,9 +21,12 @@ from shardbeam.transforms.records import (
     decode_annotations,
     encode_annotations,
 )
-from shardbeam.transforms.sharding import SplitAssignment
-from shardbeam.transforms.sources import Source
-from shardbeam.transforms.tally import JoinTally, SourceTally
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.tally import JoinTally, SourceTally
+from shardbeam.transforms.formats.joining import JoinSettings
+from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.join_annotations import JoinAnnotations
 from tests.transforms.local_pipeline import local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test", "folders": "folders"})

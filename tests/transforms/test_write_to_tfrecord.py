@@ -19,25 +19,25 @@ from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.display import DisplayData
 
 from shardbeam.transforms import write_to_tfrecord
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.record_encoder import EncoderSettings
-from shardbeam.transforms.examples.schema import FeatureSettings
-from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.images.settings import ImageSettings
-from shardbeam.transforms.output.outcome import Totals
-from shardbeam.transforms.output.shard_result import ShardResult
-from shardbeam.transforms.output.staging import Staging
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.containers.tfrecord import read_records
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import (
     ImageAnnotations,
     ImageRef,
     Record,
     Reject,
     encode_annotations,
 )
-from shardbeam.transforms.shard_plan import ShardPlan, plan_shards
-from shardbeam.transforms.tfrecord import read_records
+from shardbeam.transforms.dataset.outcome import Totals
+from shardbeam.transforms.dataset.shard_plan import ShardPlan, plan_shards
+from shardbeam.transforms.dataset.shard_result import ShardResult
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.record_encoder import EncoderSettings
+from shardbeam.transforms.examples.schema import FeatureSettings
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.settings import ImageSettings
 from shardbeam.transforms.write_to_tfrecord import WriteResult, WriteToTFRecord, count_helpers
 from tests.examples.builders import encode_picture, make_label_map
 from tests.transforms.local_pipeline import local_pipeline, summaries

@@ -7,10 +7,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.boxes import AnnotatedFrame, orient_pixels, turn_between_frames
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.reasons import Reason
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
 

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.transforms.errors import RejectedError
-from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 
 # (xmin, ymin, xmax, ymax), (x, y) and (width, height), all in pixels.
 Box: TypeAlias = tuple[float, float, float, float]

@@ -9,8 +9,12 @@ from typing import Any
 
 import msgspec
 
-from shardbeam.transforms.crc32c import crc32c
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.crc32c import crc32c
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, Record, Value
 from shardbeam.transforms.examples import example_pb2
 from shardbeam.transforms.examples.boxes import AnnotatedAs, AnnotatedFrame, annotated_frame
 from shardbeam.transforms.examples.features import (
@@ -31,11 +35,7 @@ from shardbeam.transforms.examples.schema import (
     plan_features,
 )
 from shardbeam.transforms.examples.wire import splice_image, wrap_features
-from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import ImageAnnotations, MaskRole, Record, Value
 
 _IMAGE = "image/encoded"
 _MASKS = "image/object/mask"

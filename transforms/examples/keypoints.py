@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.examples.boxes import AnnotatedFrame, orient_points
 from shardbeam.transforms.examples.objects import WrittenObject
 from shardbeam.transforms.examples.schema import MAX_FLOAT32
-from shardbeam.transforms.labels import LabelMap
 
 _VALUES = 3
 _HIDDEN, _VISIBLE = 1, 2

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from shardbeam.transforms.examples.annotating_image import pixels_in_written_frame
 from shardbeam.transforms.examples.boxes import AnnotatedFrame, orient_pixels
 from shardbeam.transforms.examples.mask_png import encode_map
@@ -17,9 +20,6 @@ from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.examples.segmentation import draw_segmentation
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import ImageAnnotations, MaskRole, ObjectAnnotation
 
 _IGNORE = 255
 _BACKGROUND = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.annotating_image import pixels_in_written_frame
 from shardbeam.transforms.examples.boxes import AnnotatedFrame, Size, orient_pixels
 from shardbeam.transforms.examples.mask_png import encode_mask
@@ -14,8 +16,6 @@ from shardbeam.transforms.examples.segmentation import draw_segmentation, has_se
 from shardbeam.transforms.examples.voc_objects import match_voc_objects
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import read_indices
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import MaskRole
 
 
 def instance_masks(

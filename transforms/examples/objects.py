@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.boxes import AnnotatedFrame, Box, clip_box
 from shardbeam.transforms.examples.schema import MAX_FLOAT32
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import ImageAnnotations, ObjectAnnotation
 
 
 class WrittenObject(NamedTuple):

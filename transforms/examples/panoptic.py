@@ -14,16 +14,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import ImageAnnotations, MaskRole
 from shardbeam.transforms.examples.annotating_image import pixels_in_written_frame
 from shardbeam.transforms.examples.boxes import AnnotatedFrame
 from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import ImageAnnotations, MaskRole
 
 _MAX_SEGMENT_ID = (1 << 24) - 1
 # Of COCO's categories: the last thing, and what the Model Garden takes off those of stuff.

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import Coding, ImageRef, Record, Reject, decode_annotations
 from shardbeam.transforms.examples.boxes import AnnotatedAs
 from shardbeam.transforms.examples.encode import EncodedImage, ExampleEncoder
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
-from shardbeam.transforms.image_bytes import read_bytes
+from shardbeam.transforms.examples.versions import library_versions
 from shardbeam.transforms.images.check import StoredImage, check_image
 from shardbeam.transforms.images.cifar import store_cifar
 from shardbeam.transforms.images.settings import ImageSettings
-from shardbeam.transforms.labels import LabelMap
-from shardbeam.transforms.output.versions import library_versions
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import Coding, ImageRef, Record, Reject, decode_annotations
+from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Counted up whenever the same input and settings come to give other bytes.
 ENCODING_VERSION = 2

@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from shardbeam.transforms.errors import did_you_mean
+from shardbeam.transforms.core.errors import did_you_mean
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
     FeatureRole,
     FeatureSpec,
 )
-from shardbeam.transforms.formats.base import Kind
 
 _IMAGE_FEATURES = (
     FeatureSpec("image/encoded", FeatureKind.BYTES, repeated=False, role=FeatureRole.IMAGE),

@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 from pycocotools import mask as coco_mask
 
+from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.examples.boxes import Box, Size
 from shardbeam.transforms.examples.patches import Patch, box_iou, find_patch, resize_nearest
 from shardbeam.transforms.examples.rle import find_patch_in_runs, parse_counts, read_counts
-from shardbeam.transforms.reasons import Correction
 
 Polygon: TypeAlias = Sequence[float]
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.examples.boxes import Box
 from shardbeam.transforms.examples.objects import WrittenObject
 from shardbeam.transforms.examples.patches import Patch, box_iou, find_patch, overlap_area
 from shardbeam.transforms.images.mask_file import IndexMap
-from shardbeam.transforms.reasons import Correction
 
 _BORDER = 255
 # The border, which belongs to nobody, leaves less than the box, rarely more.

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import Storage
 
 T = TypeVar("T")
 

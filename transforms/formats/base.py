@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.reasons import Exclusion
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.kinds import Kind as Kind
+from shardbeam.transforms.core.reasons import Exclusion
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -20,33 +19,9 @@ from shardbeam.transforms.records import (
     ListedImage,
     MaskRole,
 )
-from shardbeam.transforms.storage import Storage
-
-
-class Kind(str, enum.Enum):
-    """A group of Example keys that a format fills.
-
-    Attributes:
-        CLASSIFICATION: Labels of the image.
-        LABEL_CONFIDENCE: A confidence for each of them.
-        DETECTION: Objects with boxes and labels.
-        INSTANCE_MASKS: A mask for each object.
-        KEYPOINTS: Keypoints of each object.
-        CAPTIONS: Texts that describe the image.
-        SEMANTIC: A map of classes.
-        PANOPTIC: A map of segments.
-        ROWS: Rows of a table without images; no other kind goes with it.
-    """
-
-    CLASSIFICATION = "classification"
-    LABEL_CONFIDENCE = "label_confidence"
-    DETECTION = "detection"
-    INSTANCE_MASKS = "instance_masks"
-    KEYPOINTS = "keypoints"
-    CAPTIONS = "captions"
-    SEMANTIC = "semantic"
-    PANOPTIC = "panoptic"
-    ROWS = "rows"
+from shardbeam.transforms.examples.features import ExtraFeature
+from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.storage.base import Storage
 
 
 class Role(enum.Enum):

@@ -11,20 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from shardbeam.transforms.archives import list_root
-from shardbeam.transforms.errors import InputError, RejectedError
-from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    FeatureRole,
-    FeatureSpec,
-)
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.names import is_hidden, normalize_key
-from shardbeam.transforms.image_bytes import read_bytes
-from shardbeam.transforms.images.cifar import PIXEL_BYTES
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     Coding,
@@ -34,7 +23,18 @@ from shardbeam.transforms.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.storage_reader import StorageReader
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.names import is_hidden, normalize_key
+from shardbeam.transforms.images.cifar import PIXEL_BYTES
+from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.image_bytes import read_bytes
+from shardbeam.transforms.storage.reader import StorageReader
 
 # The name's digits: as many as the largest published file needs.
 _DIGITS = 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shardbeam.transforms.core.records import AnnotationEntry, Category, MaskRole
 from shardbeam.transforms.formats.base import Format, Place, Role
 from shardbeam.transforms.formats.coco_annotations import Wanted
 from shardbeam.transforms.formats.coco_file import read_coco_file
@@ -21,8 +22,8 @@ from shardbeam.transforms.formats.coco_tasks import (
     sniff_tasks,
 )
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
-from shardbeam.transforms.records import AnnotationEntry, Category, MaskRole
-from shardbeam.transforms.storage import Storage, storage_for
+from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
 
 _NEEDED = {
     Task.DETECTION: "annotations",

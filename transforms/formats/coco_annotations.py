@@ -8,7 +8,8 @@ from typing import Generic
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.examples.schema import MAX_FLOAT32
 from shardbeam.transforms.formats.annotation_file import decode_json_part
 from shardbeam.transforms.formats.coco_images import (
@@ -26,7 +27,6 @@ from shardbeam.transforms.formats.coco_tables import (
     segmentation_text,
 )
 from shardbeam.transforms.formats.coco_tasks import panoptic_file_error
-from shardbeam.transforms.reasons import Correction, Reason
 
 _KEYPOINT_VALUES = 3
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})

@@ -12,14 +12,14 @@ from typing import Generic
 
 import msgspec
 
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.formats.annotation_file import decode_json_part
 from shardbeam.transforms.formats.coco_annotations import AnnotationReader, Wanted
 from shardbeam.transforms.formats.coco_images import ImageT, ImageTable, UnusableImage
 from shardbeam.transforms.formats.coco_sections import CocoCategory, category_names, read_sections
 from shardbeam.transforms.formats.coco_tables import ObjectTable, TextTable
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 _names_decoder = msgspec.json.Decoder(list[str] | None)
 

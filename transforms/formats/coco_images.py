@@ -10,9 +10,9 @@ from typing import Annotated, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import AnnotationEntry, ImageAnnotations, encode_annotations
 from shardbeam.transforms.formats.names import escape_key, key_problem
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import AnnotationEntry, ImageAnnotations, encode_annotations
 
 # Crowd annotations have ids beyond int32.
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

@@ -11,8 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from shardbeam.transforms.archives import expand_root, list_root
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import (
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    MaskRole,
+    Segment,
+)
 from shardbeam.transforms.formats.annotation_file import decode_json_part
 from shardbeam.transforms.formats.coco_images import (
     CocoImage,
@@ -23,9 +30,8 @@ from shardbeam.transforms.formats.coco_images import (
 )
 from shardbeam.transforms.formats.coco_sections import category_names, read_sections
 from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import Category, ImageAnnotations, ImageRef, MaskRole, Segment
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.archives import expand_root, list_root
+from shardbeam.transforms.storage.base import Storage
 
 
 class _Segment(msgspec.Struct, gc=False):

@@ -11,11 +11,11 @@ from typing import Generic
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import decode_json, read_annotation_file
 from shardbeam.transforms.formats.coco_images import ImageT, Int64
 from shardbeam.transforms.formats.coco_tables import NOTHING
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 
 class CocoCategory(msgspec.Struct, gc=False):

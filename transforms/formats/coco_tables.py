@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from shardbeam.transforms.records import ObjectAnnotation
+from shardbeam.transforms.core.records import ObjectAnnotation
 
 Box = tuple[float, float, float, float]
 

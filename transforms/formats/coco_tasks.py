@@ -8,9 +8,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 _READ_BYTES = 4 << 20
 # An annotation longer than this is taken for broken.

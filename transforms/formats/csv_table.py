@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import AnnotationEntry, Category, Value
 from shardbeam.transforms.formats.line_chunks import binary_problem, read_first_line, read_lines
 from shardbeam.transforms.formats.table import TableFormat
 from shardbeam.transforms.formats.table_columns import (
@@ -18,8 +19,7 @@ from shardbeam.transforms.formats.table_columns import (
     join_names,
     read_text,
 )
-from shardbeam.transforms.records import AnnotationEntry, Category, Value
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 _OTHER_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
 

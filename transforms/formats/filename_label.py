@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
@@ -14,8 +16,6 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import listing_exclusion
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import ImageAnnotations
 
 _LABEL = "label"
 # What stands after the last `_` of the name, up to its extension.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
 from shardbeam.transforms.formats.annotation_file import read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import listing_exclusion
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import AnnotationEntry, Category, ImageAnnotations
-from shardbeam.transforms.storage import Storage, storage_for
+from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
 
 
 class ImageFolderFormat(Format):

@@ -13,7 +13,14 @@ from typing import Any
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ObjectAnnotation,
+    Value,
+)
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.table import TableFormat, TableLayout, check_labels
@@ -24,14 +31,7 @@ from shardbeam.transforms.formats.table_columns import (
     json_text,
     read_json,
 )
-from shardbeam.transforms.records import (
-    AnnotationEntry,
-    Category,
-    ImageAnnotations,
-    ObjectAnnotation,
-    Value,
-)
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 # Vertex AI's keys.
 _URI = "imageGcsUri"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterator
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import foreign_content
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 # What is asked for at a time; a request costs about as much as this many bytes.
 _BLOCK_BYTES = 8 << 20

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import InputError, did_you_mean
 from shardbeam.transforms.formats.base import Format
 
 # {name: its class}, imported when it is needed.

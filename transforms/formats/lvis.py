@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
@@ -24,9 +26,7 @@ from shardbeam.transforms.formats.coco_file import CocoFile, read_coco_file
 from shardbeam.transforms.formats.coco_images import CocoImage, Int64, UnusableImage
 from shardbeam.transforms.formats.coco_tasks import Task, kinds_of_tasks
 from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import AnnotationEntry, Category, ImageAnnotations
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 _NEGATIVE = FeatureSpec(
     "image/neg_category_ids", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL

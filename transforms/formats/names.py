@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from shardbeam.transforms.reasons import Exclusion
+from shardbeam.transforms.core.reasons import Exclusion
 
 # What Windows, macOS and network drives leave in folders; names that begin with a dot aside.
 _SYSTEM_NAMES = frozenset(

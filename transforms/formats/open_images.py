@@ -11,6 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ObjectAnnotation,
+    encode_annotations,
+)
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
@@ -34,15 +42,8 @@ from shardbeam.transforms.formats.open_images_rows import (
     read_label_columns,
     split_cells,
 )
-from shardbeam.transforms.reasons import Correction, Reason
-from shardbeam.transforms.records import (
-    AnnotationEntry,
-    Category,
-    ImageAnnotations,
-    ObjectAnnotation,
-    encode_annotations,
-)
-from shardbeam.transforms.storage import Storage, storage_for
+from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
 
 
 class OpenImagesFormat(Format):

@@ -8,11 +8,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import ObjectAnnotation, Value
 from shardbeam.transforms.formats.annotation_file import foreign_content, read_annotation_file
 from shardbeam.transforms.formats.line_chunks import binary_problem, read_first_line
-from shardbeam.transforms.records import ObjectAnnotation, Value
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 CONFIDENCE = "image/object/confidence"
 ABSENT_LABELS = "image/class/absent/label"

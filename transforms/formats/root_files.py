@@ -6,12 +6,13 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 
-from shardbeam.transforms.archives import expand_root, is_pattern, list_root
-from shardbeam.transforms.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.image_bytes import read_bytes
-from shardbeam.transforms.records import ImageRef
-from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.storage.archives import expand_root, is_pattern, list_root
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.image_bytes import read_bytes
 
 _ARCHIVE = re.compile(r"\.(tar|zip)(/|$)", re.IGNORECASE)
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import AnnotationEntry
 from shardbeam.transforms.formats.names import escape_key, key_problem
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import AnnotationEntry
 
 
 def split_entry(key: str, *, split: str, path: str, line: int, file_index: int) -> AnnotationEntry:

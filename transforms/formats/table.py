@@ -10,7 +10,16 @@ from typing import Any
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ObjectAnnotation,
+    Value,
+    encode_annotations,
+)
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import (
@@ -32,16 +41,8 @@ from shardbeam.transforms.formats.table_columns import (
     parse_type,
 )
 from shardbeam.transforms.formats.table_roots import TableRoots, short_names
-from shardbeam.transforms.reasons import Exclusion, Reason
-from shardbeam.transforms.records import (
-    AnnotationEntry,
-    Category,
-    ImageAnnotations,
-    ObjectAnnotation,
-    Value,
-    encode_annotations,
-)
-from shardbeam.transforms.storage import Storage, storage_for
+from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
 
 # Names of columns, without case, spaces, `_` and `-`; the first that a table has is taken.
 _IMAGE_NAMES = (

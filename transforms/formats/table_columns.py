@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shardbeam.transforms.core.records import Value
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
@@ -16,7 +17,6 @@ from shardbeam.transforms.examples.features import (
     FeatureSpec,
 )
 from shardbeam.transforms.formats.names import is_image_name
-from shardbeam.transforms.records import Value
 
 Base = Literal["bool", "int", "float", "string"]
 

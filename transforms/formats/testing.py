@@ -18,18 +18,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from shardbeam.transforms.archives import expand_root, list_root
-from shardbeam.transforms.errors import InputError, RejectedError
-from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
-from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
-from shardbeam.transforms.formats.base import Format, Kind, Role
-from shardbeam.transforms.formats.load import load_format
-from shardbeam.transforms.formats.names import key_problem, normalize_key
-from shardbeam.transforms.image_bytes import read_bytes
-from shardbeam.transforms.joining import JoinSettings, join_key
-from shardbeam.transforms.labels import LabelSettings, build_label_map
-from shardbeam.transforms.reading import read_listed_file
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.labels import LabelSettings, build_label_map
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -40,9 +31,19 @@ from shardbeam.transforms.records import (
     Value,
     decode_annotations,
 )
-from shardbeam.transforms.sharding import SplitAssignment
-from shardbeam.transforms.sources import PlacedFile, mask_entry
-from shardbeam.transforms.storage import Storage, StoredFile, storage_for
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
+from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.formats.base import Format, Kind, Role
+from shardbeam.transforms.formats.joining import JoinSettings, join_key
+from shardbeam.transforms.formats.listed import read_listed_file
+from shardbeam.transforms.formats.load import load_format
+from shardbeam.transforms.formats.names import key_problem, normalize_key
+from shardbeam.transforms.formats.sources import PlacedFile, mask_entry
+from shardbeam.transforms.storage.archives import expand_root, list_root
+from shardbeam.transforms.storage.base import Storage, StoredFile
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.image_bytes import read_bytes
 
 _SOURCE = "source"
 _SPLIT = "train"

@@ -12,7 +12,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.reasons import Correction, Exclusion
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ImageRef,
+    MaskRole,
+    ObjectAnnotation,
+    Value,
+    encode_annotations,
+)
 from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
@@ -24,18 +35,7 @@ from shardbeam.transforms.formats.names import is_hidden, is_image_name, normali
 from shardbeam.transforms.formats.root_files import RootFiles, read_file
 from shardbeam.transforms.formats.split_lists import split_entry
 from shardbeam.transforms.formats.voc_xml import VocObject, parse_voc_xml
-from shardbeam.transforms.reasons import Correction, Exclusion
-from shardbeam.transforms.records import (
-    AnnotationEntry,
-    Category,
-    ImageAnnotations,
-    ImageRef,
-    MaskRole,
-    ObjectAnnotation,
-    Value,
-    encode_annotations,
-)
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 # The classes of the challenges, in the order of their ids: 1 to 20 in SegmentationClass.
 VOC_CLASSES = (

@@ -15,7 +15,7 @@ from xml.parsers import expat
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import foreign_content
 
 _MAX_SIDE_PX = 2**31 - 1

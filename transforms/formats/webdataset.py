@@ -14,18 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shardbeam.transforms.archive_tar import MemberKind, TarMember, tar_members
-from shardbeam.transforms.archives import fixed_folder
-from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    FeatureRole,
-    FeatureSpec,
-)
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
-from shardbeam.transforms.reasons import Reason
-from shardbeam.transforms.records import (
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
@@ -34,7 +24,17 @@ from shardbeam.transforms.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.storage_reader import StorageReader
+from shardbeam.transforms.examples.features import (
+    ExtraFeature,
+    FeatureKind,
+    FeatureRole,
+    FeatureSpec,
+)
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.storage.archive_tar import MemberKind, TarMember, tar_members
+from shardbeam.transforms.storage.archives import fixed_folder
+from shardbeam.transforms.storage.reader import StorageReader
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)
 _KEY_AND_EXTENSION = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<extension>[^/]*)", re.DOTALL)

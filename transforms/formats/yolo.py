@@ -11,7 +11,13 @@ from typing import Any
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    encode_annotations,
+)
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.root_files import read_file
@@ -26,13 +32,7 @@ from shardbeam.transforms.formats.yolo_layout import (
     join_of_labels,
     listed_path,
 )
-from shardbeam.transforms.records import (
-    AnnotationEntry,
-    Category,
-    ImageAnnotations,
-    encode_annotations,
-)
-from shardbeam.transforms.storage import Storage
+from shardbeam.transforms.storage.base import Storage
 
 
 class YoloFormat(Format):

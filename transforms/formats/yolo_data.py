@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import yaml
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import foreign_content
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats.annotation_file import foreign_content
-from shardbeam.transforms.reasons import Correction
-from shardbeam.transforms.records import ObjectAnnotation
 
 _NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _CLASS = re.compile(rb"([0-9]{1,9})(\.0*)?")

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.transforms.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.root_files import (
     RootFiles,
@@ -26,8 +27,8 @@ from shardbeam.transforms.formats.yolo_data import (
     parse_obj_data,
     text_lines,
 )
-from shardbeam.transforms.records import ImageRef
-from shardbeam.transforms.storage import join_uri, storage_for
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 
 _DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "obj.data")
 _NAMES_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "images/classes.txt")

@@ -7,7 +7,8 @@ import PIL
 import simplejpeg
 from PIL import features
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.convert import (
     apply_orientation,
     encode,
@@ -22,7 +23,6 @@ from shardbeam.transforms.images.jpeg import scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
 from shardbeam.transforms.images.settings import ImageSettings
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
-from shardbeam.transforms.reasons import Correction, Reason
 
 # Libraries inside Pillow that decode or encode.
 _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")

@@ -10,9 +10,9 @@ import io
 
 from PIL import Image
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.reasons import Correction, Reason
 
 SIDE_PX = 32
 PIXEL_BYTES = 3 * SIDE_PX * SIDE_PX

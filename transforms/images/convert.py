@@ -6,9 +6,9 @@ import io
 
 from PIL import ExifTags, Image
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.settings import ImageSettings
-from shardbeam.transforms.reasons import Reason
 
 # EXIF orientation: what turns the stored pixels upright (Exif 2.32, 4.6.4).
 _UPRIGHT = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import simplejpeg
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.jpeg import essential_jpeg
 from shardbeam.transforms.images.sniff import FileFormat
-from shardbeam.transforms.reasons import Reason
 
 
 def find_damage(data: bytes, *, max_pixels: int) -> str | None:

@@ -28,7 +28,8 @@ from PIL import (
     WebPImagePlugin,
 )
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import (
     ImageHeader,
     check_pixel_count,
@@ -36,7 +37,6 @@ from shardbeam.transforms.images.header import (
     valid_orientation,
 )
 from shardbeam.transforms.images.sniff import FileFormat
-from shardbeam.transforms.reasons import Reason
 
 # Pillow's classes are called directly: `Image.open` would try formats that the file is not in,
 # hide what was wrong behind "cannot identify", and warn of large images by limits of its own.

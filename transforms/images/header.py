@@ -6,8 +6,8 @@ import struct
 
 import msgspec
 
-from shardbeam.transforms.errors import RejectedError
-from shardbeam.transforms.reasons import Reason
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 
 
 class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):

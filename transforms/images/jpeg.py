@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
-from shardbeam.transforms.reasons import Reason
 
 # Whatever stands before the next marker is junk, which libjpeg skips as well.
 _MARKER = re.compile(rb"\xff([\x01-\xfe])")

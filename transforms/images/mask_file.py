@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, PngImagePlugin
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.decode import pillow_errors_as_rejects
 from shardbeam.transforms.images.png import scan_png, verify_png
 from shardbeam.transforms.images.sniff import FileFormat, sniff_format
-from shardbeam.transforms.reasons import Reason
 
 # 8 or 16 bits, (height, width).
 IndexMap: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]

@@ -10,9 +10,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shardbeam.transforms.errors import RejectedError
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
-from shardbeam.transforms.reasons import Reason
 
 _SIGNATURE_BYTES = 8
 _CHUNK = struct.Struct(">I4s")

@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map, written_name
+from shardbeam.transforms.core.records import Category
+
+
+def _categories(ids: Mapping[str, int | None], *, origin: str = "a.json") -> list[Category]:
+    return [Category(name=name, source_id=key, origin=origin) for name, key in ids.items()]
+
+
+def _map(
+    *categories: Category, settings: LabelSettings | None = None, objects: bool = True
+) -> LabelMap:
+    return build_label_map(
+        categories=categories, settings=settings or LabelSettings(), objects=objects
+    )
+
+
+def test_source_ids_are_kept() -> None:
+    label_map = _map(*_categories({"dog": 18, "person": 1}))
+
+    assert label_map.ids == {"person": 1, "dog": 18}
+    assert label_map.lookup("dog") == ("dog", 18)
+    assert label_map.lookup("cat") is None
+
+
+@pytest.mark.parametrize(
+    ("objects", "first_id", "expected"),
+    [
+        (True, None, {"ant": 1, "bee": 2}),
+        (False, None, {"ant": 0, "bee": 1}),
+        (True, 0, {"ant": 0, "bee": 1}),
+        (False, 5, {"ant": 5, "bee": 6}),
+    ],
+)
+@pytest.mark.parametrize("ids", ["source", "contiguous"])
+def test_names_without_ids_are_numbered_in_sorted_order(
+    objects: bool, first_id: int | None, expected: dict[str, int], ids: str
+) -> None:
+    settings = msgspec.convert({"ids": ids, "first_id": first_id}, LabelSettings)
+
+    label_map = _map(*_categories({"bee": None, "ant": None}), settings=settings, objects=objects)
+
+    assert label_map.ids == expected
+
+
+def test_contiguous_ids_follow_the_order_of_source_ids() -> None:
+    settings = LabelSettings(ids="contiguous")
+
+    label_map = _map(*_categories({"zebra": 3, "ant": 90, "bee": 7}), settings=settings)
+
+    assert label_map.ids == {"zebra": 1, "bee": 2, "ant": 3}
+
+
+def test_a_name_means_one_class_in_all_sources() -> None:
+    label_map = _map(*_categories({"dog": 18}), *_categories({"dog": 18}, origin="b.json"))
+
+    assert label_map.ids == {"dog": 18}
+
+
+def test_a_name_without_id_takes_that_of_another_source() -> None:
+    folders = _categories({"dog": None}, origin="the images' names")
+
+    assert _map(*_categories({"cat": 0, "dog": 1}), *folders).ids == {"cat": 0, "dog": 1}
+
+
+def test_ids_of_classes_left_out_do_not_matter() -> None:
+    categories = [*_categories({"cat": 3}), *_categories({"dog": None}, origin="names")]
+
+    assert _map(*categories, settings=LabelSettings(exclude=("cat",))).ids == {"dog": 1}
+
+
+def test_include_and_exclude() -> None:
+    categories = _categories({"ant": 1, "bee": 2, "cat": 3})
+
+    included = _map(*categories, settings=LabelSettings(include=("cat", "ant")))
+    excluded = _map(*categories, settings=LabelSettings(exclude=("bee",)))
+    both = _map(*categories, settings=LabelSettings(include=("cat", "ant"), exclude=("ant",)))
+
+    assert included.ids == {"ant": 1, "cat": 3}
+    assert included.lookup("bee") is None
+    assert excluded.ids == {"ant": 1, "cat": 3}
+    assert both.ids == {"cat": 3}
+
+
+def test_merged_names_take_the_smallest_of_their_ids() -> None:
+    settings = LabelSettings(merge={"vehicle": ("truck", "car")})
+
+    label_map = _map(*_categories({"car": 3, "truck": 8, "dog": 5}), settings=settings)
+
+    assert label_map.ids == {"vehicle": 3, "dog": 5}
+    assert label_map.lookup("truck") == ("vehicle", 3)
+    assert label_map.lookup("vehicle") is None
+
+
+def test_a_merged_name_may_be_one_of_the_source() -> None:
+    settings = LabelSettings(merge={"car": ("truck",)})
+
+    label_map = _map(*_categories({"car": 3, "truck": 2}), settings=settings)
+
+    assert label_map.ids == {"car": 2}
+    assert label_map.lookup("car") == label_map.lookup("truck") == ("car", 2)
+
+
+def test_merging_comes_before_include_and_exclude() -> None:
+    categories = _categories({"car": 3, "truck": 8, "dog": 5})
+    merge = {"vehicle": ("truck", "car")}
+
+    included = LabelSettings(merge=merge, include=("vehicle",))
+    excluded = LabelSettings(merge=merge, exclude=("vehicle",))
+
+    assert _map(*categories, settings=included).ids == {"vehicle": 3}
+    assert _map(*categories, settings=excluded).ids == {"dog": 5}
+
+
+def test_merging_happens_once() -> None:
+    settings = LabelSettings(merge={"a": ("b",), "c": ("a",)})
+
+    label_map = _map(*_categories({"a": 1, "b": 2}), settings=settings)
+
+    assert label_map.lookup("b") == ("a", 2)
+    assert label_map.lookup("a") == ("c", 1)
+
+
+def test_merging_mends_ids_that_contradict_each_other() -> None:
+    categories = [*_categories({"dog": 18}), *_categories({"dog": 2, "hound": 18}, origin="b.json")]
+
+    assert _map(*categories, settings=LabelSettings(merge={"dog": ("hound", "dog")})).ids == {
+        "dog": 2
+    }
+
+
+def test_no_categories_are_an_empty_map() -> None:
+    assert _map() == LabelMap(ids={}, names={})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("ant", None), ("bee", "insect"), ("cat", "cat"), ("dog", None)]
+)
+def test_written_name(name: str, expected: str | None) -> None:
+    settings = LabelSettings(
+        merge={"insect": ("bee",)}, include=("insect", "cat", "dog"), exclude=("dog",)
+    )
+
+    assert written_name(name, settings=settings) == expected
+
+
+def test_settings_survive_pickling() -> None:
+    settings = LabelSettings(merge={"insect": ("bee",)}, exclude=("cat",))
+    written_name("bee", settings=settings)
+
+    arrived = pickle.loads(pickle.dumps(settings))
+
+    assert arrived == settings
+    assert written_name("bee", settings=arrived) == "insect"
+    assert written_name("cat", settings=arrived) is None
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("categories", "parts"),
+    [
+        (
+            [*_categories({"dog": 18}), *_categories({"cat": 18}, origin="b.json")],
+            ["b.json", "a.json", "id 18", "'cat'", "'dog'", "labels.ids: contiguous", "merge"],
+        ),
+        (
+            [*_categories({"dog": 18}), *_categories({"dog": 2}, origin="b.json")],
+            ["b.json", "a.json", "'dog'", "id 18", "id 2", "labels.ids: contiguous"],
+        ),
+        (
+            [Category(name="dog", source_id=key, origin="a.json") for key in (1, 2)],
+            ["a.json", "'dog'", "id 1", "id 2"],
+        ),
+        (
+            [*_categories({"dog": 18}), *_categories({"cat": None}, origin="names")],
+            ["names", "'cat' has no id", "labels.ids: contiguous"],
+        ),
+    ],
+    ids=["one id, two names", "one name, two ids", "the same in one file", "a name without id"],
+)
+def test_sources_that_contradict_each_other(
+    categories: Sequence[Category], parts: Sequence[str]
+) -> None:
+    messages = set()
+    for ordered in (categories, list(reversed(categories))):
+        with pytest.raises(InputError) as raised:
+            _map(*ordered)
+        messages.add(str(raised.value))
+
+    (message,) = messages
+    for part in parts:
+        assert part in message
+    assert _map(*categories, settings=LabelSettings(ids="contiguous")).ids
+
+
+def test_contradictions_among_classes_left_out_do_not_matter() -> None:
+    categories = [*_categories({"dog": 18, "cat": 1}), *_categories({"dog": 2}, origin="b.json")]
+
+    assert _map(*categories, settings=LabelSettings(exclude=("dog",))).ids == {"cat": 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "place", "problem"),
+    [
+        (LabelSettings(include=("dgo",)), "labels.include", "'dgo'; did you mean 'dog'?"),
+        (LabelSettings(exclude=("Dog",)), "labels.exclude", "'Dog'; did you mean 'dog'?"),
+        (LabelSettings(exclude=("zzz",)), "labels.exclude", "no class is named 'zzz'"),
+        (
+            LabelSettings(merge={"pet": ("dog", "cta")}),
+            "labels.merge.pet",
+            "'cta'; did you mean 'cat'?",
+        ),
+        (
+            LabelSettings(merge={"pet": ("dog",)}, include=("dog",)),
+            "labels.include",
+            "no class is named 'dog'",
+        ),
+        (LabelSettings(include=()), "labels.include", "no class is left"),
+        (LabelSettings(exclude=("cat", "dog")), "labels.exclude", "no class is left"),
+        (LabelSettings(first_id=1), "labels.first_id", "labels.ids: contiguous"),
+    ],
+)
+def test_settings_that_do_not_fit(settings: LabelSettings, place: str, problem: str) -> None:
+    with pytest.raises(InputError) as raised:
+        _map(*_categories({"dog": 1, "cat": 2}), settings=settings)
+
+    assert raised.value.place == place
+    assert problem in raised.value.problem
+
+
+def test_a_name_merged_into_two_is_refused() -> None:
+    with pytest.raises(InputError, match=r"labels\.merge\.a: 'x' is in 'b' as well"):
+        LabelSettings(merge={"a": ("x",), "b": ("x",)})
+
+
+@pytest.mark.parametrize("name", ["", "two\nlines", "two\u2028lines", "nul\0", "end\r"])
+def test_a_name_must_be_one_line(name: str) -> None:
+    with pytest.raises(InputError, match=r"one line; labels\.merge"):
+        _map(*_categories({name: 1}))
+
+    assert _map(*_categories({name: 1}), settings=LabelSettings(merge={"ok": (name,)})).ids == {
+        "ok": 1
+    }
+
+
+# Any categories
+
+
+_NAMES = st.sampled_from(["ant", "bee", "cat", "dog", "eel"])
+_DECLARED = st.lists(
+    st.builds(
+        Category,
+        name=_NAMES,
+        source_id=st.none() | st.integers(0, 6),
+        origin=st.sampled_from(["a.json", "b.json"]),
+    ),
+    max_size=8,
+)
+
+
+@st.composite
+def _settings(draw: st.DrawFn, categories: Sequence[Category]) -> LabelSettings:
+    names = sorted({category.name for category in categories})
+    merged = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
+    written = sorted({"pet" if name in merged else name for name in names})
+    some_written = st.lists(st.sampled_from(written), unique=True) if written else st.just([])
+    return LabelSettings(
+        merge={"pet": tuple(merged)},
+        include=draw(st.none() | some_written.map(tuple)),
+        exclude=tuple(draw(some_written)),
+        ids=draw(st.sampled_from(["source", "contiguous"])),
+        first_id=draw(st.none() | st.integers(0, 3)),
+    )
+
+
+def _map_or_error(
+    categories: Sequence[Category], *, settings: LabelSettings, objects: bool
+) -> LabelMap | str:
+    try:
+        return build_label_map(categories=categories, settings=settings, objects=objects)
+    except InputError as error:
+        return str(error)
+
+
+@given(data=st.data(), objects=st.booleans())
+def test_the_map_depends_on_no_order_and_no_two_names_share_an_id(
+    data: st.DataObject, objects: bool
+) -> None:
+    categories = data.draw(_DECLARED)
+    settings = data.draw(_settings(categories))
+    shuffled = data.draw(st.permutations(categories + categories[:2]))
+    label_map = _map_or_error(categories, settings=settings, objects=objects)
+
+    assert _map_or_error(shuffled, settings=settings, objects=objects) == label_map
+    if isinstance(label_map, str):
+        return
+    assert len(set(label_map.ids.values())) == len(label_map.ids)
+    for category in categories:
+        written = written_name(category.name, settings=settings)
+        expected = None if written is None else (written, label_map.ids[written])
+        assert label_map.lookup(category.name) == expected
+    if settings.ids == "contiguous":
+        first = settings.first_id if settings.first_id is not None else int(objects)
+        assert sorted(label_map.ids.values()) == list(range(first, first + len(label_map.ids)))
+    else:
+        declared = {item.source_id for item in categories if item.name in label_map.names}
+        assert declared <= {None} or set(label_map.ids.values()) <= declared
+
+
+def test_of_two_lists_of_keypoints_the_longer_counts() -> None:
+    """Where a file does not name them, it has as many as its objects happen to have."""
+    short, long = (
+        Category(name="person", source_id=1, origin=origin, keypoints=names)
+        for origin, names in (("a.json", ("k1", "k2")), ("b.json", ("k1", "k2", "k3")))
+    )
+
+    for categories in ([short, long], [long, short]):
+        label_map = build_label_map(categories=categories, settings=LabelSettings(), objects=True)
+        assert label_map.keypoints == ("k1", "k2", "k3")
+        assert label_map.keypoint_columns == {"person": (0, 1, 2)}

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardbeam.transforms.core.sharding import (
+    SplitAssignment,
+    example_hash,
+    shard_count,
+    shard_index,
+)
+
+KEYS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+
+
+@given(KEYS, KEYS, st.integers())
+def test_hash_depends_on_all_that_identifies_an_example(source: str, key: str, seed: int) -> None:
+    one = example_hash(seed=seed, source=source, key=key)
+    assert one == example_hash(seed=seed, source=source, key=key)
+    assert one != example_hash(seed=seed + 1, source=source, key=key)
+    assert one != example_hash(seed=seed, source=f"{source}x", key=key)
+    assert one != example_hash(seed=seed, source=source, key=f"{key}x")
+    assert one != example_hash(seed=seed, source=f"{source}{key[:1]}", key=key[1:]) or not key
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(1, 200_000))
+def test_shard_index_keeps_the_order_of_the_hashes(digest: bytes, num_shards: int) -> None:
+    index = shard_index(digest, num_shards=num_shards)
+    assert 0 <= index < num_shards
+    following = min(int.from_bytes(digest, "big") + 1, 2**128 - 1).to_bytes(16, "big")
+    assert shard_index(following, num_shards=num_shards) in (index, index + 1)
+
+
+def test_shards_are_filled_evenly() -> None:
+    counts = [0] * 8
+    for number in range(8_000):
+        digest = example_hash(seed=0, source="train", key=f"{number:06d}.jpg")
+        counts[shard_index(digest, num_shards=8)] += 1
+    # Binomial with mean 1,000 and standard deviation 30: five deviations to each side.
+    assert min(counts) > 850
+    assert max(counts) < 1150
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "num_examples", "expected"),
+    [
+        # ImageNet's train split: 137 GiB in 1,281,167 images.
+        (147_102_630_912, 1_281_167, 981),
+        # COCO train2017: 18 GB in 118,287 images.
+        (19_000_000_000, 118_287, 127),
+        (1, 1, 1),
+        (0, 5, 1),
+        (150_000_000, 10, 1),
+        (150_000_001, 10, 2),
+        # Never more shards than examples.
+        (10**12, 3, 3),
+    ],
+)
+def test_shard_count_at_real_sizes(num_bytes: int, num_examples: int, expected: int) -> None:
+    count = shard_count(
+        num_bytes=num_bytes, num_examples=num_examples, shard_size_bytes=150_000_000
+    )
+    assert count == expected
+
+
+def test_named_splits_are_their_sources() -> None:
+    splits = SplitAssignment(by_source={"train": "train", "val": "val"})
+    assert splits.names == ("train", "val")
+    assert splits.split_of(source="val", key="0001.jpg") == "val"
+
+
+def test_fractions_are_kept_to() -> None:
+    splits = SplitAssignment(by_source={}, fractions={"train": 0.8, "validation": 0.1, "test": 0.1})
+    counts = dict.fromkeys(splits.names, 0)
+    for number in range(10_000):
+        counts[splits.split_of(source="s", key=f"{number}.jpg")] += 1
+    assert counts["train"] == pytest.approx(8000, abs=200)
+    assert counts["validation"] == pytest.approx(1000, abs=150)
+    assert counts["test"] == pytest.approx(1000, abs=150)
+
+
+def test_a_group_never_falls_into_two_splits() -> None:
+    splits = SplitAssignment(by_source={}, fractions={"a": 0.5, "b": 0.5}, group_by=r"^(video\d+)_")
+    by_group: dict[str, set[str]] = {}
+    for number in range(1000):
+        group = f"video{number % 50}"
+        split = splits.split_of(source="s", key=f"{group}_{number}.jpg")
+        by_group.setdefault(group, set()).add(split)
+    assert {len(found) for found in by_group.values()} == {1}
+    assert {split for found in by_group.values() for split in found} == {"a", "b"}
+    assert splits.matches(source="s", key="video3_1.jpg")
+    assert not splits.matches(source="s", key="film3_1.jpg")
+
+
+def test_a_pattern_without_a_group_groups_by_its_whole_match() -> None:
+    splits = SplitAssignment(by_source={}, fractions={"a": 0.5, "b": 0.5}, group_by=r"^\w+?(?=_)")
+    found = {splits.split_of(source="s", key=f"clip_{number}.jpg") for number in range(100)}
+    assert len(found) == 1
+
+
+def test_split_and_shard_are_independent() -> None:
+    """Were both to follow from one hash, a small split would fill some shards only."""
+    splits = SplitAssignment(by_source={}, fractions={"train": 0.9, "test": 0.1})
+    shards = set()
+    for number in range(2_000):
+        key = f"{number}.jpg"
+        if splits.split_of(source="s", key=key) == "test":
+            digest = example_hash(seed=0, source="s", key=key)
+            shards.add(shard_index(digest, num_shards=10))
+    assert shards == set(range(10))
+
+
+def test_another_seed_splits_otherwise() -> None:
+    fractions = {"a": 0.5, "b": 0.5}
+    keys = [f"{number}.jpg" for number in range(100)]
+    one, other = (
+        [
+            SplitAssignment(by_source={}, fractions=fractions, seed=seed).split_of(
+                source="s", key=key
+            )
+            for key in keys
+        ]
+        for seed in (0, 1)
+    )
+    assert one != other

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import pytest
+
+from shardbeam.transforms.dataset.naming import ShardNaming
+
+
+@pytest.mark.parametrize(
+    ("naming", "shard_index", "num_shards", "expected"),
+    [
+        (ShardNaming(prefix="/d/c-{split}.tfrecord"), 1, 2, "c-val.tfrecord-00001-of-00002"),
+        # From 100,000 shards on TFDS pads to the count's own digits.
+        (
+            ShardNaming(prefix="/d/c-{split}.tfrecord"),
+            7,
+            100_000,
+            "c-val.tfrecord-000007-of-100000",
+        ),
+        (ShardNaming(prefix="x", suffix=".tfrecord"), 0, 1, "x-00000-of-00001.tfrecord"),
+        (ShardNaming(prefix="d/{split}", template="", suffix=".record"), 0, 1, "val.record"),
+        (ShardNaming(prefix="x", template="-SS-of-NN"), 3, 12, "x-03-of-12"),
+        (ShardNaming(prefix="x", template="_S_N"), 3, 12, "x_3_12"),
+    ],
+)
+def test_file_names(naming: ShardNaming, shard_index: int, num_shards: int, expected: str) -> None:
+    assert naming.file_name(split="val", shard_index=shard_index, num_shards=num_shards) == expected
+
+
+@pytest.mark.parametrize("template", ["-W-SS-of-NN", "-V-SS", "-SS", "-NN", "-X"])
+def test_templates_that_make_no_sense_are_refused(template: str) -> None:
+    with pytest.raises(ValueError, match="shard_name_template"):
+        ShardNaming(prefix="x", template=template)
+
+
+def test_a_split_named_like_a_template_stays_as_it_is() -> None:
+    naming = ShardNaming(prefix="d/{split}")
+    assert naming.file_name(split="SNS", shard_index=0, num_shards=1) == "SNS-00000-of-00001"

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
+from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.local import LocalStorage, swap_scratch
+
+STORAGE = LocalStorage()
+
+
+def paths(root: Path) -> list[str]:
+    return sorted(file.path for file in STORAGE.list(str(root)))
+
+
+def test_lists_files_below_a_folder_with_size_and_version(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    (tmp_path / "a b" / "ü.jpg").write_bytes(b"123")
+    (tmp_path / ".hidden").write_bytes(b"")
+    files = {file.path: file for file in STORAGE.list(str(tmp_path))}
+    assert sorted(files) == [".hidden", "a b/ü.jpg"]
+    assert files["a b/ü.jpg"] == StoredFile(
+        path="a b/ü.jpg",
+        uri=str(tmp_path / "a b" / "ü.jpg"),
+        size_bytes=3,
+        version=str((tmp_path / "a b" / "ü.jpg").stat().st_mtime_ns),
+    )
+
+
+def test_follows_links_and_stops_at_loops(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "x.jpg").write_bytes(b"x")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "folder").symlink_to(elsewhere)
+    (root / "file.jpg").symlink_to(elsewhere / "x.jpg")
+    (root / "dangling.jpg").symlink_to(root / "nothing")
+    (elsewhere / "loop").symlink_to(root)
+    assert paths(root) == ["dangling.jpg", "file.jpg", "folder/x.jpg"]
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    assert paths(tmp_path) == []
+    assert STORAGE.stat(str(tmp_path / "pipe.jpg")) is None
+
+
+def test_nothing_there_lists_nothing_and_a_file_is_no_folder(tmp_path: Path) -> None:
+    assert paths(tmp_path / "missing") == []
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(InputError, match="expected a folder, found a file"):
+        paths(tmp_path / "file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(InputError, match=r"closed: cannot be listed: Permission denied"):
+        paths(tmp_path)
+
+
+def test_reads_ranges_and_notices_changes(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"0123456789")
+    stored = STORAGE.stat(str(file))
+    assert stored is not None
+    assert STORAGE.read(stored.uri, version=stored.version) == b"0123456789"
+    assert STORAGE.read(stored.uri, offset=2, size_bytes=3) == b"234"
+    assert STORAGE.read(stored.uri, offset=8, size_bytes=9) == b"89"
+    os.utime(file, ns=(1, 1))
+    with pytest.raises(ChangedError, match="was changed after it was listed"):
+        STORAGE.read(stored.uri, version=stored.version)
+    file.unlink()
+    with pytest.raises(ChangedError, match="was deleted after it was listed"):
+        STORAGE.read(stored.uri, version=stored.version)
+    with pytest.raises(FileNotFoundError):
+        STORAGE.read(stored.uri)
+
+
+def test_a_file_is_there_when_its_writing_ends_well_and_only_then(tmp_path: Path) -> None:
+    uri = str(tmp_path / "new" / "x")
+    with STORAGE.create(uri) as file:
+        file.write(b"abc")
+    assert STORAGE.read(uri) == b"abc"
+    with pytest.raises(FileExistsError), STORAGE.create(uri) as file:
+        pass
+
+    def fail() -> None:
+        with STORAGE.create(f"{uri}2") as file:
+            file.write(b"abc")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert STORAGE.stat(f"{uri}2") is None
+
+
+@pytest.mark.parametrize("before", [b"", b"x", bytes(4096)])
+@pytest.mark.parametrize("refused", [False, True])
+def test_large_blocks_arrive_wherever_the_system_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes, refused: bool
+) -> None:
+    if refused:
+
+        def refuse(*arguments: object) -> int:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+        monkeypatch.setattr(fcntl, "fcntl", refuse)
+    uri = str(tmp_path / "x")
+    block = mmap.mmap(-1, 4 << 20)
+    block[:] = os.urandom(len(block))
+    with STORAGE.create(uri) as file:
+        for part in (before, block, block, b"end"):
+            file.write(part)
+    assert STORAGE.read(uri) == before + 2 * block[:] + b"end"
+
+
+def test_replacing_leaves_no_trace_of_its_own(tmp_path: Path) -> None:
+    uri = str(tmp_path / "x")
+    STORAGE.replace(uri, b"one")
+    STORAGE.replace(uri, b"two")
+    assert STORAGE.read(uri) == b"two"
+    assert paths(tmp_path) == ["x"]
+
+
+def test_renaming_twice_says_that_the_source_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    STORAGE.rename(str(tmp_path / "a"), str(tmp_path / "deep" / "b"))
+    with pytest.raises(FileNotFoundError):
+        STORAGE.rename(str(tmp_path / "a"), str(tmp_path / "deep" / "b"))
+    assert paths(tmp_path) == ["deep/b"]
+
+
+def test_deleting_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    STORAGE.prune(str(tmp_path / "a"))
+    STORAGE.delete_tree(str(tmp_path / "a" / "b"))
+    STORAGE.prune(str(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
+    STORAGE.delete(str(tmp_path / "x"))
+    STORAGE.delete_tree(str(tmp_path / "x"))
+    STORAGE.prune(str(tmp_path / "x"))
+
+
+def test_unknown_schemes_are_refused_by_name() -> None:
+    assert isinstance(storage_for("relative/path"), LocalStorage)
+    with pytest.raises(InputError, match=r"ftp://"):
+        storage_for("ftp://host/x")
+
+
+@pytest.mark.parametrize(
+    ("root", "expected"),
+    [("/a", "/a/x/y"), ("/a/", "/a/x/y"), ("gs://b", "gs://b/x/y"), ("/", "/x/y")],
+)
+def test_joining_paths(root: str, expected: str) -> None:
+    assert join_uri(root, "x", "y") == expected
+
+
+# Comparing and swapping, between processes
+
+
+def count_up(uri: str, times: int) -> None:
+    for _ in range(times):
+        while True:
+            stored = STORAGE.stat(uri)
+            version = None if stored is None else stored.version
+            try:
+                count = 0 if stored is None else int(STORAGE.read(uri, version=version))
+            except ChangedError:
+                continue
+            if STORAGE.swap(uri, str(count + 1).encode(), version=version) is not None:
+                break
+
+
+def test_processes_that_swap_at_once_lose_no_change(tmp_path: Path) -> None:
+    uri = str(tmp_path / "count")
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=count_up, args=(uri, 30)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    assert STORAGE.read(uri) == b"90"
+
+
+def swap_and_hang(uri: str, version: str) -> None:
+    def hang(fd: object) -> None:
+        del fd
+        time.sleep(600)
+
+    # Before the rename, with the lock in hand.
+    os.fsync = hang
+    STORAGE.swap(uri, b"never", version=version)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[str]:
+    """A file whose swap was killed in the middle."""
+    uri = str(tmp_path / "x")
+    version = STORAGE.swap(uri, b"first", version=None)
+    process = multiprocessing.get_context("spawn").Process(
+        target=swap_and_hang, args=(uri, version)
+    )
+    process.start()
+    while not Path(swap_scratch(uri)).exists():
+        assert process.is_alive()
+        time.sleep(0.01)
+    yield uri
+    assert process.exitcode == -signal.SIGKILL
+
+
+def kill_children() -> None:
+    for process in multiprocessing.active_children():
+        process.kill()
+        process.join(60)
+
+
+def test_a_killed_swap_leaves_the_old_file_and_no_lock(hanging: str) -> None:
+    kill_children()
+    assert STORAGE.read(hanging) == b"first"
+    stored = STORAGE.stat(hanging)
+    assert stored is not None
+    assert STORAGE.swap(hanging, b"second", version=stored.version) is not None
+    assert paths(Path(hanging).parent) == ["x"]
+
+
+def test_a_swap_waits_for_another_one(hanging: str) -> None:
+    descriptor = os.open(os.path.dirname(hanging), os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    kill_children()
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
+
+
+def test_a_swap_without_locks_still_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    uri = str(tmp_path / "x")
+    version = STORAGE.swap(uri, b"first", version=None)
+    assert version is not None
+    assert STORAGE.swap(uri, b"other", version=None) is None
+    assert STORAGE.swap(uri, b"second", version=version) is not None
+
+
+def test_a_swap_follows_no_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "x.tmp").symlink_to(tmp_path / "mine")
+    assert STORAGE.swap(str(tmp_path / "x"), b"first", version=None) is not None
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+    assert not (tmp_path / "x").is_symlink()
+
+
+def test_a_folder_that_goes_while_it_is_listed_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("kept/a", "going/b"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    scandir = os.scandir
+
+    def delete_and_scan(path: str) -> object:
+        if path.endswith("/going"):
+            (tmp_path / "going" / "b").unlink()
+            (tmp_path / "going").rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", delete_and_scan)
+    assert [file.path for file in LocalStorage().list(str(tmp_path))] == ["kept/a"]

@@ -1,0 +1,66 @@
+"""TFRecord framing: a length, its checksum, the data, its checksum.
+
+Format: `u64le length, u32le masked_crc32c(length), data, u32le masked_crc32c(data)`
+(tensorflow/core/lib/io/record_writer.h).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from shardbeam.transforms.core.crc32c import crc32c
+
+# What framing adds to a record, in bytes.
+OVERHEAD_BYTES = 16
+_HEADER = struct.Struct("<QI")
+_FOOTER = struct.Struct("<I")
+_LENGTH = struct.Struct("<Q")
+
+
+def masked_crc32c(*chunks: bytes) -> int:
+    """Computes the CRC-32C of data in one or several parts, masked as TFRecord files store it."""
+    return _mask(crc32c(*chunks))
+
+
+def frame(*chunks: bytes) -> tuple[bytes, bytes]:
+    """Returns what stands before and after a record, given in one or several parts."""
+    return frame_digested(size_bytes=sum(map(len, chunks)), crc32c=crc32c(*chunks))
+
+
+def frame_digested(*, size_bytes: int, crc32c: int) -> tuple[bytes, bytes]:
+    """Returns what stands before and after a record of known length and CRC-32C."""
+    length = _LENGTH.pack(size_bytes)
+    return length + _FOOTER.pack(masked_crc32c(length)), _FOOTER.pack(_mask(crc32c))
+
+
+def _mask(crc: int) -> int:
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def read_records(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file.
+
+    Raises:
+        ValueError: The file is cut off or damaged, or a record does not fit into memory; the
+            message gives the byte offset.
+    """
+    offset = 0
+    while header := file.read(_HEADER.size):
+        if len(header) < _HEADER.size:
+            raise ValueError(f"byte {offset}: cut off within a record's header")
+        length, length_crc = _HEADER.unpack(header)
+        if masked_crc32c(header[: _LENGTH.size]) != length_crc:
+            raise ValueError(f"byte {offset}: the checksum of a record's length does not match")
+        try:
+            data = file.read(length)
+        except (MemoryError, OverflowError) as error:
+            raise ValueError(f"byte {offset}: a record of {length} bytes is too long") from error
+        footer = file.read(_FOOTER.size)
+        if len(data) < length or len(footer) < _FOOTER.size:
+            raise ValueError(f"byte {offset}: cut off within a record of {length} bytes")
+        if masked_crc32c(data) != _FOOTER.unpack(footer)[0]:
+            raise ValueError(f"byte {offset}: the checksum of a record's data does not match")
+        yield data
+        offset += OVERHEAD_BYTES + length

@@ -1,0 +1,1 @@
+"""What all of the other rooms speak of: records, keys, splits, labels, counts."""

@@ -1,0 +1,53 @@
+"""Errors that name the file, the place and the fix."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from shardbeam.transforms.core.reasons import Reason
+
+
+class InputError(Exception):
+    """The input as a whole cannot be used: the run stops.
+
+    Attributes:
+        uri: The file or folder concerned.
+        place: Where in it, such as `$.annotations[3].bbox` or `line 4, column 17`; may be empty.
+        problem: What is wrong, what was expected, and how to mend it.
+    """
+
+    def __init__(self, *, uri: str, place: str = "", problem: str) -> None:
+        self.uri = uri
+        self.place = place
+        self.problem = problem
+        super().__init__(f"{uri}: {place}: {problem}" if place else f"{uri}: {problem}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments do not survive BaseException's own pickling.
+        return (_rebuild, (type(self), self.uri, self.place, self.problem))
+
+
+def _rebuild(kind: type[InputError], uri: str, place: str, problem: str) -> InputError:
+    return kind(uri=uri, place=place, problem=problem)
+
+
+class RejectedError(Exception):
+    """One image cannot be used: it becomes a reject, and the run goes on.
+
+    Attributes:
+        reason: The stable reason code.
+        detail: The cause in words.
+    """
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason.value}: {detail}")
+
+
+def did_you_mean(name: str, *, known: Iterable[str]) -> str:
+    """Words `; did you mean 'x'?` with the known name nearest to `name`; empty if none is near."""
+    # Sorted, so that of two equally near names it is always the same one.
+    nearest = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -1,0 +1,259 @@
+"""Which classes are written, under which names and ids."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.records import Category
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelSettings:
+    """What the config says about labels (its `labels` section).
+
+    Attributes:
+        include: Only these written names; all where None.
+        exclude: Not these written names, included or not.
+        merge: `{written name: source names}`, applied once and before the other two.
+        ids: `source` keeps the source's ids; `contiguous` numbers the names.
+        first_id: The smallest id where names are numbered; by default 1 for objects (0 is the
+            background) and 0 for images.
+        map_ids: The smallest and the greatest id that pixels of the dataset's maps can hold; None
+            where it has no maps.
+        map_ids_hint: What else helps against other ids, for the error.
+
+    Raises:
+        InputError: `merge` puts one name into two.
+    """
+
+    include: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] = ()
+    merge: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    ids: Literal["source", "contiguous"] = "source"
+    first_id: int | None = None
+    map_ids: tuple[int, int] | None = None
+    map_ids_hint: str = ""
+
+    def __post_init__(self) -> None:
+        for written, source_names in self.merge.items():
+            for name in source_names:
+                if self.merged_names[name] != written:
+                    raise _config_error(
+                        f"merge.{written}", f"{name!r} is in {self.merged_names[name]!r} as well"
+                    )
+
+    @functools.cached_property
+    def merged_names(self) -> Mapping[str, str]:
+        """`{source name: written name}` of the merged names."""
+        return {
+            name: written for written, source_names in self.merge.items() for name in source_names
+        }
+
+    @functools.cached_property
+    def included_names(self) -> frozenset[str] | None:
+        """`include` as a set."""
+        return None if self.include is None else frozenset(self.include)
+
+    @functools.cached_property
+    def excluded_names(self) -> frozenset[str]:
+        """`exclude` as a set."""
+        return frozenset(self.exclude)
+
+
+def written_name(name: str, *, settings: LabelSettings) -> str | None:
+    """The name that a source's class is written under; None if it is left out."""
+    name = settings.merged_names.get(name, name)
+    if settings.included_names is not None and name not in settings.included_names:
+        return None
+    return None if name in settings.excluded_names else name
+
+
+class LabelMap(msgspec.Struct, frozen=True):
+    """The classes of a dataset.
+
+    Attributes:
+        ids: `{written name: id}`, no two of them the same.
+        names: `{source name: written name}` of every class that is written.
+        keypoints: Names of the keypoints that objects have, each once.
+        keypoint_columns: `{source name: position in `keypoints` of each of its own}`.
+        stuff: Source names of the classes without countable objects.
+        source_ids: `{source name: ids}` of all classes that have one, written or not; several ids
+            only where sources contradict each other.
+    """
+
+    ids: dict[str, int]
+    names: dict[str, str]
+    keypoints: tuple[str, ...] = ()
+    keypoint_columns: Mapping[str, tuple[int, ...]] = {}
+    stuff: tuple[str, ...] = ()
+    source_ids: Mapping[str, tuple[int, ...]] = {}
+
+    def lookup(self, source_name: str) -> tuple[str, int] | None:
+        """Finds the written name and id of a source's class; None if it is left out."""
+        name = self.names.get(source_name)
+        return None if name is None else (name, self.ids[name])
+
+
+def build_label_map(
+    *, categories: Iterable[Category], settings: LabelSettings, objects: bool
+) -> LabelMap:
+    """Gives every class that is written its name and id.
+
+    Args:
+        categories: The categories of all sources; their order and repetitions do not matter.
+        settings: The config's rules.
+        objects: Whether the labels are of objects, not of whole images.
+
+    Raises:
+        InputError: The sources contradict each other on ids, the settings name a class that
+            there is not or leave none, or a name cannot stand on a line of its own.
+    """
+    ordered = sorted(set(categories), key=_source_order)
+    _check_names_in_settings({category.name for category in ordered}, settings=settings)
+    names: dict[str, str] = {}
+    kept = []
+    for category in ordered:
+        name = written_name(category.name, settings=settings)
+        if name is not None:
+            _check_name(name, category=category)
+            names[category.name] = name
+            kept.append(category)
+    if ordered and not kept:
+        raise _config_error("exclude" if settings.exclude else "include", "no class is left")
+
+    if settings.ids == "source" and any(category.source_id is not None for category in kept):
+        ids = _source_ids(kept, names=names, settings=settings)
+    else:
+        first = settings.first_id if settings.first_id is not None else int(objects)
+        distinct = dict.fromkeys(names[category.name] for category in kept)
+        ids = {name: class_id for class_id, name in enumerate(distinct, first)}
+    _check_ids(ids, settings=settings)
+    keypoints, keypoint_columns = _keypoints(kept)
+    return LabelMap(
+        ids=ids,
+        names=names,
+        keypoints=keypoints,
+        keypoint_columns=keypoint_columns,
+        stuff=tuple(sorted({category.name for category in kept if not category.is_thing})),
+        source_ids=_ids_by_name(ordered),
+    )
+
+
+def _ids_by_name(categories: Iterable[Category]) -> dict[str, tuple[int, ...]]:
+    ids: defaultdict[str, set[int]] = defaultdict(set)
+    for category in categories:
+        if category.source_id is not None:
+            ids[category.name].add(category.source_id)
+    return {name: tuple(sorted(ids[name])) for name in sorted(ids)}
+
+
+def _check_ids(ids: Mapping[str, int], *, settings: LabelSettings) -> None:
+    if settings.map_ids is None:
+        return
+    smallest, greatest = settings.map_ids
+    for name, label_id in ids.items():
+        if not smallest <= label_id <= greatest:
+            fix = "set labels.ids: contiguous"
+            if settings.ids == "contiguous":
+                fix = "mend it with labels.first_id, labels.include or labels.merge"
+            raise _config_error(
+                "ids",
+                f"class {name!r} has id {label_id}, and pixels of the maps can hold {smallest} to "
+                f"{greatest}; {fix}{settings.map_ids_hint}",
+            )
+
+
+def _keypoints(
+    categories: Iterable[Category],
+) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
+    """Numbers the keypoints' names, in order of their categories; the longest list counts."""
+    positions: dict[str, int] = {}
+    columns: dict[str, tuple[int, ...]] = {}
+    for category in categories:
+        if category.keypoints:
+            own = tuple(positions.setdefault(name, len(positions)) for name in category.keypoints)
+            known = columns.get(category.name, ())
+            columns[category.name] = max(known, own, key=len)
+    return tuple(positions), columns
+
+
+def _source_order(category: Category) -> tuple[bool, int, str, str]:
+    return category.source_id is None, category.source_id or 0, category.name, category.origin
+
+
+def _source_ids(
+    categories: Sequence[Category], *, names: Mapping[str, str], settings: LabelSettings
+) -> dict[str, int]:
+    if settings.first_id is not None:
+        raise _config_error(
+            "first_id", "has no effect on the source's own ids; set labels.ids: contiguous"
+        )
+    declared: defaultdict[str, list[tuple[int, Category]]] = defaultdict(list)
+    for category in categories:
+        # In source order: the first of a name has the smallest id.
+        if category.source_id is not None:
+            declared[names[category.name]].append((category.source_id, category))
+
+    ids: dict[str, int] = {}
+    owners: dict[int, Category] = {}
+    for name, ((smallest, first), *others) in declared.items():
+        for other_id, other in others:
+            if other_id != smallest and name not in settings.merge:
+                raise InputError(
+                    uri=first.origin,
+                    problem=f"class {name!r} has id {smallest} here and id {other_id} in "
+                    f"{other.origin}; set labels.ids: contiguous",
+                )
+        if smallest in owners:
+            owner = owners[smallest]
+            raise InputError(
+                uri=owner.origin,
+                problem=f"id {smallest} is {owner.name!r} here and {first.name!r} in "
+                f"{first.origin}; set labels.ids: contiguous, or give both one name with "
+                f"labels.merge",
+            )
+        ids[name] = smallest
+        owners[smallest] = first
+    for category in categories:
+        if names[category.name] not in ids:
+            raise InputError(
+                uri=category.origin,
+                problem=f"class {category.name!r} has no id, and other classes have; set "
+                f"labels.ids: contiguous",
+            )
+    return ids
+
+
+def _check_names_in_settings(source_names: Collection[str], *, settings: LabelSettings) -> None:
+    for written, merged in settings.merge.items():
+        for name in merged:
+            _check_known(name, known=source_names, place=f"merge.{written}")
+    written_names = {settings.merged_names.get(name, name) for name in source_names}
+    for place, listed in (("include", settings.include or ()), ("exclude", settings.exclude)):
+        for name in listed:
+            _check_known(name, known=written_names, place=place)
+
+
+def _check_known(name: str, *, known: Collection[str], place: str) -> None:
+    if name not in known:
+        raise _config_error(place, f"no class is named {name!r}{did_you_mean(name, known=known)}")
+
+
+def _check_name(name: str, *, category: Category) -> None:
+    # Label files hold a name a line.
+    if "\0" in name or name.splitlines() != [name]:
+        raise InputError(
+            uri=category.origin,
+            problem=f"class {name!r}: expected a name of one line; labels.merge can rename it",
+        )
+
+
+def _config_error(key: str, problem: str) -> InputError:
+    return InputError(uri="config", place=f"labels.{key}", problem=problem)

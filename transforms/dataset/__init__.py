@@ -1,0 +1,1 @@
+"""A dataset on its way to the disk and back: shards, staging, commit, metadata."""

@@ -1,0 +1,72 @@
+"""Pointer files: one line that names the folder of a dataset's latest version."""
+
+from __future__ import annotations
+
+import re
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import StoredFile, is_uri
+from shardbeam.transforms.storage.find import storage_for
+
+_MAX_BYTES = 4096
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def write_pointer(uri: str, *, folder: str) -> None:
+    """Makes a pointer name a folder, in one step: readers see the old name or the new.
+
+    Done again, it ends in the same file.
+
+    Args:
+        uri: The pointer.
+        folder: A committed dataset: an absolute path or a URI.
+    """
+    storage_for(uri).publish(uri, f"{folder}\n".encode(), scratch=f"{uri}.new")
+
+
+def read_pointer(uri: str) -> str | None:
+    """Returns the folder that a pointer names; None where there is no file.
+
+    Raises:
+        InputError: There is something else.
+    """
+    try:
+        data = storage_for(uri).read(uri, size_bytes=_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    folder = decode_pointer(data)
+    if folder is None:
+        raise InputError(
+            uri=uri,
+            problem="is no pointer (one line with the absolute path or URI of a dataset's folder), "
+            "and would be replaced by one; choose another path, or delete the file",
+        )
+    return folder
+
+
+def pointed_folder(file: StoredFile) -> str | None:
+    """Returns the folder that a file names; None if it is no pointer. What is long is not read."""
+    if not _may_be_pointer(file.size_bytes):
+        return None
+    return decode_pointer(storage_for(file.uri).read(file.uri))
+
+
+def _may_be_pointer(size_bytes: int) -> bool:
+    return 0 < size_bytes <= _MAX_BYTES
+
+
+def decode_pointer(data: bytes) -> str | None:
+    """Returns the folder that a pointer's content names; None if it is no pointer's."""
+    if not _may_be_pointer(len(data)):
+        return None
+    try:
+        # An editor on Windows may have touched it.
+        line = data.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        return None
+    # The length before a TFRecord holds a zero byte, so that no TFRecord file looks like this.
+    if _CONTROL.search(line) or not (line.startswith("/") or is_uri(line)):
+        return None
+    return line

@@ -1,0 +1,242 @@
+"""Finding shards: in a dataset's folder, in a folder of TFRecord files, or a single file."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST
+from shardbeam.transforms.dataset.dataset import FEATURES
+from shardbeam.transforms.dataset.manifest import check_paths
+from shardbeam.transforms.dataset.pointer import pointed_folder
+from shardbeam.transforms.dataset.staging import STAGING_FOLDER
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
+
+# What TFDS's templates may hold, and how a dataset's shards are named by default.
+_TFRECORD = "tfrecord"
+_DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_MIN_DIGITS = 5
+# The names in use for TFRecord files; a shard's number stands before or behind the extension.
+_NUMBER = re.compile(r"-(\d+)-of-(\d+)")
+_EXTENSION = re.compile(r"\.(tfrecords?|tfrecs?|records?)(\.gz)?$", re.IGNORECASE)
+
+
+class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """A split, as it lies in storage.
+
+    Attributes:
+        name: Its name.
+        shards: Its files, in order.
+        examples: How many Examples it holds, where the dataset says so.
+        missing: Name of the first shard that should be there and is not; empty if none is.
+    """
+
+    name: str
+    shards: tuple[StoredFile, ...]
+    examples: int | None = None
+    missing: str = ""
+
+
+class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset's folder, a folder of TFRecord files, or a single file.
+
+    Attributes:
+        path: Where it is.
+        splits: Its splits.
+        features: Its `features.json`, where there is one.
+    """
+
+    path: str
+    splits: tuple[StoredSplit, ...]
+    features: StoredFile | None = None
+
+    def find_split(self, name: str) -> StoredSplit:
+        """Returns the split of a name, with at least one shard and none missing.
+
+        Raises:
+            InputError: There is no such split, or it is not whole.
+        """
+        splits = {split.name: split for split in self.splits}
+        if name not in splits:
+            hint = did_you_mean(name, known=splits) or f"; there are: {', '.join(splits)}"
+            raise InputError(uri=self.path, problem=f"no split {name!r}{hint}")
+        split = splits[name]
+        if split.missing or not split.shards:
+            what = split.missing or "every shard"
+            raise InputError(uri=self.path, problem=f"split {name!r}: {what} is missing")
+        return split
+
+
+def open_dataset(path: str) -> StoredDataset:
+    """Finds out what lies at a path.
+
+    Args:
+        path: A folder with the `dataset_info.json` of Shardbeam or of TFDS; or one without, that
+            holds TFRecord files: those named `train-00000-of-00008.tfrecord` (or with the
+            number behind the extension) make one split `train`, any other is a split of its
+            own; or a TFRecord file, whatever its name; or a pointer (`output.latest`), which stands
+            for the folder that it names.
+
+    Raises:
+        InputError: It is none of these, or a dataset that is not committed.
+    """
+    try:
+        return _open(path)
+    except OSError as error:
+        raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
+
+
+def open_file(path: str) -> StoredFile:
+    """Finds a file.
+
+    Raises:
+        InputError: It is not there.
+    """
+    try:
+        file = storage_for(path).stat(path)
+    except OSError as error:
+        raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
+    if file is None:
+        raise InputError(uri=path, problem="no such file")
+    return file
+
+
+def _open(path: str) -> StoredDataset:
+    file = storage_for(path).stat(path)
+    if file is not None:
+        folder = pointed_folder(file)
+        if folder is not None:
+            return _open_folder(folder)
+        name = _split_name(posixpath.basename(path))
+        return StoredDataset(path=path, splits=(StoredSplit(name=name, shards=(file,)),))
+    return _open_folder(path)
+
+
+def _open_folder(path: str) -> StoredDataset:
+    listed = {file.path: file for file in storage_for(path).list(path)}
+    if DATASET_INFO in listed:
+        splits = tuple(_read_splits(path, listed=listed))
+        return StoredDataset(path=path, splits=splits, features=listed.get(FEATURES))
+    if MANIFEST in listed or any(name.startswith(f"{STAGING_FOLDER}/") for name in listed):
+        raise InputError(
+            uri=path,
+            problem=f"no committed dataset: without {DATASET_INFO}, a build is under way or was "
+            "interrupted; run it again to finish it",
+        )
+    files = [file for name, file in listed.items() if _is_tfrecord(name)]
+    if not files:
+        found = f"neither {DATASET_INFO} nor a file named *.tfrecord or *.record"
+        raise InputError(uri=path, problem=found if listed else "nothing is there")
+    return StoredDataset(path=path, splits=tuple(_group_by_name(files, path=path)))
+
+
+class _Split(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    shard_lengths: list[Annotated[int, msgspec.Meta(ge=0)]] = []
+    filepath_template: str = _DEFAULT_TEMPLATE
+
+
+class _DatasetInfo(msgspec.Struct, frozen=True, rename="camel"):
+    """What is needed of TFDS's proto of that name; its 64-bit integers are strings in JSON."""
+
+    name: str
+    splits: list[_Split]
+    file_format: str = _TFRECORD
+
+
+def _read_splits(path: str, *, listed: Mapping[str, StoredFile]) -> Iterator[StoredSplit]:
+    uri = listed[DATASET_INFO].uri
+    try:
+        info = msgspec.json.decode(storage_for(uri).read(uri), type=_DatasetInfo, strict=False)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(uri=uri, problem=f"not the metadata of a dataset: {error}") from error
+    if not info.splits:
+        raise InputError(uri=uri, problem="the dataset has no splits")
+    if info.file_format != _TFRECORD:
+        raise InputError(uri=path, problem=f"its shards are {info.file_format}, not TFRecord")
+    for split in info.splits:
+        names = list(_shard_names(split, dataset=info.name))
+        check_paths(names, uri=uri)
+        yield StoredSplit(
+            name=split.name,
+            shards=tuple(listed[name] for name in names if name in listed),
+            examples=sum(split.shard_lengths),
+            missing=next((name for name in names if name not in listed), ""),
+        )
+
+
+def _shard_names(split: _Split, *, dataset: str) -> Iterator[str]:
+    """Names a split's shards as TFDS does (tensorflow_datasets/core/naming.py)."""
+    num_shards = len(split.shard_lengths)
+    digits = max(_MIN_DIGITS, len(str(num_shards)))
+    count = f"{num_shards:0{digits}d}"
+    for index in range(num_shards):
+        number = f"{index:0{digits}d}"
+        values = {
+            "DATASET": dataset,
+            "SPLIT": split.name,
+            "FILEFORMAT": _TFRECORD,
+            "SHARD_INDEX": number,
+            "NUM_SHARDS": count,
+            "SHARD_X_OF_Y": f"{number}-of-{count}",
+        }
+        name = split.filepath_template
+        for variable, value in values.items():
+            name = name.replace(f"{{{variable}}}", value)
+        yield name
+
+
+def _is_tfrecord(name: str) -> bool:
+    """Tells a TFRecord file directly in the folder by its name."""
+    if "/" in name or name.startswith("."):
+        return False
+    unnumbered = _NUMBER.sub("", name, count=1)
+    if _EXTENSION.search(unnumbered):
+        return True
+    # Numbered files of other kinds (.parquet, .csv) have an extension of their own.
+    return unnumbered != name and "." not in unnumbered
+
+
+def _split_name(name: str) -> str:
+    return _EXTENSION.sub("", _NUMBER.sub("", name, count=1))
+
+
+def _group_by_name(files: Iterable[StoredFile], *, path: str) -> Iterator[StoredSplit]:
+    groups: dict[str, list[StoredFile]] = {}
+    for file in files:
+        groups.setdefault(_split_name(file.path), []).append(file)
+    for name, group in sorted(groups.items()):
+        group.sort(key=lambda file: (_shard_index(file.path), file.path))
+        patterns = sorted({_NUMBER.sub(r"-*-of-\2", file.path, count=1) for file in group})
+        if len(patterns) > 1:
+            raise InputError(
+                uri=path,
+                problem=f"{patterns[0]} and {patterns[1]} would both be the split {name!r}; "
+                "move one of them, or read the files by their own paths",
+            )
+        yield StoredSplit(name=name, shards=tuple(group), missing=_first_missing(group))
+
+
+def _shard_index(name: str) -> int:
+    number = _NUMBER.search(name)
+    return int(number[1]) if number else 0
+
+
+def _first_missing(shards: Sequence[StoredFile]) -> str:
+    """Names the first shard that is not there, after the pattern of those that are."""
+    example = shards[0].path
+    number = _NUMBER.search(example)
+    if number is None:
+        return ""
+    indexes = {_shard_index(shard.path) for shard in shards}
+    for index in range(int(number[2])):
+        if index not in indexes:
+            missing = f"-{index:0{len(number[1])}d}-of-{number[2]}"
+            return _NUMBER.sub(missing, example, count=1)
+    return ""

@@ -1,0 +1,149 @@
+"""The features of a dataset's Examples, as its `features.json` tells them.
+
+Format: JSON of the proto `Feature` (tensorflow_datasets/core/proto/feature.proto), where 64-bit
+integers are strings.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
+
+_KINDS = {
+    "string": FeatureKind.BYTES,
+    **dict.fromkeys(
+        ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"), FeatureKind.INT64
+    ),
+    **dict.fromkeys(("bfloat16", "float16", "float32", "float64"), FeatureKind.FLOAT),
+}
+_IMAGE_BITS = {"uint8": 8, "uint16": 16}
+
+
+# Height, width and channels; None stands for what differs from image to image.
+ImageShape: TypeAlias = tuple[int | None, int | None, int | None]
+
+
+class StoredFeature(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of every Example of a dataset.
+
+    Attributes:
+        key: The key.
+        kind: Its list's kind.
+        repeated: Whether the number of values differs from Example to Example.
+        shape: Of the value, or of each item where it is repeated; () for scalars.
+        image_shape: Of the decoded image, where the value is an encoded one.
+        image_bits: Of each of its channels: 8 or 16.
+    """
+
+    key: str
+    kind: FeatureKind
+    repeated: bool = False
+    shape: tuple[int, ...] = ()
+    image_shape: ImageShape | None = None
+    image_bits: int = 8
+
+
+class _Shape(msgspec.Struct, frozen=True):
+    dimensions: list[int] = []
+
+
+class _Image(msgspec.Struct, frozen=True):
+    shape: _Shape
+    dtype: str = "uint8"
+
+
+class _Tensor(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: _Shape = _Shape()
+    encoding: str = "none"
+
+
+class _Sequence(msgspec.Struct, frozen=True):
+    feature: _Node
+
+
+class _Node(msgspec.Struct, frozen=True, rename="camel"):
+    """A feature; which of the fields is there says what it is."""
+
+    python_class_name: str = ""
+    image: _Image | None = None
+    text: dict[str, Any] | None = None
+    class_label: dict[str, Any] | None = None
+    tensor: _Tensor | None = None
+    sequence: _Sequence | None = None
+
+
+class _FeaturesDict(msgspec.Struct, frozen=True):
+    features: dict[str, _Node]
+
+
+class _Root(msgspec.Struct, frozen=True, rename="camel"):
+    features_dict: _FeaturesDict
+
+
+_decoder = msgspec.json.Decoder(_Root, strict=False)
+
+
+def read_features(file: StoredFile) -> tuple[StoredFeature, ...]:
+    """Reads `features.json`, whether Shardbeam or TFDS has written it.
+
+    Raises:
+        InputError: It is damaged, or has a feature that only TFDS can decode.
+    """
+    try:
+        root = _decoder.decode(storage_for(file.uri).read(file.uri))
+    except OSError as error:
+        raise InputError(uri=file.uri, problem=f"cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(uri=file.uri, problem=f"not the features of a dataset: {error}") from error
+    if not root.features_dict.features:
+        raise InputError(uri=file.uri, problem="the dataset has no features")
+    features = []
+    for key, node in root.features_dict.features.items():
+        feature = _stored_feature(key, node)
+        if feature is None:
+            raise InputError(
+                uri=file.uri,
+                place=key,
+                problem=f"{node.python_class_name or 'this feature'} is for TFDS to decode; load "
+                "the dataset with tfds.builder_from_directory",
+            )
+        features.append(feature)
+    return tuple(features)
+
+
+def _stored_feature(key: str, node: _Node) -> StoredFeature | None:
+    if node.sequence is not None:
+        item = _stored_feature(key, node.sequence.feature)
+        if item is None or item.repeated:
+            return None
+        return msgspec.structs.replace(item, repeated=True, image_shape=None)
+    if node.image is not None:
+        shape = [None if size < 0 else size for size in node.image.shape.dimensions]
+        bits = _IMAGE_BITS.get(node.image.dtype)
+        if bits is None or len(shape) != 3:
+            return None
+        height, width, channels = shape
+        return StoredFeature(
+            key=key,
+            kind=FeatureKind.BYTES,
+            image_shape=(height, width, channels),
+            image_bits=bits,
+        )
+    if node.text is not None:
+        return StoredFeature(key=key, kind=FeatureKind.BYTES)
+    if node.class_label is not None:
+        return StoredFeature(key=key, kind=FeatureKind.INT64)
+    if node.tensor is None or node.tensor.encoding != "none":
+        return None
+    kind = _KINDS.get(node.tensor.dtype)
+    sizes = tuple(node.tensor.shape.dimensions)
+    if kind is None or any(size < 0 for size in sizes):
+        return None
+    return StoredFeature(key=key, kind=kind, shape=sizes)

@@ -1,0 +1,310 @@
+"""Where a run keeps what is not committed yet, and how it finds it again.
+
+Below the dataset's folder:
+
+    .staging/<plan>/commit.json              what the commit is moving (or has moved) into place
+    .staging/<plan>/shards/<shard key>/      one attempt's files or several, and `done`
+    .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/, files/
+
+A plan is a config; a shard key is all that decides a shard's bytes. A run that is killed and
+started again has the same plan and finds the finished shards by their keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+
+import google_crc32c
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.manifest import check_paths
+from shardbeam.transforms.dataset.outcome import Outcome, ShardProgress, Totals
+from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.storage.base import StoredFile, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+STAGING_FOLDER = ".staging"
+
+_log = logging.getLogger(__name__)
+
+_json = msgspec.json.Encoder()
+_msgpack = msgspec.msgpack.Encoder(order="deterministic")
+
+
+@contextlib.contextmanager
+def explain_write_errors(output: str) -> Iterator[None]:
+    """Turns an OSError (a full disk, missing rights) into words that say how to go on.
+
+    Args:
+        output: The dataset's folder.
+
+    Raises:
+        InputError: An OSError was raised within the context.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            uri=output,
+            problem=f"cannot be written: {error.strerror or error}; mend it and run the same "
+            "command again, finished shards are kept",
+        ) from error
+
+
+class Staging(msgspec.Struct, frozen=True, kw_only=True):
+    """The staging area of one run.
+
+    Attributes:
+        output: The dataset's folder.
+        plan: Digest of the config.
+        run_id: This run's start in UTC, which names its files.
+    """
+
+    output: str
+    plan: str
+    run_id: str
+
+    @property
+    def root(self) -> str:
+        """The plan's folder."""
+        return join_uri(self.output, STAGING_FOLDER, self.plan)
+
+    @property
+    def run_root(self) -> str:
+        """This run's own folder."""
+        return join_uri(self.root, "runs", self.run_id)
+
+    def uri(self, path: str) -> str:
+        """Resolves a path below the plan's folder (`StagedFile.staged`)."""
+        return join_uri(self.root, path)
+
+    def new_attempt(self, *, shard_key: str) -> str:
+        """Names an attempt at a shard: a path that no other attempt has."""
+        return join_uri("shards", shard_key, uuid.uuid4().hex)
+
+    @contextlib.contextmanager
+    def explain_errors(self) -> Iterator[None]:
+        """Explains what keeps the output from being written; see `explain_write_errors`."""
+        with explain_write_errors(self.output):
+            yield
+
+    # Finished shards
+
+    def find_shard(self, *, shard_key: str) -> ShardResult | None:
+        """Returns the result of a shard that an earlier run or attempt finished.
+
+        None unless all its files are still there, in staging or already in place; and none of a
+        shard whose rejects may have passed: a run that is started again is to read them again.
+        """
+        result = self.read_shard(shard_key=shard_key)
+        if result is None or result.may_differ:
+            return None
+        if all(self._holds(file) for file in (result.data, result.index)):
+            return msgspec.structs.replace(result, reused=True, key=shard_key)
+        return None
+
+    def read_shard(self, *, shard_key: str) -> ShardResult | None:
+        """Returns what a finished shard's done-file says, whatever has become of its files."""
+        try:
+            done = storage_for(self.root).read(self._done_uri(shard_key))
+        except FileNotFoundError:
+            return None
+        return msgspec.msgpack.decode(done, type=ShardResult)
+
+    def finish_shard(self, result: ShardResult, *, shard_key: str) -> None:
+        """Marks a shard as finished; its files must be durable."""
+        storage_for(self.root).replace(self._done_uri(shard_key), _msgpack.encode(result))
+
+    def _done_uri(self, shard_key: str) -> str:
+        return join_uri(self.root, "shards", shard_key, "done")
+
+    def _holds(self, file: StagedFile) -> bool:
+        storage = storage_for(self.root)
+        staged = storage.stat(self.uri(file.staged))
+        if staged is not None:
+            return staged.size_bytes == file.size_bytes
+        return is_in_place(file, output=self.output)
+
+    # What the run tells whoever watches it
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Records how the run stands, for the command's summary and exit code."""
+        storage_for(self.root).replace(self.outcome_uri, _json.encode(outcome))
+
+    @property
+    def outcome_uri(self) -> str:
+        """The run's outcome, until the commit moves it to `runs/`."""
+        return join_uri(self.run_root, "outcome.json")
+
+    @property
+    def rejects_root(self) -> str:
+        """The run's rejects files, until the commit moves them into place."""
+        return join_uri(self.run_root, "rejects")
+
+    def write_totals(self, totals: Totals) -> None:
+        """Records what the run is going to write."""
+        storage_for(self.root).replace(join_uri(self.run_root, "totals.json"), _json.encode(totals))
+
+    def read_totals(self) -> Totals | None:
+        """Returns what the run is going to write, once that is known."""
+        try:
+            data = storage_for(self.root).read(join_uri(self.run_root, "totals.json"))
+        except FileNotFoundError:
+            return None
+        return msgspec.json.decode(data, type=Totals)
+
+    def write_progress(self, progress: ShardProgress, *, split: str, shard_index: int) -> None:
+        """Records how far a shard is."""
+        storage_for(self.root).replace(
+            join_uri(self._progress_root, f"{split}-{shard_index}.json"), _json.encode(progress)
+        )
+
+    def read_progress(self, seen: dict[str, tuple[str, ShardProgress]]) -> list[ShardProgress]:
+        """Returns how far each shard is that was begun.
+
+        Args:
+            seen: What the last call has found, by path and with its version; kept up to date, so
+                that only what has changed is read.
+        """
+        storage = storage_for(self.root)
+
+        def changed() -> Iterator[StoredFile]:
+            for file in storage.list(self._progress_root):
+                version, progress = seen.get(file.path, ("", None))
+                # A file that is just being replaced is seen again the next time.
+                if (
+                    file.path.endswith(".json")
+                    and version != file.version
+                    and (progress is None or not progress.finished)
+                ):
+                    yield file
+
+        for file, found in storage.map_many(_read_progress, changed()):
+            if found is not None:
+                seen[file.path] = file.version, found
+        return [progress for _, progress in seen.values()]
+
+    @property
+    def _progress_root(self) -> str:
+        return join_uri(self.run_root, "progress")
+
+    # The commit
+
+    @property
+    def commit_uri(self) -> str:
+        """The list of the files that the commit moves into place."""
+        return join_uri(self.root, "commit.json")
+
+    def write_commit(self, destinations: Iterable[str]) -> None:
+        """Records which paths of the output this plan's commit may create."""
+        storage_for(self.root).replace(self.commit_uri, _json.encode(sorted(destinations)))
+
+    def write_file(self, path: str, data: bytes, *, new: bool = False) -> None:
+        """Writes a small file of the dataset in one step.
+
+        Args:
+            path: Its path below the dataset's folder, where nothing else ever appears: a file
+                that is half written when the run is killed lies in staging.
+            data: Its content.
+            new: Whether nothing else may be there, as far as the storage can tell.
+
+        Raises:
+            InputError: `new`, and another run has written it meanwhile.
+        """
+        scratch = join_uri(self.run_root, "files", uuid.uuid4().hex)
+        storage_for(self.output).publish(
+            join_uri(self.output, path), data, scratch=scratch, new=new
+        )
+
+    def is_left(self) -> bool:
+        """Says whether there is anything to clear."""
+        storage = storage_for(self.root)
+        folder = join_uri(self.output, STAGING_FOLDER)
+        return storage.holds(folder) and (storage.holds(self.root) or not any(storage.list(folder)))
+
+    def clear(self) -> None:
+        """Removes this plan's staging, and the staging folder once it holds nothing."""
+        storage = storage_for(self.root)
+        storage.delete_tree(self.root)
+        folder = join_uri(self.output, STAGING_FOLDER)
+        if any(storage.list(folder)):
+            _log.warning(
+                "%s: holds the finished shards of a run with another config, which goes on from "
+                "them when it is started again; if it will not be, delete the folder",
+                folder,
+            )
+        else:
+            # Empty folders may be left of a removal that was interrupted.
+            storage.delete_tree(folder)
+
+
+def _read_progress(file: StoredFile) -> tuple[StoredFile, ShardProgress | None]:
+    try:
+        data = storage_for(file.uri).read(file.uri)
+    except FileNotFoundError:
+        return file, None
+    return file, msgspec.json.decode(data, type=ShardProgress)
+
+
+def staged_commits(output: str) -> Mapping[str, list[str]]:
+    """Finds the plans that have something staged under `output`.
+
+    Returns:
+        `{plan: paths that its commit may have created}`, none where it has not begun.
+
+    Raises:
+        InputError: A commit's list is damaged, or names a path outside the output.
+    """
+    storage = storage_for(output)
+    commits: dict[str, list[str]] = {}
+    for file in storage.list(join_uri(output, STAGING_FOLDER)):
+        plan, _, name = file.path.partition("/")
+        commits.setdefault(plan, [])
+        if name == "commit.json":
+            commits[plan] = _decode_commit(storage.read(file.uri), uri=file.uri)
+    return commits
+
+
+def _decode_commit(data: bytes, *, uri: str) -> list[str]:
+    try:
+        paths = msgspec.json.decode(data, type=list[str])
+    except msgspec.DecodeError as error:
+        raise InputError(uri=uri, problem=f"not the list of a commit: {error}") from error
+    check_paths(paths, uri=uri)
+    return paths
+
+
+def is_in_place(file: StagedFile, *, output: str) -> bool:
+    """Says whether the commit has moved a file already: by size and checksum."""
+    storage = storage_for(output)
+    uri = join_uri(output, file.destination)
+    stored = storage.stat(uri)
+    if stored is None or stored.size_bytes != file.size_bytes:
+        return False
+    if stored.crc32c:
+        return stored.crc32c == file.crc32c
+    return f"{google_crc32c.value(storage.read(uri)):08x}" == file.crc32c
+
+
+def shard_key(
+    *, settings_digest: str, split: str, shard_index: int, num_shards: int, records: Iterable[bytes]
+) -> str:
+    """Digests all that decides a shard's bytes.
+
+    Args:
+        settings_digest: Digest of all settings, schema and codec versions that matter.
+        split: The shard's split.
+        shard_index: Which of the split's shards.
+        num_shards: How many the split has.
+        records: The shard's encoded records, in order.
+    """
+    digest = hashlib.sha256(_msgpack.encode([settings_digest, split, shard_index, num_shards]))
+    for record in records:
+        digest.update(len(record).to_bytes(8, "little"))
+        digest.update(record)
+    return digest.hexdigest()

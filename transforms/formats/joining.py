@@ -1,0 +1,356 @@
+"""Joining what is listed with what is annotated, one key at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.labels import LabelSettings, written_name
+from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    ImageAnnotations,
+    ListedImage,
+    ObjectAnnotation,
+    Record,
+    Reject,
+    Value,
+    decode_annotations,
+    encode_annotations,
+)
+from shardbeam.transforms.core.sharding import NO_SPLIT, SplitAssignment
+from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.names import listing_exclusion
+
+# Reasons for which a part of what a source says about an image cannot be read.
+_INCOMPLETE = frozenset({Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING})
+
+
+class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the config says about the join.
+
+    Attributes:
+        splits: Which split a key belongs to.
+        labels: Which classes are written.
+        keep_unannotated: Whether an image that no annotation file names is written.
+        example_per: Whether an image makes one Example, or one for each of its objects.
+    """
+
+    splits: SplitAssignment
+    labels: LabelSettings
+    keep_unannotated: bool = True
+    example_per: Literal["image", "annotation"] = "image"
+
+
+class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of all that is joined by one text.
+
+    Attributes:
+        split: The split it belongs to; `NO_SPLIT` where there is no telling.
+        record: The image with its annotations, if it goes on.
+        unannotated: Whether `record` has no annotations because nothing names it.
+        labels: Image-level classes that the image's name tells.
+        excluded: The rule that leaves the image out, if one does.
+        rejects: What cannot be used.
+    """
+
+    split: str
+    record: Record | None = None
+    unannotated: bool = False
+    labels: tuple[str, ...] = ()
+    excluded: Exclusion | None = None
+    rejects: tuple[Reject, ...] = ()
+
+
+class _Defect(NamedTuple):
+    reason: Reason
+    detail: str
+
+
+class _Merged(NamedTuple):
+    """What the entries of one image say together."""
+
+    annotations: bytes | None
+    split: str
+    exclusion: Exclusion | None
+    defects: list[_Defect]
+    usable: bool
+
+
+def join_key(
+    *,
+    source: str,
+    key: str,
+    images: Iterable[ListedImage],
+    entries: Iterable[AnnotationEntry],
+    source_format: Format,
+    settings: JoinSettings,
+) -> JoinedKey:
+    """Decides what becomes of all that is joined by one text.
+
+    Args:
+        source: The source's name.
+        key: What they are joined by: the image's key, unless the format says otherwise.
+        images: The listed images, in any order; more than one only if the format joins by less
+            than the name, or names differ in nothing but their Unicode normalization.
+        entries: What the annotation files say about it, in any order.
+        source_format: The source's format, which may tell annotations from the key.
+        settings: The config's rules.
+    """
+    listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
+    merged = _merge_entries(entries, source_format=source_format)
+    image_key = listed[0].key if listed else key
+    told_split = merged.split
+    if listed and not told_split:
+        told_split = source_format.split_listed(image_key)
+    split = settings.splits.split_of(source=source, key=image_key, told=told_split)
+
+    def reject(defect: _Defect, *, listed: bool, key: str = image_key) -> Reject:
+        return Reject(
+            split=split,
+            source=source,
+            key=key,
+            stage="join",
+            reason=defect.reason,
+            detail=defect.detail,
+            listed=listed,
+        )
+
+    if Kind.ROWS in source_format.kinds:
+        return _join_row(merged, source=source, key=key, split=split, reject=reject)
+    if not listed:
+        if merged.exclusion is not None:
+            return JoinedKey(split=split)
+        defects = merged.defects
+        # A list of a split that the config does not use says nothing.
+        if merged.annotations is not None or (merged.usable and settings.splits.told):
+            missing = _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed")
+            defects = [missing, *defects]
+        return JoinedKey(
+            split=split, rejects=tuple(reject(defect, listed=False) for defect in defects)
+        )
+
+    if listed[-1].key != image_key:
+        return _reject_ambiguous(listed, merged, split=split, reject=reject)
+    twin = _Defect(Reason.DUPLICATE_KEY, "another listed file has the same key")
+    rejects = [reject(twin, listed=True) for _ in listed[1:]]
+    defects = merged.defects
+    annotations = merged.annotations
+    unannotated = False
+    labels: tuple[str, ...] = ()
+    excluded = merged.exclusion
+    lost = _lost_annotations(merged)
+    if excluded is None and lost is not None:
+        # Written without the annotations that it has, it would teach that nothing is there.
+        defects.remove(lost)
+        rejects.append(reject(lost, listed=True))
+        rejects += [reject(defect, listed=False) for defect in defects]
+        return JoinedKey(split=split, rejects=tuple(rejects))
+    rejects += [reject(defect, listed=False) for defect in defects]
+    if excluded is None and annotations is None:
+        try:
+            told = source_format.annotate_listed(image_key)
+        except RejectedError as error:
+            rejects.append(reject(_Defect(error.reason, error.detail), listed=True))
+            return JoinedKey(split=split, rejects=tuple(rejects))
+        if isinstance(told, Exclusion):
+            excluded = told
+        elif told is None:
+            unannotated = True
+            excluded = listing_exclusion(image_key)
+            if excluded is None and not settings.keep_unannotated:
+                excluded = Exclusion.UNANNOTATED
+            annotations = encode_annotations(ImageAnnotations(image_id=""))
+        else:
+            labels = told.labels
+            if labels and not _any_label_written(labels, settings=settings.labels):
+                excluded = Exclusion.LABEL_EXCLUDED
+            annotations = encode_annotations(told)
+    if excluded is None and split == NO_SPLIT:
+        excluded = Exclusion.IN_NO_SPLIT
+
+    if excluded is not None or annotations is None:
+        return JoinedKey(split=split, labels=labels, excluded=excluded, rejects=tuple(rejects))
+    if not settings.splits.matches(source=source, key=image_key):
+        ungrouped = _Defect(
+            Reason.GROUP_NOT_MATCHED,
+            f"group_by ({settings.splits.group_by}) finds nothing in the key",
+        )
+        return JoinedKey(
+            split=split, labels=labels, rejects=(*rejects, reject(ungrouped, listed=True))
+        )
+    return JoinedKey(
+        split=split,
+        record=Record(
+            source=source,
+            key=image_key,
+            image=listed[0].image,
+            annotations=annotations,
+            split=split,
+            examples=_expected_examples(annotations, settings=settings),
+        ),
+        unannotated=unannotated,
+        labels=labels,
+        rejects=tuple(rejects),
+    )
+
+
+def _lost_annotations(merged: _Merged) -> _Defect | None:
+    """The defect for which an image is rejected: it leaves less than the source says about it."""
+    for defect in merged.defects:
+        if merged.annotations is None or defect.reason in _INCOMPLETE:
+            return defect
+    return None
+
+
+def _join_row(
+    merged: _Merged, *, source: str, key: str, split: str, reject: Callable[..., Reject]
+) -> JoinedKey:
+    """Decides what becomes of a row without an image: it is the input itself."""
+    defects = merged.defects
+    if merged.exclusion is not None:
+        return JoinedKey(split=split, excluded=merged.exclusion)
+    if merged.annotations is not None and split == NO_SPLIT:
+        defects = [_Defect(Reason.UNKNOWN_SPLIT, "the row names no split of the dataset")]
+    if merged.annotations is None or defects:
+        rejects = [reject(defect, listed=not index) for index, defect in enumerate(defects)]
+        return JoinedKey(split=split, rejects=tuple(rejects))
+    return JoinedKey(
+        split=split,
+        record=Record(
+            source=source, key=key, image=None, annotations=merged.annotations, split=split
+        ),
+    )
+
+
+def _reject_ambiguous(
+    listed: Sequence[ListedImage], merged: _Merged, *, split: str, reject: Callable[..., Reject]
+) -> JoinedKey:
+    """Rejects images of which nobody can tell whose the annotations are."""
+    names = ", ".join(dict.fromkeys(image.key for image in listed))
+    ambiguous = _Defect(Reason.AMBIGUOUS_STEM, f"annotations name all of these alike: {names}")
+    return JoinedKey(
+        split=split,
+        rejects=(
+            *(reject(ambiguous, listed=True, key=image.key) for image in listed),
+            *(reject(defect, listed=False) for defect in merged.defects),
+        ),
+    )
+
+
+def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format) -> _Merged:
+    """Merges what is said about one image.
+
+    The same image may stand in several annotation files, under one id; an entry with another
+    id is another image that claims the same file.
+    """
+    ordered = sorted(entries, key=_entry_order)
+    good = [entry for entry in ordered if entry.defect is None]
+    defects = [_Defect(entry.defect, entry.detail) for entry in ordered if entry.defect is not None]
+    image_id = next((entry.image_id for entry in good if entry.image_id), "")
+    split = next((entry.split for entry in good if entry.split), "")
+    merged = []
+    for entry in good:
+        if entry.image_id and entry.image_id != image_id:
+            detail = f"image id {entry.image_id} has the file name of image id {image_id}"
+            defects.append(_Defect(Reason.DUPLICATE_KEY, detail))
+            continue
+        if entry.split and entry.split != split:
+            detail = f"it is in split {split!r} already, and in {entry.split!r} as well"
+            defects.append(_Defect(Reason.DUPLICATE_KEY, detail))
+        if entry.annotations:
+            merged.append(entry.annotations)
+    exclusion = next((entry.exclusion for entry in good if entry.exclusion is not None), None)
+    if len(merged) > 1:
+        together = merge_annotations([*map(decode_annotations, merged)])
+        merged = [encode_annotations(source_format.reconcile(together))]
+    return _Merged(
+        annotations=merged[0] if merged else None,
+        # What cannot be used is a reject of the split that it would have been in.
+        split=split or next((entry.split for entry in ordered if entry.split), ""),
+        exclusion=exclusion,
+        defects=defects,
+        usable=bool(merged or split),
+    )
+
+
+def _entry_order(entry: AnnotationEntry) -> tuple[int, int, str, str]:
+    # Files that are about one image each have no order but that of their names.
+    return entry.file_index, entry.position, entry.image_id, entry.detail
+
+
+def _expected_examples(annotations: bytes, *, settings: JoinSettings) -> int:
+    if settings.example_per == "image":
+        return 1
+    return len(decode_annotations(annotations).objects)
+
+
+def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
+    """Merges what several annotation files say about one image.
+
+    An object that an earlier file gives with the same id, label and box is the same object:
+    COCO's keypoint files repeat the instances of theirs. What only the later one tells of it is
+    taken over.
+    """
+    corrections: Counter[str] = Counter()
+    confidences: dict[str, float] = {}
+    objects: list[ObjectAnnotation] = []
+    # {identity: position in `objects`}
+    seen: dict[tuple[object, ...], int] = {}
+    for part in parts:
+        corrections.update(part.corrections)
+        for label, confidence in zip(part.labels, part.label_confidences, strict=False):
+            confidences[label] = max(confidence, confidences.get(label, confidence))
+        identities: dict[tuple[object, ...], int] = {}
+        for item in part.objects:
+            identity = (item.annotation_id, item.label, item.bbox)
+            if item.annotation_id and identity in seen:
+                if not _complete(objects, seen[identity], item):
+                    corrections[Correction.DUPLICATE_ANNOTATION_DROPPED.value] += 1
+                continue
+            identities[identity] = len(objects)
+            objects.append(item)
+        seen.update(identities)
+    labels = tuple(dict.fromkeys(label for part in parts for label in part.labels))
+    values: dict[str, list[Value]] = {}
+    for part in parts:
+        for key, items in part.values.items():
+            values.setdefault(key, []).extend(items)
+    return ImageAnnotations(
+        image_id=next((part.image_id for part in parts if part.image_id), ""),
+        width=next((part.width for part in parts if part.width), 0),
+        height=next((part.height for part in parts if part.height), 0),
+        labels=labels,
+        objects=tuple(objects),
+        corrections=dict(corrections),
+        normalized=any(part.normalized for part in parts),
+        label_confidences=tuple(confidences.get(label, 1.0) for label in labels)
+        if confidences
+        else (),
+        captions=tuple(caption for part in parts for caption in part.captions),
+        segments=tuple(segment for part in parts for segment in part.segments),
+        masks={role: mask for part in reversed(parts) for role, mask in part.masks.items()},
+        values={key: tuple(items) for key, items in values.items()},
+        stuff=tuple(item for part in parts for item in part.stuff),
+    )
+
+
+def _complete(objects: list[ObjectAnnotation], position: int, other: ObjectAnnotation) -> bool:
+    """Takes over from `other` what an object lacks; says whether there was anything."""
+    known = objects[position]
+    missing = {
+        name: getattr(other, name)
+        for name in ("segmentation", "keypoints", "attributes")
+        if getattr(other, name) and not getattr(known, name)
+    }
+    if missing:
+        objects[position] = msgspec.structs.replace(known, **missing)
+    return bool(missing)
+
+
+def _any_label_written(labels: Iterable[str], *, settings: LabelSettings) -> bool:
+    return any(written_name(label, settings=settings) is not None for label in labels)

@@ -1,0 +1,175 @@
+"""A source of the config, as the transforms see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    ImageAnnotations,
+    ImageRef,
+    MaskRole,
+    Reject,
+    encode_annotations,
+)
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.formats.base import Format, Place, Role
+from shardbeam.transforms.formats.load import load_format
+from shardbeam.transforms.storage.archives import (
+    begin_root,
+    begin_root_part,
+    expand_root,
+    list_root_part,
+)
+from shardbeam.transforms.storage.base import ListingPart
+
+# What a mask says comes after all that annotation files say.
+_MASK_FILE_INDEX = 1 << 30
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where images and annotations come from.
+
+    Attributes:
+        name: The source's name in the config; with its key it identifies an image.
+        roots: Folders of images, archives, or patterns of archives; none for tables without
+            images.
+        format: Name of the format (`shardbeam.transforms.formats.load`).
+        settings: The format's settings.
+    """
+
+    name: str
+    roots: tuple[str, ...]
+    format: str
+    settings: Mapping[str, Any] = {}
+
+    def load_format(self) -> Format:
+        """Makes the source's format; the same one every time in a process."""
+        return load_format(name=self.format, settings=self.settings)
+
+
+class PlacedFile(NamedTuple):
+    """A listed file, and what it is to its source's format.
+
+    Attributes:
+        path: Its path below the root.
+        place: What it is.
+        file: Where it lies.
+    """
+
+    path: str
+    place: Place
+    file: ImageRef
+
+
+def expand_roots(source: Source) -> Iterator[tuple[int, str]]:
+    """Finds what is to be listed: `(which root, folder or archive)`, patterns expanded.
+
+    Raises:
+        InputError: A pattern matches nothing.
+    """
+    for index, root in enumerate(source.roots):
+        for uri in expand_root(root):
+            yield index, uri
+
+
+def list_files(
+    source: Source, *, root: int, uri: str, splits: SplitAssignment
+) -> Iterator[PlacedFile | Reject | ListingPart]:
+    """Lists the files of a source below one root.
+
+    Args:
+        source: The source.
+        root: Which of its roots.
+        uri: The root, or one of the archives that it stands for.
+        splits: Which split a reject belongs to.
+
+    Yields:
+        Each file, a reject for each whose name is not valid Unicode, and the parts of a long
+        listing that are left to `begin_part`.
+
+    Raises:
+        InputError: The root cannot be listed, or there is nothing below it.
+    """
+    empty = True
+    for listed in begin_root(uri, open_archives=source.load_format().opens_archives):
+        empty = False
+        if isinstance(listed, ListingPart):
+            yield listed
+        else:
+            yield _place(*listed, source=source, root=root, splits=splits)
+    if empty:
+        raise InputError(uri=uri, problem="no files found; is this the images' folder?")
+
+
+def begin_part(
+    source: Source, part: ListingPart, *, root: int, splits: SplitAssignment
+) -> Iterator[PlacedFile | Reject | ListingPart]:
+    """Lists what `list_files` has left, and leaves smaller parts of it to `list_part`.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    for listed in begin_root_part(part):
+        if isinstance(listed, ListingPart):
+            yield listed
+        else:
+            yield _place(*listed, source=source, root=root, splits=splits)
+
+
+def list_part(
+    source: Source, part: ListingPart, *, root: int, splits: SplitAssignment
+) -> Iterator[PlacedFile | Reject]:
+    """Lists what `begin_part` has left.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    for path, file in list_root_part(part):
+        yield _place(path, file, source=source, root=root, splits=splits)
+
+
+def _place(
+    path: str, file: ImageRef, *, source: Source, root: int, splits: SplitAssignment
+) -> PlacedFile | Reject:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return _unreadable_name(path, source=source, splits=splits)
+    place = source.load_format().place(path, root=root)
+    return PlacedFile(path=path, place=place, file=file)
+
+
+def mask_entry(place: Place, *, file: ImageRef) -> AnnotationEntry:
+    """Says of a listed mask which image it annotates, and how.
+
+    Raises:
+        ValueError: It is no mask.
+    """
+    if place.role is not Role.MASK or place.mask is None:
+        raise ValueError(f"{file.uri} is no mask")
+    masks = ImageAnnotations(image_id="", masks={place.mask: file})
+    return AnnotationEntry(
+        key=place.join,
+        annotations=encode_annotations(masks),
+        file_index=_MASK_FILE_INDEX,
+        position=list(MaskRole).index(place.mask),
+    )
+
+
+def _unreadable_name(path: str, *, source: Source, splits: SplitAssignment) -> Reject:
+    key = path.encode("utf-8", "backslashreplace").decode()
+    return Reject(
+        split=splits.split_of(source=source.name, key=key),
+        source=source.name,
+        key=key,
+        stage="list",
+        reason=Reason.UNREADABLE_NAME,
+        detail="the file's name is not valid UTF-8; rename the file",
+        listed=True,
+    )

@@ -1,1 +1,0 @@
-"""The files of a dataset directory, and how they come to be there."""

@@ -1,0 +1,311 @@
+"""What may stand where a folder of images may: an archive, a folder inside one, or a pattern."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.storage.archive_tar import list_tar
+from shardbeam.transforms.storage.archive_zip import list_zip
+from shardbeam.transforms.storage.base import ListingPart, StoredFile, is_uri, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+_ARCHIVE = re.compile(r"\.(tar|zip)$", re.IGNORECASE)
+# What cannot be read from the middle, and how to make of it what can.
+_REFUSED = (
+    (re.compile(r"\.(tar\.gz|tgz|taz)$", re.IGNORECASE), "decompress it first: gunzip"),
+    (re.compile(r"\.(tar\.bz2|tbz2?|tb2)$", re.IGNORECASE), "decompress it first: bunzip2"),
+    (re.compile(r"\.(tar\.(xz|lzma)|txz|tlz)$", re.IGNORECASE), "decompress it first: unxz"),
+    (re.compile(r"\.(tar\.zst|tzst)$", re.IGNORECASE), "decompress it first: unzstd"),
+    (re.compile(r"\.7z$", re.IGNORECASE), "unpack it first: 7z x"),
+    (re.compile(r"\.rar$", re.IGNORECASE), "unpack it first: unrar x"),
+)
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_WILDCARD = re.compile(r"[*?\[]")
+# The first folders of an archive that an error names.
+_MAX_FOLDERS = 5
+
+
+class _Located(NamedTuple):
+    """An archive that a path leads to or into.
+
+    Attributes:
+        file: The archive.
+        uri: The archive.
+        inner: The folder inside it; empty for all of it.
+    """
+
+    file: StoredFile
+    uri: str
+    inner: str
+
+
+def is_pattern(root: str) -> bool:
+    """Whether a root is a pattern, which may stand for several archives.
+
+    What is there under the very name that a pattern would have is no pattern: folders may be
+    named `flowers [v2]`.
+    """
+    if not (_WILDCARD.search(root) or _RANGE.search(root)):
+        return False
+    try:
+        return _locate(root) is None and next(storage_for(root).list(root), None) is None
+    except InputError:
+        # It is there; listing it says what is wrong.
+        return False
+
+
+def expand_root(root: str) -> Iterator[str]:
+    """Yields the folders and archives that a root stands for, sorted.
+
+    A root that is no pattern stands for itself. In a pattern `*`, `?` and `[...]` stand for
+    characters of one name, `**` for any folders, and `{000..099}` for each of these numbers. It
+    matches archives; what stands behind one is a folder inside each.
+
+    Raises:
+        InputError: A pattern matches nothing, or an archive of a range is not there.
+    """
+    if not is_pattern(root):
+        yield root
+        return
+    for pattern in _expand_ranges(root):
+        if not _WILDCARD.search(pattern):
+            if _locate(pattern) is None:
+                raise InputError(uri=pattern, problem=f"there is no such archive, as {root} says")
+            yield pattern
+            continue
+        outer, inner = _split_pattern(pattern)
+        found = [uri for uri in _match(outer) if _is_archive_name(uri)]
+        if not found:
+            raise InputError(uri=pattern, problem="the pattern matches no .tar and no .zip")
+        for uri in sorted(found):
+            yield join_uri(uri, inner) if inner else uri
+
+
+def fixed_folder(root: str) -> str:
+    """Returns the folder that holds all that a root stands for, without wildcards."""
+    fixed: list[str] = []
+    for part in root.rstrip("/").split("/")[:-1]:
+        if _WILDCARD.search(part) or _RANGE.search(part):
+            break
+        fixed.append(part)
+    return "/".join(fixed)
+
+
+def begin_root(
+    uri: str, *, open_archives: bool = True
+) -> Iterator[tuple[str, ImageRef] | ListingPart]:
+    """Lists as `list_root` does, but leaves parts of a long listing to `list_root_part`.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    if _locate(uri) is not None:
+        yield from list_root(uri, open_archives=open_archives)
+        return
+    empty = True
+    for listed in storage_for(uri).begin_listing(uri):
+        empty = False
+        yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
+    if empty:
+        _check_no_archive(uri)
+
+
+def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, ImageRef]]:
+    """Yields `(path below the root, where it lies)` for every file of a folder or archive.
+
+    Paths of an archive's members are names, and nothing is ever written to them: one that leads
+    out of the archive (`../a.jpg`) is a name as any other.
+
+    Args:
+        uri: A folder, a `.tar`, a `.zip`, or a folder inside one of these.
+        open_archives: Whether an archive is listed by its members; otherwise it is listed as a
+            file.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    located = _locate(uri)
+    if located is None:
+        yield from _list_folder(uri)
+        return
+    _refuse_compressed(located.uri)
+    archive = _whole(located.file)
+    if not open_archives:
+        if located.inner:
+            raise InputError(uri=uri, problem="expected an archive, not a folder inside one")
+        yield located.uri.rpartition("/")[2], archive
+        return
+    yield from _list_archive(archive, inner=located.inner)
+
+
+def begin_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef] | ListingPart]:
+    """Lists what `begin_root` has left, and leaves smaller parts of what is long.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    for listed in storage_for(part.root).begin_part(part):
+        yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
+
+
+def list_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef]]:
+    """Yields what `begin_root` or `begin_root_part` has left.
+
+    Raises:
+        InputError: It cannot be listed.
+    """
+    for file in storage_for(part.root).list_part(part):
+        yield file.path, _whole(file)
+
+
+def _list_folder(uri: str) -> Iterator[tuple[str, ImageRef]]:
+    empty = True
+    for file in storage_for(uri).list(uri):
+        empty = False
+        yield file.path, _whole(file)
+    if empty:
+        _check_no_archive(uri)
+
+
+def _check_no_archive(uri: str) -> None:
+    """Refuses a path without files that was meant for an archive."""
+    if any(map(_is_archive_name, uri.split("/"))):
+        raise InputError(uri=uri, problem="there is no such archive or folder, or it is empty")
+
+
+def _list_archive(archive: ImageRef, *, inner: str) -> Iterator[tuple[str, ImageRef]]:
+    is_zip = archive.uri.lower().endswith(".zip")
+    prefix = f"{inner}/" if inner else ""
+    found = False
+    folders: dict[str, None] = {}
+    for name, file in list_zip(archive) if is_zip else list_tar(archive):
+        path = _path(name)
+        if not path or "\0" in path:
+            # A name that no file can have.
+            path = path.replace("\0", "\\x00") or f"unnamed-{file.offset}"
+            file = _unnamed(file)
+        if path.startswith(prefix):
+            found = True
+            yield path.removeprefix(prefix), file
+        elif len(folders) < _MAX_FOLDERS:
+            folders[path.rpartition("/")[0] or "."] = None
+    if not found and inner:
+        held = ", ".join(folders) or "nothing"
+        raise InputError(uri=archive.uri, problem=f"holds no folder {inner!r}; it holds {held}")
+
+
+def _path(name: str) -> str:
+    """Takes empty and `.` components out of a name."""
+    # Without composing characters: formats do, as they do for files of folders.
+    root = "/" if name.startswith("/") else ""
+    return root + "/".join(part for part in name.split("/") if part not in ("", "."))
+
+
+def _unnamed(file: ImageRef) -> ImageRef:
+    return ImageRef(
+        uri=file.uri,
+        size_bytes=0,
+        version=file.version,
+        offset=file.offset,
+        whole=False,
+        problem="its name in the archive is no file's",
+    )
+
+
+def _whole(file: StoredFile) -> ImageRef:
+    return ImageRef(uri=file.uri, size_bytes=file.size_bytes, version=file.version)
+
+
+def _locate(uri: str) -> _Located | None:
+    """Finds the archive that a path leads to or into; None where it leads to a folder."""
+    parts = uri.rstrip("/").split("/")
+    for index, part in enumerate(parts, 1):
+        if not _is_archive_name(part):
+            continue
+        candidate = "/".join(parts[:index])
+        try:
+            file = storage_for(candidate).stat(candidate)
+        except OSError as error:
+            raise InputError(
+                uri=candidate, problem=f"cannot be read: {error.strerror or error}"
+            ) from error
+        if file is not None:
+            inner = "/".join(part for part in parts[index:] if part not in ("", "."))
+            return _Located(file=file, uri=candidate, inner=inner)
+    return None
+
+
+def _is_archive_name(name: str) -> bool:
+    return bool(_ARCHIVE.search(name)) or any(suffix.search(name) for suffix, _ in _REFUSED)
+
+
+def _refuse_compressed(uri: str) -> None:
+    for suffix, mend in _REFUSED:
+        if suffix.search(uri):
+            raise InputError(
+                uri=uri,
+                problem="archives that are compressed as a whole cannot be read from the middle; "
+                f"{mend} {os.path.basename(uri)}",
+            )
+
+
+def _expand_ranges(pattern: str) -> Iterator[str]:
+    match = _RANGE.search(pattern)
+    if match is None:
+        yield pattern
+        return
+    first, last = match[1], match[2]
+    if int(last) < int(first):
+        raise InputError(uri=pattern, problem=f"{match[0]} is empty: the first number is greater")
+    for number in range(int(first), int(last) + 1):
+        text = str(number).zfill(len(first))
+        for rest in _expand_ranges(pattern[match.end() :]):
+            yield pattern[: match.start()] + text + rest
+
+
+def _split_pattern(pattern: str) -> tuple[str, str]:
+    """Splits a pattern behind the first archive's name."""
+    parts = pattern.rstrip("/").split("/")
+    for index, part in enumerate(parts, 1):
+        if _is_archive_name(part):
+            return "/".join(parts[:index]), "/".join(parts[index:])
+    return pattern, ""
+
+
+def _match(pattern: str) -> Iterator[str]:
+    """Yields the files that match a pattern without ranges."""
+    if not is_uri(pattern):
+        yield from (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
+        return
+    folder = fixed_folder(pattern)
+    expression = re.compile(_regular_expression(pattern[len(folder) + 1 :]))
+    for file in storage_for(folder).list(folder):
+        if expression.fullmatch(file.path):
+            yield file.uri
+
+
+def _regular_expression(pattern: str) -> str:
+    """Translates a pattern, as `glob` understands it, into a regular expression."""
+    translated = []
+    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]]*\])", pattern):
+        if part == "**/":
+            translated.append("(?:[^/]+/)*")
+        elif part == "**":
+            translated.append(".*")
+        elif part == "*":
+            translated.append("[^/]*")
+        elif part == "?":
+            translated.append("[^/]")
+        elif part.startswith("[") and len(part) > 1:
+            negated = part[1] in "!^"
+            characters = re.escape(part[2 if negated else 1 : -1]).replace(r"\-", "-")
+            translated.append(f"[{'^' if negated else ''}{characters}]")
+        else:
+            translated.append(re.escape(part))
+    return "".join(translated)

@@ -1,0 +1,261 @@
+"""Reading, listing and writing files, whatever system holds them: one small interface."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, ClassVar, TypeVar
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.read_ahead import map_many
+
+# Where it is set, requests to Google Cloud Storage go without credentials. The worker processes of
+# this machine inherit it.
+ANONYMOUS_VARIABLE = "SHARDBEAM_ANONYMOUS"
+
+# Where one worker has very many small things to do. A bucket takes about 1,000 changes a second,
+# at first; that many round trips of 50 ms come near it.
+_REQUESTS_AT_A_TIME = 64
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
+
+
+class ChangedError(Exception):
+    """A file is no longer what its listing said."""
+
+
+class WriteFailedError(InputError):
+    """A file could not be written to its end, nor can it be gone on with.
+
+    Written anew, under another name, it may succeed.
+    """
+
+
+class StoredFile(msgspec.Struct, frozen=True):
+    """A file as a listing shows it.
+
+    Attributes:
+        path: Relative to the listed root, `/`-separated.
+        uri: What `Storage.read` takes.
+        size_bytes: Its length.
+        version: Changes when the content does (`ImageRef.version`).
+        crc32c: Checksum of the content, 8 hex digits, where the storage tells it unasked.
+    """
+
+    path: str
+    uri: str
+    size_bytes: int
+    version: str
+    crc32c: str = ""
+
+
+class ListingPart(msgspec.Struct, frozen=True):
+    """Files that a listing has left for another worker.
+
+    Attributes:
+        root: The listed root.
+        start: The first name, in the storage's own terms.
+        end: The name before which the part ends; the root's end where empty.
+        after_start: Whether `start` itself is left out.
+    """
+
+    root: str
+    start: str
+    end: str
+    after_start: bool
+
+
+class Storage(abc.ABC):
+    """A file system, or an object store seen as one. Implementations are stateless values.
+
+    What the system itself refuses, or what fails in spite of all retries, is an InputError that
+    names the file and the fix: a sick network says nothing about a file.
+
+    Attributes:
+        is_remote: Whether each call is a request that takes as long as a round trip, and may cost
+            something: then many at a time are worth it.
+        can_swap: Whether there is `swap`.
+    """
+
+    is_remote: ClassVar[bool] = True
+    can_swap: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def list(self, root: str) -> Iterator[StoredFile]:
+        """Yields every file below `root`, in any order; nothing where there is nothing.
+
+        Raises:
+            InputError: `root` cannot be listed.
+        """
+
+    def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
+        """Lists as `list` does, but leaves parts of a long listing, for other workers.
+
+        A part is left only after some files were found.
+        """
+        yield from self.list(root)
+
+    def begin_part(self, part: ListingPart) -> Iterator[StoredFile | ListingPart]:
+        """Lists a part as `begin_listing` lists a root, and leaves smaller parts of a long one."""
+        yield from self.list_part(part)
+
+    def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
+        """Yields the files of a part that `begin_listing` or `begin_part` has left."""
+        raise NotImplementedError(f"{type(self).__name__} leaves no parts")
+
+    @abc.abstractmethod
+    def stat(self, uri: str) -> StoredFile | None:
+        """Describes one file; None where there is none."""
+
+    @abc.abstractmethod
+    def read(
+        self,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        """Reads a whole file, or a range of it.
+
+        Args:
+            uri: The file.
+            offset: Where to begin; nothing is there to read behind the end.
+            size_bytes: How much to read; to the end where None.
+            version: What the content must be (`StoredFile.version`); any where None.
+
+        Raises:
+            ChangedError: The file's version is another, or it is gone, and `version` was given.
+            FileNotFoundError: There is no such file.
+            OSError: It cannot be read.
+        """
+
+    @abc.abstractmethod
+    def create(self, uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
+        """Opens a new file for writing.
+
+        The content is durable when the context ends, and not there at all when it ends by an
+        exception. Folders on the way are made.
+
+        Raises:
+            WriteFailedError: It cannot be written to the end, but another might.
+            FileExistsError: There is such a file already.
+        """
+
+    @abc.abstractmethod
+    def replace(self, uri: str, data: bytes) -> None:
+        """Writes a small file in one step: readers see the old content or the new, never half."""
+
+    @abc.abstractmethod
+    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
+        """Writes a small file in one step, and nothing beside it but `scratch` on the way.
+
+        Args:
+            uri: The file.
+            data: Its content.
+            scratch: A name that nobody else uses, for systems that can only rename in one step;
+                what is there is replaced.
+            new: Whether nothing else may be there. Systems without preconditions replace it.
+
+        Raises:
+            InputError: `new`, and there is a file with another content.
+        """
+
+    def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
+        """Writes a small file in one step, if what is there is still what the caller has seen.
+
+        Of several that see the same version and swap at once, one succeeds.
+
+        Args:
+            uri: The file.
+            data: Its new content, unlike any that it has had: a repeated request tells by it
+                whether the first, whose answer was lost, succeeded.
+            version: The version that must be there (`StoredFile.version`); None where nothing may
+                be there.
+
+        Returns:
+            The new version; None where something else is there, or nothing any more.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot compare and swap")
+
+    def holds(self, root: str) -> bool:
+        """Says whether there is anything below `root`; where folders exist, `root` is enough."""
+        return any(True for _ in self.list(root))
+
+    @abc.abstractmethod
+    def rename(self, source: str, destination: str) -> None:
+        """Moves a file, replacing `destination`.
+
+        Raises:
+            FileNotFoundError: `source` is not there.
+        """
+
+    def copy(self, source: str, destination: str) -> StoredFile | None:
+        """Copies a file within this storage, without its content coming here.
+
+        Args:
+            source: The file.
+            destination: A name that is free.
+
+        Returns:
+            The copy with its `crc32c`, which is the storage's own; None where a storage could not
+            tell that of what it has copied, and has copied nothing.
+
+        Raises:
+            FileNotFoundError: `source` is not there.
+        """
+        del source, destination
+        return None
+
+    @abc.abstractmethod
+    def delete(self, uri: str) -> None:
+        """Deletes a file; one that is not there is no error."""
+
+    def delete_many(self, uris: Iterable[str]) -> None:
+        """Deletes files as `delete` does: where each is a request, many at a time."""
+        for _ in self.map_many(self.delete, uris):
+            pass
+
+    def map_many(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Yields `function(item)` for each item, in order: where each is a request, many at a time.
+
+        Raises:
+            Exception: What `function` raises, in the item's turn.
+        """
+        if not self.is_remote:
+            return map(function, items)
+        return map_many(function, items, threads=_REQUESTS_AT_A_TIME)
+
+    @abc.abstractmethod
+    def delete_tree(self, root: str) -> None:
+        """Deletes everything below `root`, and `root`; nothing there is no error."""
+
+    def prune(self, root: str) -> None:
+        """Removes `root` if it is an empty folder, where folders exist."""
+        del root
+
+
+def join_uri(root: str, *parts: str) -> str:
+    """Joins a root and relative `/`-separated parts."""
+    return "/".join([root.rstrip("/"), *parts])
+
+
+def scheme_of(path: str) -> str:
+    """Returns the scheme of a URI; empty for a path of this machine."""
+    match = _SCHEME.match(path)
+    return "" if match is None else match[1]
+
+
+def is_uri(path: str) -> bool:
+    """Says whether a path has a scheme, and is no path of this machine."""
+    return bool(scheme_of(path))

@@ -1,0 +1,443 @@
+"""Storage in Google Cloud Storage (`gs://bucket/name`)."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import BinaryIO, ClassVar, cast
+
+import google_crc32c
+from google.api_core.exceptions import (
+    NotFound,
+    PreconditionFailed,
+    RequestRangeNotSatisfiable,
+)
+from google.cloud.storage import Blob
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import (
+    ChangedError,
+    ListingPart,
+    Storage,
+    StoredFile,
+    WriteFailedError,
+)
+from shardbeam.transforms.storage.gcs import errors, upload
+from shardbeam.transforms.storage.gcs.client import gcs_client
+from shardbeam.transforms.storage.gcs.errors import attempt
+from shardbeam.transforms.storage.gcs.listing import NameRange, Page, list_pages
+from shardbeam.transforms.storage.gcs.upload import AbandonedError, UploadStream
+
+_SCHEME = "gs://"
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
+_PAGE_SIZE = 1000
+# Pages of a listing that are asked for at a time.
+_THREADS = 16
+# COCO, with its 119 pages, is listed to its end by the first worker and others.
+_FIRST_PAGES = 64
+
+_LIST_FIELDS = "items(name,size,generation),nextPageToken"
+_SHARD_TYPE = "application/octet-stream"
+
+
+class GcsStorage(Storage):
+    """Objects below a prefix, seen as files in folders.
+
+    A file's version is its generation. Objects whose name ends in a slash, which consoles make to
+    show empty folders, are no files.
+    """
+
+    can_swap: ClassVar[bool] = True
+
+    def list(self, root: str) -> Iterator[StoredFile]:
+        """Yields every object below `root/`; see the base class."""
+        for listed in self._list(root, NameRange(), max_pages=None):
+            yield cast(StoredFile, listed)
+
+    def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
+        """Lists the first pages, and leaves the rest in parts; see the base class."""
+        yield from self._list(root, NameRange(), max_pages=_FIRST_PAGES)
+
+    def begin_part(self, part: ListingPart) -> Iterator[StoredFile | ListingPart]:
+        """Lists the first pages of a part, and leaves the rest in parts; see the base class."""
+        yield from self._list(part.root, _range_of(part), max_pages=_FIRST_PAGES)
+
+    def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
+        """Lists a part; see the base class."""
+        for listed in self._list(part.root, _range_of(part), max_pages=None):
+            yield cast(StoredFile, listed)
+
+    def _list(
+        self, root: str, name_range: NameRange, *, max_pages: int | None
+    ) -> Iterator[StoredFile | ListingPart]:
+        bucket, name = _split(root)
+        prefix = f"{name.rstrip('/')}/" if name else ""
+        read_page = partial(self._read_page, bucket=bucket, prefix=prefix)
+        for listed in list_pages(
+            read_page, [name_range], prefix=prefix, threads=_THREADS, max_pages=max_pages
+        ):
+            if isinstance(listed, NameRange):
+                yield ListingPart(
+                    root=root,
+                    start=listed.start,
+                    end=listed.end,
+                    after_start=listed.after_start,
+                )
+            else:
+                yield from listed.items
+
+    def _read_page(self, name_range: NameRange, *, bucket: str, prefix: str) -> Page[StoredFile]:
+        def request() -> tuple[list[Blob], bool]:
+            iterator = gcs_client().list_blobs(
+                bucket,
+                prefix=prefix or None,
+                start_offset=name_range.start or None,
+                end_offset=name_range.end or None,
+                page_size=_PAGE_SIZE,
+                fields=_LIST_FIELDS,
+                timeout=errors.TIMEOUT_S,
+                retry=None,
+            )
+            page = next(iterator.pages, ())
+            return list(page), iterator.next_page_token is not None
+
+        uri = f"{_SCHEME}{bucket}/{prefix}"
+        try:
+            blobs, more = attempt(request, uri=uri, operation="list")
+        except NotFound as error:
+            raise errors.no_bucket(uri) from error
+        names = [blob.name for blob in blobs]
+        return Page(
+            items=[
+                _stored_file(blob, bucket=bucket, prefix=prefix)
+                for blob in blobs
+                if not blob.name.endswith("/")
+                and not (name_range.after_start and blob.name == name_range.start)
+            ],
+            names=names,
+            more=more,
+        )
+
+    def stat(self, uri: str) -> StoredFile | None:
+        """Describes an object; see the base class."""
+        blob = _blob(uri)
+        if not blob.name:
+            return None
+        bucket = blob.bucket.name
+
+        request = partial(blob.reload, client=gcs_client(), timeout=errors.TIMEOUT_S, retry=None)
+        try:
+            attempt(request, uri=uri, operation="get")
+        except NotFound:
+            return None
+        return _stored_file(blob, bucket=bucket, prefix=blob.name.rpartition("/")[0] + "/")
+
+    def read(
+        self,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        """Reads an object or a range of it, in one request; see the base class."""
+        if size_bytes == 0:
+            return b""
+        whole = offset == 0 and size_bytes is None
+        blob = _blob(uri, generation=version)
+        request = partial(
+            blob.download_as_bytes,
+            client=gcs_client(),
+            start=None if whole else offset,
+            end=None if size_bytes is None else offset + size_bytes - 1,
+            raw_download=True,
+            # A range's checksum is not known.
+            checksum="crc32c" if whole else None,
+            # Faster, but twice as much memory: for images, and not for long annotation files.
+            single_shot_download=bool(version),
+            timeout=errors.TIMEOUT_S,
+            retry=None,
+        )
+        try:
+            data: bytes = attempt(request, uri=uri, operation="get")
+        except RequestRangeNotSatisfiable:
+            return b""
+        except NotFound as error:
+            if not version:
+                raise FileNotFoundError(f"{uri}: no such object") from error
+            raise self._explain_gone(uri, version=version) from error
+        if whole and blob.content_encoding == "gzip":
+            return _unpack(data, uri=uri, pinned=bool(version))
+        return data
+
+    def _explain_gone(self, uri: str, *, version: str) -> Exception:
+        """Finds out why a version is not there any more: the answer to a request does not say."""
+        bucket, name = _split(uri)
+        # Unlike a request for the object, this one fails where the bucket is gone.
+        page = self._read_page(NameRange(start=name, end=f"{name}\x01"), bucket=bucket, prefix=name)
+        for file in page.items:
+            if file.uri == uri and file.version == version:
+                return InputError(
+                    uri=uri, problem="is listed, but cannot be read; run the same command again"
+                )
+            if file.uri == uri:
+                return ChangedError(f"{uri} was changed after it was listed")
+        return ChangedError(f"{uri} was deleted after it was listed")
+
+    @contextlib.contextmanager
+    def create(self, uri: str) -> Iterator[BinaryIO]:
+        """Uploads a new object while it is written; see the base class."""
+        stream = UploadStream(
+            upload=partial(self._upload, uri=uri),
+            upload_small=lambda data: self._insert(uri, data, generation=0),
+        )
+        try:
+            yield cast(BinaryIO, stream)
+            stream.finish()
+        except BaseException:
+            stream.abandon()
+            raise
+
+    def _upload(self, stream: BinaryIO, *, uri: str) -> None:
+        checked = _CheckedStream(stream)
+        blob = _blob(uri)
+        blob.chunk_size = upload.PART_BYTES
+        try:
+            blob.upload_from_file(
+                checked,
+                client=gcs_client(),
+                content_type=_SHARD_TYPE,
+                checksum="crc32c",
+                if_generation_match=0,
+                timeout=errors.TIMEOUT_S,
+                # Parts are repeated by themselves; a failed upload is begun anew by whoever
+                # makes the content.
+                retry=errors.make_retry(),
+            )
+        except AbandonedError:
+            return
+        except Exception as error:
+            # A lost answer to the last part, and then another one to its repetition.
+            if checked.ended and self._find_ours(
+                uri, size_bytes=checked.size_bytes, crc32c=checked.crc32c
+            ):
+                return
+            if isinstance(error, PreconditionFailed):
+                raise FileExistsError(f"{uri} is there already") from error
+            # What came of it, if anything, is damaged: bytes that were sent twice.
+            with contextlib.suppress(InputError):
+                self.delete(uri)
+            if errors.concerns_all_uploads(error):
+                raise errors.explain(error, uri=uri, operation="insert") from error
+            raise WriteFailedError(
+                uri=uri,
+                problem=f"the upload failed ({errors.one_line(error)}); run the same command again",
+            ) from error
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Uploads a small object; see the base class."""
+        self._insert(uri, data, generation=None)
+
+    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
+        """Uploads a small object, `scratch` being of no use here; see the base class."""
+        del scratch
+        try:
+            self._insert(uri, data, generation=0 if new else None)
+        except FileExistsError as error:
+            raise InputError(
+                uri=uri,
+                problem="was written by another run meanwhile; let only one run at a time write "
+                "to an output",
+            ) from error
+
+    def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
+        """Uploads a small object, on condition of the generation; see the base class."""
+        try:
+            return self._insert(uri, data, generation=0 if version is None else int(version))
+        except FileExistsError:
+            return None
+
+    def _insert(self, uri: str, data: bytes, *, generation: int | None) -> str:
+        """Uploads a small object in one request.
+
+        Returns:
+            Its new generation.
+
+        Raises:
+            FileExistsError: What is there is of another generation, and not the same.
+        """
+        blob = _blob(uri)
+        request = partial(
+            blob.upload_from_string,
+            data,
+            client=gcs_client(),
+            content_type=_SHARD_TYPE,
+            checksum="crc32c",
+            if_generation_match=generation,
+            timeout=errors.TIMEOUT_S,
+            retry=None,
+        )
+        try:
+            attempt(request, uri=uri, operation="insert")
+        except NotFound as error:
+            raise errors.no_bucket(uri) from error
+        except PreconditionFailed as error:
+            # Perhaps it was there only since the first, whose answer was lost.
+            crc32c = f"{google_crc32c.value(data):08x}"
+            ours = self._find_ours(uri, size_bytes=len(data), crc32c=crc32c)
+            if ours is None:
+                raise FileExistsError(f"{uri} is there already") from error
+            return ours.version
+        return str(blob.generation)
+
+    def _find_ours(self, uri: str, *, size_bytes: int, crc32c: str) -> StoredFile | None:
+        stored = self.stat(uri)
+        is_ours = stored is not None and (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
+        return stored if is_ours else None
+
+    def rename(self, source: str, destination: str) -> None:
+        """Rewrites an object on the server and deletes it; see the base class."""
+        stored = self.stat(source)
+        if stored is None:
+            raise FileNotFoundError(f"{source}: no such object")
+        self._rewrite(_blob(source, generation=stored.version), destination, uri=source)
+        self._delete(source, generation=stored.version)
+
+    def copy(self, source: str, destination: str) -> StoredFile | None:
+        """Rewrites an object on the server; see the base class.
+
+        No generation is asked for first: the checksum that comes with the answer says what the
+        copy is, and that is one request less.
+        """
+        blob = self._rewrite(_blob(source), destination, uri=source)
+        bucket, name = _split(destination)
+        return _stored_file(blob, bucket=bucket, prefix=name.rpartition("/")[0] + "/")
+
+    def _rewrite(self, source: Blob, destination: str, *, uri: str) -> Blob:
+        """Has the server copy an object, in as many requests as it wants.
+
+        Args:
+            source: The object, pinned where it has a generation.
+            destination: The copy's URI.
+            uri: That of the source.
+
+        Returns:
+            The copy, as the server describes it.
+
+        Raises:
+            FileNotFoundError: The source is not there, or not in that generation any more.
+        """
+        target = _blob(destination)
+        token: str | None = None
+        while True:
+            # Repeated, it writes the same content again.
+            request = partial(
+                target.rewrite,
+                source,
+                token=token,
+                client=gcs_client(),
+                if_source_generation_match=source.generation,
+                timeout=errors.TIMEOUT_S,
+                retry=None,
+            )
+            try:
+                token, _, _ = attempt(request, uri=destination, operation="rewrite")
+            except (NotFound, PreconditionFailed) as error:
+                raise FileNotFoundError(f"{uri}: no such object any more") from error
+            if token is None:
+                return target
+
+    def delete(self, uri: str) -> None:
+        """Deletes an object; see the base class."""
+        self._delete(uri, generation=None)
+
+    def _delete(self, uri: str, *, generation: str | None) -> None:
+        blob = _blob(uri)
+        request: Callable[[], None] = partial(
+            blob.delete,
+            client=gcs_client(),
+            if_generation_match=None if generation is None else int(generation),
+            timeout=errors.TIMEOUT_S,
+            retry=None,
+        )
+        # Gone already, or, where a generation is given, replaced by another run: not ours.
+        with contextlib.suppress(NotFound, PreconditionFailed):
+            attempt(request, uri=uri, operation="delete")
+
+    def delete_tree(self, root: str) -> None:
+        """Deletes all objects below `root/`, many at a time; see the base class."""
+        for _ in self.map_many(self._delete_listed, self.list(root)):
+            pass
+
+    def _delete_listed(self, file: StoredFile) -> None:
+        self._delete(file.uri, generation=file.version)
+
+
+class _CheckedStream:
+    """Counts and digests what is read, and knows when all is."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._crc32c = 0
+        self.size_bytes = 0
+        self.ended = False
+
+    @property
+    def crc32c(self) -> str:
+        return f"{self._crc32c:08x}"
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        self.size_bytes += len(data)
+        self.ended = len(data) < size
+        return data
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
+def _range_of(part: ListingPart) -> NameRange:
+    return NameRange(start=part.start, end=part.end, after_start=part.after_start)
+
+
+def _split(uri: str) -> tuple[str, str]:
+    bucket, _, name = uri.removeprefix(_SCHEME).partition("/")
+    if not _BUCKET.fullmatch(bucket):
+        raise InputError(uri=uri, problem="expected gs://BUCKET/NAME")
+    return bucket, name
+
+
+def _blob(uri: str, *, generation: str | None = None) -> Blob:
+    bucket, name = _split(uri)
+    return (
+        gcs_client().bucket(bucket).blob(name, generation=int(generation) if generation else None)
+    )
+
+
+def _stored_file(blob: Blob, *, bucket: str, prefix: str) -> StoredFile:
+    crc32c = blob.crc32c
+    return StoredFile(
+        path=blob.name[len(prefix) :],
+        uri=f"{_SCHEME}{bucket}/{blob.name}",
+        size_bytes=blob.size or 0,
+        version=str(blob.generation),
+        crc32c="" if crc32c is None else base64.b64decode(crc32c).hex(),
+    )
+
+
+def _unpack(data: bytes, *, uri: str, pinned: bool) -> bytes:
+    if pinned:
+        # Its size is not the one that was listed.
+        raise OSError(0, "the object is stored with Content-Encoding: gzip; store it as it is", uri)
+    try:
+        return gzip.decompress(data)
+    except (EOFError, OSError, zlib.error) as error:
+        raise InputError(
+            uri=uri, problem="its metadata say Content-Encoding: gzip, but it is not compressed"
+        ) from error

@@ -1,0 +1,106 @@
+"""Reading what an `ImageRef` points to."""
+
+from __future__ import annotations
+
+import errno
+import zlib
+
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Coding, ImageRef
+from shardbeam.transforms.storage.archive_zip import local_header_bytes
+from shardbeam.transforms.storage.base import ChangedError
+from shardbeam.transforms.storage.find import storage_for
+
+# The worker itself is in trouble, not the file.
+_WORKER_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def read_bytes(file: ImageRef, *, unreadable: Reason = Reason.IMAGE_UNREADABLE) -> bytes:
+    """Reads a file, or a member of a container, and decompresses it where need be.
+
+    Args:
+        file: Where it lies.
+        unreadable: The reason code where it cannot be read or decompressed.
+
+    Raises:
+        RejectedError: It is not what was listed any more, or cannot be read.
+        OSError: The worker is out of file descriptors or memory.
+    """
+    if file.problem:
+        raise RejectedError(unreadable, file.problem)
+    try:
+        return _read_checked(file, unreadable=unreadable)
+    except RejectedError:
+        # A range of an object comes without a checksum: where an archive has one, it may as well
+        # be the way that has damaged the bytes.
+        if file.whole or not storage_for(file.uri).is_remote:
+            raise
+        return _read_checked(file, unreadable=unreadable)
+
+
+def _read_checked(file: ImageRef, *, unreadable: Reason) -> bytes:
+    try:
+        data = _read_member(file, unreadable=unreadable) if file.header_bytes else _read_range(file)
+    except ChangedError as error:
+        raise RejectedError(Reason.CHANGED_SINCE_LISTING, str(error)) from error
+    except OSError as error:
+        if error.errno in _WORKER_ERRNOS:
+            raise
+        raise RejectedError(unreadable, error.strerror or str(error)) from error
+    if len(data) != file.size_bytes:
+        raise RejectedError(
+            Reason.CHANGED_SINCE_LISTING,
+            f"listed with {file.size_bytes} bytes, read with {len(data)}",
+        )
+    if file.coding is Coding.DEFLATED:
+        data = _inflate(data, file=file, unreadable=unreadable)
+    if file.crc32 >= 0 and zlib.crc32(data) != file.crc32:
+        raise RejectedError(unreadable, "the checksum in its archive is that of other bytes")
+    return data
+
+
+def _read_range(file: ImageRef) -> bytes:
+    return storage_for(file.uri).read(
+        file.uri,
+        offset=file.offset,
+        size_bytes=None if file.whole else file.size_bytes,
+        version=file.version,
+    )
+
+
+def _read_member(file: ImageRef, *, unreadable: Reason) -> bytes:
+    """Reads a member of a zip archive, in one read unless its header is unusually long."""
+    storage = storage_for(file.uri)
+    expected_bytes = file.header_bytes + file.size_bytes
+    data = storage.read(
+        file.uri, offset=file.offset, size_bytes=expected_bytes, version=file.version
+    )
+    begin = local_header_bytes(data)
+    if begin is None:
+        raise RejectedError(
+            unreadable, "its archive has no file where the archive's directory says that it lies"
+        )
+    end = begin + file.size_bytes
+    if end > expected_bytes == len(data):
+        data += storage.read(
+            file.uri,
+            offset=file.offset + expected_bytes,
+            size_bytes=end - expected_bytes,
+            version=file.version,
+        )
+    return data[begin:end]
+
+
+def _inflate(data: bytes, *, file: ImageRef, unreadable: Reason) -> bytes:
+    decompressor = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    try:
+        # A bomb must not be let grow: one byte more than announced is enough to see it.
+        content = decompressor.decompress(data, file.decoded_bytes + 1)
+    except zlib.error as error:
+        raise RejectedError(unreadable, f"cannot be decompressed: {error}") from error
+    if len(content) != file.decoded_bytes or not decompressor.eof:
+        raise RejectedError(
+            unreadable, f"its archive announces {file.decoded_bytes} bytes, it holds another number"
+        )
+    return content

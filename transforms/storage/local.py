@@ -1,0 +1,272 @@
+"""Storage on local disk (or whatever the operating system mounts as such)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, BinaryIO, ClassVar
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+# Shards are written in records of 100 KB and more: few, large system calls.
+_WRITE_BUFFER_BYTES = 1 << 20
+# Linux only. What is shorter is not worth its own way to the disk.
+_O_DIRECT: int = getattr(os, "O_DIRECT", 0)
+_DIRECT_BYTES = 2 << 20
+
+
+class LocalStorage(Storage):
+    """Files and folders. Symbolic links are followed, loops among them are not."""
+
+    is_remote: ClassVar[bool] = False
+    can_swap: ClassVar[bool] = True
+
+    def list(self, root: str) -> Iterator[StoredFile]:
+        """Yields every regular file below `root`; see the base class."""
+        try:
+            status = os.stat(root)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise InputError(uri=root, problem=f"cannot be listed: {error.strerror}") from error
+        if not stat.S_ISDIR(status.st_mode):
+            raise InputError(uri=root, problem="expected a folder, found a file")
+        yield from _walk(folder=root, prefix="", above=((status.st_dev, status.st_ino),))
+
+    def stat(self, uri: str) -> StoredFile | None:
+        """Describes a regular file; see the base class."""
+        try:
+            status = os.stat(uri)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return _stored_file(path=uri, uri=uri, status=status)
+
+    def read(
+        self,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        """Reads a file or a range of it; see the base class."""
+        try:
+            with open(uri, "rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                if version is not None and _version(status) != version:
+                    raise ChangedError(f"{uri} was changed after it was listed")
+                if offset:
+                    file.seek(offset)
+                if size_bytes is None and stat.S_ISREG(status.st_mode):
+                    # Asked for all there is, Python would first find out how much, and ask twice.
+                    size_bytes = max(0, status.st_size - offset)
+                return _read_fully(file, size_bytes)
+        except FileNotFoundError as error:
+            # A dangling link is listed with an empty version: nothing was there before either.
+            if version:
+                raise ChangedError(f"{uri} was deleted after it was listed") from error
+            raise
+
+    @contextlib.contextmanager
+    def create(self, uri: str) -> Iterator[BinaryIO]:
+        """Opens a new file for writing; see the base class."""
+        os.makedirs(os.path.dirname(uri) or ".", exist_ok=True)
+        try:
+            with (
+                _NewFile(uri) as raw,
+                io.BufferedWriter(raw, buffer_size=_WRITE_BUFFER_BYTES) as file,
+            ):
+                yield file
+                file.flush()
+                os.fsync(raw.fileno())
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(uri)
+            raise
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Writes a small file in one step; see the base class."""
+        temporary = f"{uri}.{uuid.uuid4().hex}.tmp"
+        with self.create(temporary) as file:
+            file.write(data)
+        os.replace(temporary, uri)
+
+    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
+        """Writes `scratch`, and renames it; see the base class."""
+        del new
+        # Perhaps that of a run that was killed here.
+        self.delete(scratch)
+        with self.create(scratch) as file:
+            file.write(data)
+        self.rename(scratch, uri)
+
+    def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
+        """Compares and renames, one process at a time; see the base class.
+
+        A kill leaves `uri` as it was, and at most `swap_scratch(uri)` beside it.
+        """
+        folder = os.path.dirname(uri) or "."
+        os.makedirs(folder, exist_ok=True)
+        with _locked_folder(folder):
+            before = self.stat(uri)
+            if (None if before is None else before.version) != version:
+                return None
+            # One name is enough: whoever has the lock may use it, and nothing piles up.
+            scratch = swap_scratch(uri)
+            self.delete(scratch)
+            with self.create(scratch) as file:
+                file.write(data)
+            if version is not None:
+                _set_later(scratch, than_ns=int(version))
+            after = _version(os.stat(scratch))
+            os.replace(scratch, uri)
+            return after
+
+    def holds(self, root: str) -> bool:
+        """Says whether there is such a file or folder; see the base class."""
+        return os.path.lexists(root)
+
+    def rename(self, source: str, destination: str) -> None:
+        """Moves a file; see the base class."""
+        os.stat(source)
+        os.makedirs(os.path.dirname(destination) or ".", exist_ok=True)
+        os.replace(source, destination)
+
+    def delete(self, uri: str) -> None:
+        """Deletes a file; see the base class."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(uri)
+
+    def delete_tree(self, root: str) -> None:
+        """Deletes a folder and all below it; see the base class."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(root)
+
+    def prune(self, root: str) -> None:
+        """Removes an empty folder; see the base class."""
+        with contextlib.suppress(OSError):
+            os.rmdir(root)
+
+
+def swap_scratch(uri: str) -> str:
+    """Names the file that a swap on local disk leaves beside `uri` if it is killed."""
+    return f"{uri}.tmp"
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: str) -> Iterator[None]:
+    """Keeps other processes of this machine out; the lock of one that is killed is gone with it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # Some mounts know no locks of folders. There, what is left is a moment between comparing
+        # and renaming.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _set_later(path: str, *, than_ns: int) -> None:
+    """Sees to it that a file's time, its version, is later than another's.
+
+    Clocks of file systems stand still for milliseconds, some for seconds.
+    """
+    step_ns = 1
+    while os.stat(path).st_mtime_ns <= than_ns:
+        os.utime(path, ns=(than_ns + step_ns, than_ns + step_ns))
+        step_ns *= 10
+
+
+class _NewFile(io.FileIO):
+    """A file whose large blocks go past the page cache, where the system can do that.
+
+    They would only be copied there, into memory that has to be found first: that costs more than
+    all the rest of writing, and takes the place of what is still to be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "xb")
+        self._direct = _O_DIRECT != 0
+
+    def write(self, data: Buffer, /) -> int:
+        if self._direct and memoryview(data).nbytes >= _DIRECT_BYTES:
+            try:
+                with self._set_direct():
+                    return super().write(data)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                # Not this file system, or not from this address or to this place in the file.
+                self._direct = False
+        return super().write(data)
+
+    @contextlib.contextmanager
+    def _set_direct(self) -> Iterator[None]:
+        flags = fcntl.fcntl(self, fcntl.F_GETFL)
+        fcntl.fcntl(self, fcntl.F_SETFL, flags | _O_DIRECT)
+        try:
+            yield
+        finally:
+            fcntl.fcntl(self, fcntl.F_SETFL, flags)
+
+
+def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[StoredFile]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = f"{prefix}{entry.name}"
+                try:
+                    status = entry.stat()
+                except OSError:
+                    # A dangling link: listed all the same, so that it ends as a reject.
+                    yield StoredFile(path=path, uri=entry.path, size_bytes=0, version="")
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    identity = (status.st_dev, status.st_ino)
+                    if identity not in above:
+                        yield from _walk(
+                            folder=entry.path, prefix=f"{path}/", above=(*above, identity)
+                        )
+                    continue
+                stored = _stored_file(path=path, uri=entry.path, status=status)
+                if stored is not None:
+                    yield stored
+    except FileNotFoundError:
+        # Deleted since the folder above was looked at: a commit clears its staging while readers
+        # find the dataset already.
+        return
+    except OSError as error:
+        raise InputError(uri=folder, problem=f"cannot be listed: {error.strerror}") from error
+
+
+def _stored_file(*, path: str, uri: str, status: os.stat_result) -> StoredFile | None:
+    # Reading a pipe or a device could block for ever: they are no images.
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return StoredFile(path=path, uri=uri, size_bytes=status.st_size, version=_version(status))
+
+
+def _version(status: os.stat_result) -> str:
+    return str(status.st_mtime_ns)
+
+
+def _read_fully(file: BinaryIO, size_bytes: int | None) -> bytes:
+    if size_bytes is None:
+        return file.read()
+    data = file.read(size_bytes)
+    # A raw read may be short (over 2 GB, or on network mounts) without being at the end.
+    while len(data) < size_bytes and (more := file.read(size_bytes - len(data))):
+        data += more
+    return data
