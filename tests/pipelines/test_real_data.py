@@ -42,12 +42,6 @@ REJECTS: dict[Reason, tuple[str, ...]] = {
         "pillow/png_decompression_dos.png",
     ),
     Reason.JPEG_DAMAGED: ("pillow/hopper_bad_exif.jpg",),
-    # Symbolic links that became text files.
-    Reason.NOT_AN_IMAGE: (
-        "mmpretrain/dataset/a/1.JPG",
-        "mmpretrain/dataset/b/2.jpeg",
-        "mmpretrain/dataset/b/subb/3.jpg",
-    ),
     Reason.TRUNCATED: (
         "pillow/bmp/b/shortfile.bmp",
         "pillow/truncated_end_chunk.png",
