@@ -52,7 +52,7 @@ def test_entries_carry_the_index_of_their_file(tmp_path: Path) -> None:
         Path(files[-1]).write_text(content, encoding="utf-8")
     source = CocoFormat(annotations=files)
 
-    category, entry = source.read_annotations(storage=LocalStorage(), file_index=1)
+    entry, category = source.read_annotations(storage=LocalStorage(), file_index=1)
 
     assert isinstance(category, Category)
     assert category.origin == files[1]

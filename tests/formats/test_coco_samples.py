@@ -150,7 +150,7 @@ def test_panoptic_segments(
     masks = root / f"panoptic_{split}"
     source = CocoFormat(panoptic=f"{masks}.json", panoptic_masks=str(masks))
 
-    *categories, entry = source.read_annotations(storage=LocalStorage(), file_index=0)
+    entry, *categories = source.read_annotations(storage=LocalStorage(), file_index=0)
 
     assert isinstance(entry, AnnotationEntry)
     found = decode_annotations(entry.annotations)

@@ -11,15 +11,14 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
-    ImageAnnotations,
     ImageRef,
     decode_annotations,
-    encode_annotations,
 )
 from shardbeam.transforms.examples.schema import MAX_FLOAT32
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.formats.coco_panoptic import read_panoptic_file
+from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
+from shardbeam.transforms.formats.coco_panoptic import PanopticReader
 from tests.formats.stored import StoredFiles
 
 # What stands in the wrong place.
@@ -154,13 +153,9 @@ def _broken(entry: dict[str, Any], random: random.Random) -> dict[str, Any]:
 
 
 def _read_panoptic(uri: str, *, storage: StoredFiles) -> Iterator[AnnotationEntry | Category]:
-    file = read_panoptic_file(uri, masks=_MASKS, storage=storage)
-    yield from file.categories
-    for position, found in enumerate(file.annotations()):
-        if isinstance(found, ImageAnnotations):
-            yield AnnotationEntry(
-                key=str(position),
-                annotations=encode_annotations(found),
-                file_index=0,
-                position=position,
-            )
+    file = CocoFile(uri, storage=storage, image_type=CocoImage)
+    reader = PanopticReader(file, masks=_MASKS)
+    yield from file.entries(
+        reader.annotate, key_of=lambda image: image.file_name, join_of=str, file_index=0
+    )
+    yield from reader.categories()

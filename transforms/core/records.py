@@ -201,7 +201,7 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
             `/`-separated, or what `Format.place` makes of that; for an annotation that names no
             image, a text that says what it names.
         annotations: The annotations, encoded by `encode_annotations`: opaque until the shard
-            is written. Empty where the entry only tells the split or the exclusion.
+            is written. Empty where the entry has a defect, or only tells split or exclusion.
         file_index: Which of the source's annotation files this comes from.
         position: Order within that file. Of duplicates the smallest `(file_index, position)`
             wins.
@@ -214,9 +214,9 @@ class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
     """
 
     key: str
-    annotations: bytes
-    file_index: int
-    position: int
+    annotations: bytes = b""
+    file_index: int = 0
+    position: int = 0
     image_id: str = ""
     defect: Reason | None = None
     detail: str = ""

@@ -10,10 +10,8 @@ from typing import Any
 
 from shardbeam.transforms.core.records import AnnotationEntry, Category, MaskRole
 from shardbeam.transforms.formats.base import Format, Place, Role
-from shardbeam.transforms.formats.coco_annotations import Wanted
-from shardbeam.transforms.formats.coco_file import read_coco_file
-from shardbeam.transforms.formats.coco_images import CocoImage
-from shardbeam.transforms.formats.coco_panoptic import list_masks, read_panoptic_file
+from shardbeam.transforms.formats.coco_file import AnnotationReader, CocoFile, CocoImage, Wanted
+from shardbeam.transforms.formats.coco_panoptic import PanopticReader, list_masks
 from shardbeam.transforms.formats.coco_tasks import (
     Task,
     in_order,
@@ -137,29 +135,20 @@ class CocoFormat(Format):
         """Parses one JSON file; see the base class.
 
         Yields:
-            The categories, an entry for each of `images`, and one with the defect
-            `UNKNOWN_IMAGE_ID` for each image id that only annotations name.
+            An entry for each of `images`, one with the defect `UNKNOWN_IMAGE_ID` for each image
+            id that only annotations name, and the categories.
         """
         uri = self.annotation_files()[file_index]
-        if file_index < len(self._annotations):
-            file = read_coco_file(
-                uri, storage=storage, wanted=self._wanted(uri), image_type=CocoImage
-            )
-            yield from file.categories
-            table, found = file.table, file.annotations()
-        else:
-            masks = list_masks(self._panoptic_masks or "")
-            panoptic = read_panoptic_file(uri, masks=masks, storage=storage)
-            yield from panoptic.categories
-            table, found = panoptic.table, panoptic.annotations()
-        yield from table.entries(
-            found,
-            key_of=_key_of,
-            join_of=self._join_of,
-            # Details end up in the dataset, which must not depend on where its input lies.
-            name=uri.rpartition("/")[2],
-            file_index=file_index,
+        file = CocoFile(uri, storage=storage, image_type=CocoImage)
+        reader = (
+            AnnotationReader(file, wanted=self._wanted(uri))
+            if file_index < len(self._annotations)
+            else PanopticReader(file, masks=list_masks(self._panoptic_masks or ""))
         )
+        yield from file.entries(
+            reader.annotate, key_of=_key_of, join_of=self._join_of, file_index=file_index
+        )
+        yield from reader.categories()
 
     def _with_masks(self, tasks: set[Task]) -> frozenset[Task]:
         if self._panoptic is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.coco_file import panoptic_file_error
 from shardbeam.transforms.storage.base import Storage
 
 _READ_BYTES = 4 << 20
@@ -19,6 +20,7 @@ _MAX_ANNOTATIONS = 1_000
 _SECTION = re.compile(rb'(?<!\\)"annotations"\s*:\s*')
 # As long as the text that `_SECTION` matches in any sane file, which two reads may cut apart.
 _OVERLAP_BYTES = 256
+_decoder = json.JSONDecoder()
 _SEPARATOR = re.compile(r"[\s,]*")
 _STUFF_NAME = re.compile(r"(?<![a-z])stuff(?![a-z])", re.IGNORECASE)
 
@@ -99,36 +101,41 @@ def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
     return frozenset(tasks or ({Task.CLASSIFICATION} if labels else ()))
 
 
-def panoptic_file_error(uri: str) -> InputError:
-    """What to raise for a panoptic file in the wrong place."""
-    return InputError(
-        uri=uri,
-        place="$.annotations",
-        problem="a file of panoptic segments: name it as `panoptic` (--panoptic FILE), and the "
-        "folder of its PNGs as `panoptic_masks` (--panoptic-masks DIR)",
-    )
-
-
 def in_order(tasks: Collection[Task]) -> list[str]:
     """Names tasks, always in the same order."""
     return [task.value for task in Task if task in tasks]
 
 
-def _first_annotations(uri: str, *, storage: Storage) -> Iterator[dict[str, Any]]:
-    window = b""
-    decoder = json.JSONDecoder()
-    for data in _from_section(uri, storage=storage):
-        window += data
-        found, complete = _decode_objects(window, decoder=decoder)
-        # One more read where the first annotation alone is longer than what was read so far.
-        if found or complete or len(window) >= _MAX_WINDOW_BYTES:
-            yield from found
-            return
+def _first_annotations(uri: str, *, storage: Storage) -> list[dict[str, Any]]:
+    try:
+        stored = storage.stat(uri)
+        if stored is None:
+            raise InputError(uri=uri, problem="no such file")
+        window = b""
+        is_inside = False
+        for offset in range(0, stored.size_bytes, _READ_BYTES):
+            size_bytes = min(_READ_BYTES, stored.size_bytes - offset)
+            window += storage.read(uri, offset=offset, size_bytes=size_bytes)
+            if not is_inside:
+                begin = _SECTION.search(window)
+                # What stands at the very end may be cut off in its spaces.
+                if begin is None or begin.end() == len(window):
+                    window = window[-_OVERLAP_BYTES:]
+                    continue
+                is_inside = True
+                window = window[begin.end() :]
+            found, is_complete = _decode_objects(window)
+            # One more read where the first annotation alone is longer than what was read so far.
+            if found or is_complete or len(window) >= _MAX_WINDOW_BYTES:
+                return found
+    except OSError as error:
+        raise InputError(
+            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
+        ) from error
+    return []
 
 
-def _decode_objects(
-    window: bytes, *, decoder: json.JSONDecoder
-) -> tuple[list[dict[str, Any]], bool]:
+def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
     """Decodes the objects of a list whose text may end anywhere; says whether there are no more."""
     # Cut in the middle of a character, the last one is no matter.
     text = window.decode("utf-8", "replace")
@@ -141,40 +148,8 @@ def _decode_objects(
         if text[position : position + 1] not in ("{", ""):
             return found, True
         try:
-            item, position = decoder.raw_decode(text, position)
+            item, position = _decoder.raw_decode(text, position)
         except (ValueError, RecursionError):
             return found, False
         found.append(item)
     return found, False
-
-
-def _from_section(uri: str, *, storage: Storage) -> Iterator[bytes]:
-    """Yields what follows `"annotations":`, as it is read."""
-    tail = b""
-    inside = False
-    for data in _read_ahead(uri, storage=storage):
-        if inside:
-            yield data
-            continue
-        data = tail + data
-        begin = _SECTION.search(data)
-        # What stands at the very end may be cut off in its spaces.
-        if begin is not None and begin.end() < len(data):
-            inside = True
-            yield data[begin.end() :]
-        tail = data[-_OVERLAP_BYTES:]
-
-
-def _read_ahead(uri: str, *, storage: Storage) -> Iterator[bytes]:
-    try:
-        stored = storage.stat(uri)
-        if stored is None:
-            raise InputError(uri=uri, problem="no such file")
-        for offset in range(0, stored.size_bytes, _READ_BYTES):
-            yield storage.read(
-                uri, offset=offset, size_bytes=min(_READ_BYTES, stored.size_bytes - offset)
-            )
-    except OSError as error:
-        raise InputError(
-            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
-        ) from error

@@ -21,9 +21,13 @@ from shardbeam.transforms.examples.features import (
     FeatureSpec,
 )
 from shardbeam.transforms.formats.base import Format, Place, Role
-from shardbeam.transforms.formats.coco_annotations import Wanted
-from shardbeam.transforms.formats.coco_file import CocoFile, read_coco_file
-from shardbeam.transforms.formats.coco_images import CocoImage, Int64, UnusableImage
+from shardbeam.transforms.formats.coco_file import (
+    AnnotationReader,
+    CocoFile,
+    CocoImage,
+    Int64,
+    Wanted,
+)
 from shardbeam.transforms.formats.coco_tasks import Task, kinds_of_tasks
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
@@ -101,35 +105,25 @@ class LvisFormat(Format):
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses one JSON file; see `CocoFormat.read_annotations`."""
-        uri = self._annotations[file_index]
-        wanted = Wanted(objects=True, segmentations=self._masks)
-        file = read_coco_file(uri, storage=storage, wanted=wanted, image_type=LvisImage)
-        yield from file.categories
-        yield from file.table.entries(
-            _annotations(file),
-            key_of=_key_of,
-            join_of=_join_of,
-            name=uri.rpartition("/")[2],
-            file_index=file_index,
-        )
+        file = CocoFile(self._annotations[file_index], storage=storage, image_type=LvisImage)
+        reader = AnnotationReader(file, wanted=Wanted(objects=True, segmentations=self._masks))
 
-
-def _annotations(file: CocoFile[LvisImage]) -> Iterator[ImageAnnotations | UnusableImage]:
-    for image, said in zip(file.table.images, file.annotations(), strict=True):
-        if isinstance(said, UnusableImage):
-            yield said
-            continue
-        corrections = Counter(said.corrections)
-        values = {
-            spec.key: tuple(_names(ids or (), names=file.names, corrections=corrections))
-            for spec, ids in (
-                (_NEGATIVE, image.neg_category_ids),
-                (_NOT_EXHAUSTIVE, image.not_exhaustive_category_ids),
+        def annotate(image: LvisImage, rows: Sequence[int]) -> ImageAnnotations:
+            said = reader.annotate(image, rows)
+            corrections = Counter(said.corrections)
+            values = {
+                spec.key: tuple(_names(ids or (), names=file.names, corrections=corrections))
+                for spec, ids in (
+                    (_NEGATIVE, image.neg_category_ids),
+                    (_NOT_EXHAUSTIVE, image.not_exhaustive_category_ids),
+                )
+            }
+            return msgspec.structs.replace(
+                said, values=values, corrections=dict(sorted(corrections.items()))
             )
-        }
-        yield msgspec.structs.replace(
-            said, values=values, corrections=dict(sorted(corrections.items()))
-        )
+
+        yield from file.entries(annotate, key_of=_key_of, join_of=_join_of, file_index=file_index)
+        yield from reader.categories()
 
 
 def _names(
