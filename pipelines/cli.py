@@ -250,7 +250,7 @@ def _run_sample(arguments: SampleArguments) -> int:
 
     try:
         with ProgressMonitor(read=read, stream=sys.stderr):
-            summary = write_shapes(
+            shapes = write_shapes(
                 output=arguments.output,
                 images=arguments.images,
                 seed=arguments.seed,
@@ -263,8 +263,8 @@ def _run_sample(arguments: SampleArguments) -> int:
         _complain(str(error))
         return _USAGE
     write_stdout(
-        f"wrote {summary.images:,} images with {summary.instances:,} annotated shapes, and a "
-        f"class folder for each kind of shape, to {escape(str(summary.output))}\n"
+        f"wrote {arguments.images:,} images with {shapes:,} annotated shapes, and a class folder "
+        f"for each kind of shape, to {escape(str(arguments.output))}\n"
     )
     return 0
 

@@ -12,7 +12,7 @@ In the folder that it is written to:
                                           as many pictures again, of one shape each and smaller
                                           (160 to 224 pixels a side)
 
-`shardbeam.pipelines.shape_annotations` says what the annotations mean.
+`shardbeam.pipelines.shapes` says what the annotations mean.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from PIL import Image
 
-from shardbeam.pipelines.shape_annotations import (
+from shardbeam.pipelines.shapes import (
+    SHAPES,
     Json,
+    Picture,
     describe_captions,
     describe_instances,
     describe_keypoints,
@@ -44,55 +45,28 @@ from shardbeam.pipelines.shape_annotations import (
     keypoint_categories,
     panoptic_categories,
 )
-from shardbeam.pipelines.shapes import SHAPES, Picture, draw_picture
-from shardbeam.pipelines.textures import Pixels
 
 _FOLDERS = ("images", "annotations", "panoptic", "class_folders")
 _SMALLEST_SIDE_PX, _LARGEST_SIDE_PX = 64, 4096
-_CLASS_SIDES_PX = (160, 224)
-_MOST_SHAPES = 6
-_CROWD_PROBABILITY = 0.2
 _EMPTY_EVERY = 16
+_JPEG_QUALITY = 95
 # Random streams of a seed.
 _SCENES, _CLASSES = range(2)
-_FILES = {
-    "instances": instance_categories,
-    "person_keypoints": keypoint_categories,
+_CATEGORIES: dict[str, list[Json] | None] = {
+    "instances": instance_categories(),
+    "person_keypoints": keypoint_categories(),
     "captions": None,
-    "panoptic": panoptic_categories,
+    "panoptic": panoptic_categories(),
 }
 _LICENSE = {
     "id": 1,
     "name": "CC0 1.0 Universal",
     "url": "https://creativecommons.org/publicdomain/zero/1.0/",
 }
-# Pictures that a worker draws between two exchanges with the program.
+# Pictures that a worker process draws between two exchanges with the program.
 _CHUNK = 8
 
 _ApplyToAll = Callable[[Callable[[int], "_Drawn"], Iterable[int]], Iterator["_Drawn"]]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SampleSummary:
-    """What was written.
-
-    Attributes:
-        output: The folder.
-        images: Pictures in `images/`.
-        image_bytes: Their size altogether.
-        unannotated_images: Those of them without annotations.
-        instances: Annotated shapes, crowds included.
-        crowds: Annotated crowds.
-        class_images: Pictures in each folder of `class_folders/`, by name.
-    """
-
-    output: Path
-    images: int
-    image_bytes: int
-    unannotated_images: int
-    instances: int
-    crowds: int
-    class_images: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,26 +77,10 @@ class _Job:
     seed: int
     width: int
     height: int
-    quality: int
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Drawn:
-    """What was drawn for one number.
-
-    Attributes:
-        image: Its entry in the annotation files, as JSON.
-        annotations: Its annotations, `{file: [JSON]}`.
-        image_bytes: Size of its picture in `images/`.
-        crowds: Annotated crowds.
-        class_name: The folder that its picture of one shape is in.
-    """
-
-    image: bytes
-    annotations: dict[str, list[bytes]]
-    image_bytes: int
-    crowds: int
-    class_name: str
+# The entries of a picture in the annotation files, as JSON: of the image, and by file.
+_Drawn = tuple[bytes, dict[str, list[bytes]]]
 
 
 def write_shapes(
@@ -133,14 +91,13 @@ def write_shapes(
     workers: int | None = None,
     width: int = 640,
     height: int = 480,
-    quality: int = 95,
     report: Callable[[int], None] | None = None,
-) -> SampleSummary:
+) -> int:
     """Draws the sample dataset.
 
-    The same arguments give the same bytes (with the same releases of NumPy and Pillow), whatever
-    `workers` is; a picture and its annotations depend on its number, not on how many there are.
-    At the default size and quality a JPEG has 139 KB (the mean of 1,000, seed 0).
+    The same arguments give the same bytes (with the same releases of NumPy, Pillow and
+    pycocotools), whatever `workers` is; a picture and its annotations depend on its number, not on
+    how many there are.
 
     With several workers, a script that calls this must keep its main code under
     `if __name__ == "__main__":`, as everything that spawns processes.
@@ -152,8 +109,10 @@ def write_shapes(
         workers: Processes to draw with; one for each processor where None.
         width: Of the pictures, in pixels.
         height: Of the pictures, in pixels.
-        quality: Of the JPEGs, 1 to 100.
         report: Called with the number of pictures done, after each.
+
+    Returns:
+        The number of annotated shapes, in which a crowd is one.
 
     Raises:
         FileExistsError: `output` is not empty, or no folder.
@@ -163,16 +122,15 @@ def write_shapes(
     _check_range("seed", seed, 0, None)
     _check_range("width", width, _SMALLEST_SIDE_PX, _LARGEST_SIDE_PX)
     _check_range("height", height, _SMALLEST_SIDE_PX, _LARGEST_SIDE_PX)
-    _check_range("quality", quality, 1, 100)
     if workers is None:
         workers = os.cpu_count() or 1
     _check_range("workers", workers, 1, None)
     _check_empty(output)
 
     # Absolute, as a spawned process may start in another working directory.
-    job = _Job(output=output.absolute(), seed=seed, width=width, height=height, quality=quality)
+    job = _Job(output=output.absolute(), seed=seed, width=width, height=height)
     try:
-        for folder in _FOLDERS:
+        for folder in (*_FOLDERS, *(f"class_folders/{shape}" for shape in SHAPES)):
             (output / folder).mkdir(parents=True)
         drawn = []
         with _processes(min(workers, math.ceil(images / _CHUNK))) as apply_to_all:
@@ -186,15 +144,7 @@ def write_shapes(
         for folder in _FOLDERS:
             shutil.rmtree(output / folder, ignore_errors=True)
         raise
-    return SampleSummary(
-        output=output,
-        images=images,
-        image_bytes=sum(result.image_bytes for result in drawn),
-        unannotated_images=sum(not result.annotations["instances"] for result in drawn),
-        instances=sum(len(result.annotations["instances"]) for result in drawn),
-        crowds=sum(result.crowds for result in drawn),
-        class_images=dict(sorted(Counter(result.class_name for result in drawn).items())),
-    )
+    return sum(len(annotations["instances"]) for _, annotations in drawn)
 
 
 def _check_range(name: str, value: int, smallest: int, greatest: int | None) -> None:
@@ -236,23 +186,26 @@ def _draw(job: _Job, number: int) -> _Drawn:
     """Draws and describes the pictures of a number, which is also the image's id."""
     name = f"{number:012}"
     rng = _random(job.seed, _SCENES, number)
-    picture = _draw_scene(job, number, rng=rng)
-    image_bytes = _save_jpeg(
-        picture.pixels, job.output / "images" / f"{name}.jpg", quality=job.quality
-    )
-    annotations: dict[str, list[Json]] = {file: [] for file in _FILES}
+    picture = Picture(rng=rng, width=job.width, height=job.height)
+    if number % _EMPTY_EVERY:
+        if rng.random() < 0.2:
+            picture.add_crowd(str(rng.choice(SHAPES)))
+        for shape in rng.choice(SHAPES, rng.integers(1, 6, endpoint=True)).tolist():
+            picture.add_shape(shape, radius_range=(0.06, 0.3))
+    _save_jpeg(picture, job.output / "images" / f"{name}.jpg")
+    annotations: dict[str, list[Json]] = {file: [] for file in _CATEGORIES}
     if picture.things:
-        panoptic, segments = describe_panoptic(
-            picture, image_id=number, file_name=f"{name}.png", rng=rng
-        )
-        # The fastest level: the files are small at any.
-        Image.fromarray(segments).save(job.output / "panoptic" / f"{name}.png", compress_level=1)
+        segments, pixels = describe_panoptic(picture, image_id=number, rng=rng)
+        Image.fromarray(pixels).save(job.output / "panoptic" / f"{name}.png")
         annotations = {
             "instances": describe_instances(picture, image_id=number),
             "person_keypoints": describe_keypoints(picture, image_id=number),
             "captions": describe_captions(picture, image_id=number),
-            "panoptic": [panoptic],
+            "panoptic": [
+                {"image_id": number, "file_name": f"{name}.png", "segments_info": segments}
+            ],
         }
+    _draw_class_picture(job, number)
     image = {
         "license": _LICENSE["id"],
         "file_name": f"{name}.jpg",
@@ -260,75 +213,45 @@ def _draw(job: _Job, number: int) -> _Drawn:
         "width": job.width,
         "id": number,
     }
-    return _Drawn(
-        image=msgspec.json.encode(image),
-        annotations={
-            file: [msgspec.json.encode(entry) for entry in entries]
-            for file, entries in annotations.items()
-        },
-        image_bytes=image_bytes,
-        crowds=sum(thing.is_crowd for thing in picture.things),
-        class_name=_draw_class_picture(job, number),
-    )
+    return msgspec.json.encode(image), {
+        file: [msgspec.json.encode(entry) for entry in entries]
+        for file, entries in annotations.items()
+    }
 
 
-def _draw_scene(job: _Job, number: int, *, rng: np.random.Generator) -> Picture:
-    shapes: list[str] = []
-    crowd = None
-    if number % _EMPTY_EVERY:
-        shapes = rng.choice(list(SHAPES), rng.integers(1, _MOST_SHAPES, endpoint=True)).tolist()
-        if rng.random() < _CROWD_PROBABILITY:
-            crowd = str(rng.choice(list(SHAPES)))
-    return draw_picture(
-        rng=rng,
-        width=job.width,
-        height=job.height,
-        shapes=shapes,
-        crowd=crowd,
-        radius_range=(0.06, 0.3),
-    )
-
-
-def _draw_class_picture(job: _Job, number: int) -> str:
-    """Draws a picture of one shape and returns the shape's name."""
+def _draw_class_picture(job: _Job, number: int) -> None:
+    """Draws the picture of one shape for the class folders."""
     rng = _random(job.seed, _CLASSES, number)
-    shape = list(SHAPES)[number % len(SHAPES)]
-    width, height = rng.integers(*_CLASS_SIDES_PX, size=2, endpoint=True).tolist()
-    picture = draw_picture(
-        rng=rng, width=width, height=height, shapes=[shape], radius_range=(0.2, 0.45)
-    )
-    folder = job.output / "class_folders" / shape
-    folder.mkdir(exist_ok=True)
-    _save_jpeg(picture.pixels, folder / f"{number:012}.jpg", quality=job.quality)
-    return shape
+    shape = SHAPES[number % len(SHAPES)]
+    width, height = rng.integers(160, 224, size=2, endpoint=True).tolist()
+    picture = Picture(rng=rng, width=width, height=height)
+    picture.add_shape(shape, radius_range=(0.2, 0.45))
+    _save_jpeg(picture, job.output / "class_folders" / shape / f"{number:012}.jpg")
 
 
 def _random(seed: int, stream: int, number: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, number)))
 
 
-def _save_jpeg(pixels: Pixels, path: Path, *, quality: int) -> int:
-    Image.fromarray(pixels).save(path, quality=quality)
-    return path.stat().st_size
+def _save_jpeg(picture: Picture, path: Path) -> None:
+    picture.render().save(path, quality=_JPEG_QUALITY)
 
 
-def _write_annotations(job: _Job, drawn: Sequence[_Drawn]) -> None:
-    info = {
-        "description": f"Shapes drawn by Shardbeam from seed {job.seed}",
-        "version": "1.0",
-        "contributor": "Shardbeam",
-    }
-    for file, categories in _FILES.items():
-        content = {
-            "info": info,
+def _write_annotations(job: _Job, drawn: list[_Drawn]) -> None:
+    for file, categories in _CATEGORIES.items():
+        content: Json = {
+            "info": {
+                "description": f"Shapes drawn by Shardbeam from seed {job.seed}",
+                "version": "1.0",
+                "contributor": "Shardbeam",
+            },
             "licenses": [_LICENSE],
-            "images": [msgspec.Raw(result.image) for result in drawn],
+            "images": [msgspec.Raw(image) for image, _ in drawn],
             "annotations": [
-                msgspec.Raw(entry) for result in drawn for entry in result.annotations[file]
+                msgspec.Raw(entry) for _, annotations in drawn for entry in annotations[file]
             ],
         }
-        # Captions have none.
         if categories is not None:
-            content["categories"] = categories()
+            content["categories"] = categories
         path = job.output / "annotations" / f"{file}.json"
         path.write_bytes(msgspec.json.encode(content))

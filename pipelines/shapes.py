@@ -1,4 +1,16 @@
-"""One picture of the sample: shapes lying on a photograph-like background."""
+"""One picture of the sample: shapes on a background, and the annotations that COCO has for them.
+
+The pixels of a shape are those that pycocotools draws of its polygon, so that polygon, area, box
+and picture agree to the pixel. Annotations have the structure of
+https://cocodataset.org/#format-data. Of what that leaves open:
+
+- Instances hold a whole shape, also where another covers it. A crowd is the set of pixels that
+  its members take, in uncompressed RLE.
+- Keypoints are a shape's corners, clockwise. All categories have the same five, as in pose
+  datasets of several species; those that a shape lacks are (0, 0, 0), and those that another shape
+  covers are labelled but not visible (v = 1).
+- Panoptic segments hold the pixels in which a thing, or a part of the background, is seen.
+"""
 
 from __future__ import annotations
 
@@ -8,283 +20,312 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageFilter
+from PIL import Image
+from pycocotools import mask as coco_mask
 
-from shardbeam.pipelines.polygons import (
-    Coverage,
-    Patch,
-    Points,
-    clip_polygon,
-    cover_polygon,
-    join_patches,
-    snap,
-)
-from shardbeam.pipelines.textures import Colour, Pixels, Texture, blend, draw_background, draw_noise
+Json = dict[str, object]
+Pixels = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+Points = npt.NDArray[np.float64]
 
-Counts = npt.NDArray[np.intp]
-
-COLOURS: dict[str, Colour] = {
+# Category ids have gaps, and stuff comes after things, as in COCO.
+THING_IDS = {"circle": 1, "square": 3, "triangle": 4, "star": 7}
+STUFF_IDS = {"sky": 92, "sand": 95, "grass": 99, "water": 106}
+COLOURS = {
     "red": (200, 40, 36),
     "orange": (232, 130, 32),
     "yellow": (238, 206, 56),
-    "green": (44, 150, 62),
     "blue": (40, 84, 196),
     "purple": (122, 52, 156),
     "pink": (236, 134, 172),
     "white": (238, 236, 230),
     "black": (36, 36, 40),
 }
-
+_STUFF_COLOURS = {
+    "sky": (150, 186, 220),
+    "sand": (204, 174, 128),
+    "grass": (84, 120, 42),
+    "water": (60, 112, 136),
+}
+_NUM_KEYPOINTS = 5
+# Annotation ids are numbered within each image, so that no image's depend on another's.
+_IDS_PER_IMAGE = 100
 # No shape hides more than this part of one below it.
 _MOST_HIDDEN = 0.5
 _PLACING_TRIES = 20
 _SMALLEST_RADIUS_PX = 3
-_FEWEST_IN_CROWD, _MOST_IN_CROWD = 8, 16
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 
 
-def _regular_polygon(corners: int) -> Points:
-    angles = 2 * np.pi * np.arange(corners) / corners
-    return np.stack([np.sin(angles), -np.cos(angles)], axis=1)
-
-
-def _star() -> Points:
-    outline = _regular_polygon(10)
-    outline[1::2] *= 0.45
+def _outline(vertices: int, *, inner_radius: float = 1.0) -> Points:
+    """Vertices on a circle of radius 1, clockwise from the topmost, of shape (vertices, 2)."""
+    angles = 2 * np.pi * np.arange(vertices) / vertices
+    outline = np.stack([np.sin(angles), -np.cos(angles)], axis=1)
+    outline[1::2] *= inner_radius
     return outline
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Shape:
-    """A kind of shape, in a circle of radius 1 about the origin.
-
-    Attributes:
-        outline: Its vertices, clockwise from the topmost, of shape (vertices, 2).
-        corners: Which of them are its corners.
-    """
-
-    outline: Points
-    corners: tuple[int, ...]
-
-
-SHAPES = {
-    # Drawn, and annotated, as a polygon.
-    "circle": Shape(outline=_regular_polygon(48), corners=()),
-    "square": Shape(outline=_regular_polygon(4), corners=(0, 1, 2, 3)),
-    "triangle": Shape(outline=_regular_polygon(3), corners=(0, 1, 2)),
-    "star": Shape(outline=_star(), corners=(0, 2, 4, 6, 8)),
+# Each shape's outline, and which of its vertices are corners. A circle is a polygon too.
+_OUTLINES = {
+    "circle": (_outline(48), slice(0)),
+    "square": (_outline(4), slice(None)),
+    "triangle": (_outline(3), slice(None)),
+    "star": (_outline(10, inner_radius=0.45), slice(None, None, 2)),
 }
+SHAPES = tuple(_OUTLINES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Thing:
-    """A shape in a picture, or a crowd of tiny ones.
+    """A shape in a picture, or a crowd of small ones.
 
     Attributes:
         shape: Its name in `SHAPES`.
         colour: Its name in `COLOURS`.
-        outlines: The polygons drawn, of shape (vertices, 2), within the picture: one, or one for
-            each member of a crowd.
-        corners: Clockwise from the topmost, of shape (corners, 2), also outside the picture; none
-            for a crowd.
-        patch: The pixels it takes, also where another covers it.
-        is_crowd: Whether it is a crowd.
+        outline: The polygon's vertices in pixels, of shape (vertices, 2); None for a crowd.
+        mask: The pixels that it takes, bool of shape (height, width).
     """
 
     shape: str
     colour: str
-    outlines: tuple[Points, ...]
-    corners: Points
-    patch: Patch
-    is_crowd: bool
+    outline: Points | None
+    mask: Mask
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Picture:
     """A picture and what is in it.
 
     Attributes:
-        pixels: RGB, uint8 of shape (height, width, 3).
-        textures: The background's textures.
         things: The shapes, each before those that may cover it.
-        segments: What is seen at each pixel, as an index into `textures` followed by `things`;
-            uint8 of shape (height, width).
+        stuff: Names of the background's parts.
+        segments: What is seen at each pixel, as an index into `stuff` followed by `things`; uint8
+            of shape (height, width).
     """
 
-    pixels: Pixels
-    textures: tuple[Texture, ...]
-    things: tuple[Thing, ...]
-    segments: Pixels
-
-
-def draw_picture(
-    *,
-    rng: np.random.Generator,
-    width: int,
-    height: int,
-    shapes: Sequence[str],
-    radius_range: tuple[float, float],
-    crowd: str | None = None,
-) -> Picture:
-    """Draws a picture.
-
-    Shapes are turned, scaled and coloured at random. They may reach over the border by half
-    their radius, and hide up to half of one another. A shape that finds no such place is left
-    out.
-
-    Args:
-        rng: Decides all that the other arguments leave open.
-        width: In pixels.
-        height: In pixels.
-        shapes: The name of each shape.
-        radius_range: The smallest and greatest radius, relative to the picture's shorter side.
-        crowd: The name of the shape of which there is a crowd, below all others; None for none.
-    """
-    background = draw_background(rng=rng, width=width, height=height)
-    canvas = _Canvas(
-        rng=rng,
-        pixels=background.pixels,
-        segments=background.regions,
-        num_textures=len(background.textures),
-    )
-    if crowd is not None:
-        canvas.add_crowd(crowd)
-    for shape in shapes:
-        canvas.add_shape(shape, radius_range=radius_range)
-    return Picture(
-        pixels=canvas.pixels,
-        textures=background.textures,
-        things=tuple(canvas.things),
-        segments=canvas.segments,
-    )
-
-
-class _Canvas:
-    """A picture while it is being drawn; `Picture` describes its attributes."""
-
-    def __init__(
-        self, *, rng: np.random.Generator, pixels: Pixels, segments: Pixels, num_textures: int
-    ) -> None:
-        self.pixels = pixels
-        self.segments = segments
-        self.things: list[Thing] = []
+    def __init__(self, *, rng: np.random.Generator, width: int, height: int) -> None:
+        """Draws the background: a ground, in two of three pictures below a sky."""
         self._rng = rng
-        self._num_textures = num_textures
-        self._size = np.array(segments.shape[::-1])
-        # Pixels of each thing: those it takes, and those of them that nothing hides.
-        self._taken: Counts = np.empty(0, np.intp)
-        self._seen: Counts = np.empty(0, np.intp)
+        self._size = np.array([width, height])
+        self.things: list[Thing] = []
+        self.segments = np.zeros((height, width), np.uint8)
+        self.stuff = [str(rng.choice([name for name in STUFF_IDS if name != "sky"]))]
+        if rng.random() < 2 / 3:
+            self.stuff.append("sky")
+            self.segments[: int(rng.uniform(0.25, 0.55) * height)] = 1
 
     def add_shape(self, name: str, *, radius_range: tuple[float, float]) -> None:
-        shape = SHAPES[name]
-        colour = self._choose_colour()
+        """Adds a shape at a random place; one that would hide too much of others is left out.
+
+        Args:
+            name: The shape's name.
+            radius_range: The smallest and greatest radius, relative to the shorter side.
+        """
         for _ in range(_PLACING_TRIES):
             # As many small ones as large ones, by ratio.
             radius = math.exp(self._rng.uniform(*np.log(radius_range))) * self._size.min()
-            centre = self._rng.uniform(radius / 2, self._size - radius / 2)
-            whole = self._place(shape, centre=centre, radius=radius)
-            outline = self._clip(whole)
-            patch = cover_polygon(outline)
-            if patch.mask.any() and not self._hides_too_much(patch):
-                self._paint(patch, COLOURS[colour])
-                self._add(
-                    Thing(
-                        shape=name,
-                        colour=colour,
-                        outlines=(outline,),
-                        corners=whole[list(shape.corners)],
-                        patch=patch,
-                        is_crowd=False,
-                    )
-                )
+            margin = max(radius, _SMALLEST_RADIUS_PX) + 1
+            centre = self._rng.uniform(margin, self._size - margin)
+            outline = self._place(name, centre=centre, radius=radius)
+            mask = self._fill([outline])
+            if self._hides_little(mask):
+                self._add(Thing(shape=name, colour=self._colour(), outline=outline, mask=mask))
                 return
 
     def add_crowd(self, name: str) -> None:
-        shape = SHAPES[name]
-        colour = self._choose_colour()
+        """Adds a crowd of 8 to 16 small shapes of one colour."""
         side = self._size.min()
-        spread = self._rng.uniform(0.12, 0.2) * side
-        middle = self._rng.uniform(spread, self._size - spread)
-        outlines = []
-        patches = []
-        for _ in range(self._rng.integers(_FEWEST_IN_CROWD, _MOST_IN_CROWD, endpoint=True)):
+        middle = self._rng.uniform(0.3 * side, self._size - 0.3 * side)
+        members = []
+        for _ in range(self._rng.integers(8, 16, endpoint=True)):
             angle = self._rng.uniform(0, 2 * np.pi)
-            # The root makes them equally dense everywhere.
-            away = spread * math.sqrt(self._rng.random())
+            away = 0.2 * side * math.sqrt(self._rng.random())
             centre = middle + away * np.array([np.cos(angle), np.sin(angle)])
             radius = self._rng.uniform(0.015, 0.03) * side
-            outlines.append(self._clip(self._place(shape, centre=centre, radius=radius)))
-            patches.append(cover_polygon(outlines[-1]))
-            self._paint(patches[-1], COLOURS[colour])
-        self._add(
-            Thing(
-                shape=name,
-                colour=colour,
-                outlines=tuple(outlines),
-                corners=np.empty((0, 2)),
-                patch=join_patches(patches),
-                is_crowd=True,
-            )
-        )
+            members.append(self._place(name, centre=centre, radius=radius))
+        mask = self._fill(members)
+        self._add(Thing(shape=name, colour=self._colour(), outline=None, mask=mask))
 
-    def _choose_colour(self) -> str:
-        return list(COLOURS)[self._rng.integers(len(COLOURS))]
-
-    def _place(self, shape: Shape, *, centre: Points, radius: float) -> Points:
-        # All turns that look different; in each the first corner is the topmost.
-        turn = self._rng.uniform(-1, 1) * np.pi / max(len(shape.corners), 1)
-        axes = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
-        return snap(centre + max(radius, _SMALLEST_RADIUS_PX) * shape.outline @ axes)
-
-    def _clip(self, outline: Points) -> Points:
+    def render(self) -> Image.Image:
+        """Colours the picture, with the unevenness and the grain of a photograph."""
         width, height = self._size.tolist()
-        return clip_polygon(outline, width=width, height=height)
+        # So much grain that a JPEG of 640 x 480 pixels has the 140 KB of a photograph.
+        noise = self._rng.standard_normal((height, width), np.float32) * 6
+        for cell in (8, 64):
+            coarse = self._rng.standard_normal((height // cell + 2, width // cell + 2), np.float32)
+            noise += 9 * np.asarray(Image.fromarray(coarse).resize((width, height)))
+        colours = [_STUFF_COLOURS[name] for name in self.stuff]
+        colours += [COLOURS[thing.colour] for thing in self.things]
+        light = self._rng.uniform(0.9, 1.1, (len(colours), 3))
+        pixels = (np.array(colours) * light).astype(np.float32)[self.segments]
+        pixels += noise[..., np.newaxis]
+        return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
-    def _hides_too_much(self, patch: Patch) -> bool:
-        left = self._seen - self._count_hidden(patch)
-        return bool((left < (1 - _MOST_HIDDEN) * self._taken).any())
+    def _colour(self) -> str:
+        return str(self._rng.choice(list(COLOURS)))
 
-    def _count_hidden(self, patch: Patch) -> Counts:
-        """Counts the pixels of each thing that a patch would hide."""
-        hidden = self.segments[patch.window][patch.mask]
-        counts = np.bincount(hidden, minlength=self._num_textures + len(self.things))
-        return counts[self._num_textures :]
+    def _place(self, name: str, *, centre: Points, radius: float) -> Points:
+        """Turns, scales and moves a shape's outline, in eighths of a pixel."""
+        outline, _ = _OUTLINES[name]
+        turn = self._rng.uniform(-1, 1) * np.pi / 4
+        axes = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+        points: Points = centre + max(radius, _SMALLEST_RADIUS_PX) * outline @ axes
+        return np.round(points * 8) / 8
+
+    def _fill(self, outlines: Sequence[Points]) -> Mask:
+        height, width = self.segments.shape
+        polygons = [outline.ravel().tolist() for outline in outlines]
+        runs = coco_mask.merge(coco_mask.frPyObjects(polygons, height, width))
+        return np.asarray(coco_mask.decode(runs), np.bool_)
+
+    def _hides_little(self, mask: Mask) -> bool:
+        for index, thing in enumerate(self.things, start=len(self.stuff)):
+            seen = (self.segments == index) & ~mask
+            if seen.sum() < (1 - _MOST_HIDDEN) * thing.mask.sum():
+                return False
+        return True
 
     def _add(self, thing: Thing) -> None:
-        taken = thing.patch.mask.sum()
-        self._seen = np.append(self._seen - self._count_hidden(thing.patch), taken)
-        self._taken = np.append(self._taken, taken)
-        index = self._num_textures + len(self.things)
-        self.segments[thing.patch.window][thing.patch.mask] = index
+        self.segments[thing.mask] = len(self.stuff) + len(self.things)
         self.things.append(thing)
 
-    def _paint(self, patch: Patch, colour: Colour) -> None:
-        """Paints a rounded, unevenly coloured shape, lit from the top left, and its shadow."""
-        rows, columns = patch.coverage.shape
-        blur = 1 + max(rows, columns) // 30
-        margin = 3 * blur
-        soft = _blur(np.pad(patch.coverage, margin), radius=blur)
-        self._cast(0.45 * soft, x=patch.x - margin + 2 * blur, y=patch.y - margin + 2 * blur)
 
-        tile = draw_noise(rng=self._rng, width=64, height=64, falloff=1.1)
-        uneven = np.asarray(Image.fromarray(tile).resize((columns, rows)))
-        slope = np.linspace(0.12, -0.12, rows)[:, np.newaxis] + np.linspace(0.12, -0.12, columns)
-        rim = soft[margin:-margin, margin:-margin] - 1
-        light = 1 + 0.05 * uneven + slope + 0.4 * rim
-        tint = np.multiply(colour, self._rng.uniform(0.9, 1.1, 3))
-        material = np.clip(light[..., np.newaxis] * tint, 0, 255).astype(np.float32)
-        self.pixels[patch.window] = blend(self.pixels[patch.window], material, alpha=patch.coverage)
-
-    def _cast(self, shadow: Coverage, *, x: int, y: int) -> None:
-        """Darkens the picture by a shadow, which may reach over its border."""
-        shadow = shadow[max(-y, 0) :, max(-x, 0) :]
-        rows, columns = shadow.shape
-        ground = self.pixels[max(y, 0) :, max(x, 0) :][:rows, :columns]
-        rows, columns, _ = ground.shape
-        ground[:] = blend(ground, np.zeros(3, np.float32), alpha=shadow[:rows, :columns])
+def instance_categories() -> list[Json]:
+    """`categories` of an instances file."""
+    return [
+        {"supercategory": "shape", "id": category_id, "name": name}
+        for name, category_id in THING_IDS.items()
+    ]
 
 
-def _blur(coverage: Coverage, *, radius: float) -> Coverage:
-    levels = Image.fromarray((255 * coverage).astype(np.uint8))
-    blurred = np.asarray(levels.filter(ImageFilter.GaussianBlur(radius)), np.float32)
-    blurred /= 255
-    return blurred
+def keypoint_categories() -> list[Json]:
+    """`categories` of a keypoints file; a skeleton joins each corner to the next."""
+    names = [f"corner_{number}" for number in range(1, _NUM_KEYPOINTS + 1)]
+    counts = [len(outline[corners]) for outline, corners in _OUTLINES.values()]
+    return [
+        {
+            **category,
+            "keypoints": names,
+            "skeleton": [(number, number % corners + 1) for number in range(1, corners + 1)],
+        }
+        for category, corners in zip(instance_categories(), counts, strict=True)
+    ]
+
+
+def panoptic_categories() -> list[Json]:
+    """`categories` of a panoptic file."""
+    things = [{**category, "isthing": 1} for category in instance_categories()]
+    stuff = [
+        {"supercategory": "background", "isthing": 0, "id": category_id, "name": name}
+        for name, category_id in STUFF_IDS.items()
+    ]
+    return things + stuff
+
+
+def describe_instances(picture: Picture, *, image_id: int) -> list[Json]:
+    """Makes the `annotations` of an image in an instances file."""
+    annotations = []
+    for number, thing in enumerate(picture.things, start=1):
+        segmentation: object
+        if thing.outline is None:
+            segmentation = {"counts": _run_lengths(thing.mask), "size": list(thing.mask.shape)}
+        else:
+            segmentation = [thing.outline.ravel().tolist()]
+        annotations.append(
+            {
+                "id": image_id * _IDS_PER_IMAGE + number,
+                "image_id": image_id,
+                "category_id": THING_IDS[thing.shape],
+                "iscrowd": int(thing.outline is None),
+                "segmentation": segmentation,
+                **_extent(thing.mask),
+            }
+        )
+    return annotations
+
+
+def describe_keypoints(picture: Picture, *, image_id: int) -> list[Json]:
+    """Makes the `annotations` of an image in a keypoints file: its instances, and keypoints."""
+    annotations = describe_instances(picture, image_id=image_id)
+    indexes = range(len(picture.stuff), 256)
+    for annotation, thing, index in zip(annotations, picture.things, indexes, strict=False):
+        points = np.zeros((_NUM_KEYPOINTS, 3))
+        if thing.outline is not None:
+            corners = thing.outline[_OUTLINES[thing.shape][1]]
+            columns, rows = corners.astype(np.intp).T
+            points[: len(corners), :2] = corners
+            points[: len(corners), 2] = np.where(picture.segments[rows, columns] > index, 1, 2)
+        annotation["num_keypoints"] = int((points[:, 2] > 0).sum())
+        annotation["keypoints"] = points.ravel().tolist()
+    return annotations
+
+
+def describe_panoptic(
+    picture: Picture, *, image_id: int, rng: np.random.Generator
+) -> tuple[list[Json], Pixels]:
+    """Makes `segments_info` of an image in a panoptic file, and the pixels of its PNG.
+
+    Returns:
+        The segments, and RGB, uint8 of shape (height, width, 3), with segment id
+        = R + 256·G + 256²·B.
+    """
+    categories = [(STUFF_IDS[name], False) for name in picture.stuff]
+    categories += [(THING_IDS[thing.shape], thing.outline is None) for thing in picture.things]
+    # 0 is what belongs to no segment.
+    ids = 1 + rng.choice(256**3 - 1, size=len(categories), replace=False)
+    segments: list[Json] = [
+        {
+            "id": int(ids[index]),
+            "category_id": category_id,
+            "iscrowd": int(is_crowd),
+            **_extent(picture.segments == index),
+        }
+        for index, (category_id, is_crowd) in enumerate(categories)
+        if (picture.segments == index).any()
+    ]
+    colours = np.stack([ids & 255, ids >> 8 & 255, ids >> 16], axis=1).astype(np.uint8)
+    return segments, colours[picture.segments]
+
+
+def describe_captions(picture: Picture, *, image_id: int) -> list[Json]:
+    """Makes the `annotations` of an image in a captions file: where one is, and what there is."""
+    groups: dict[tuple[str, bool], list[Thing]] = {}
+    for thing in picture.things:
+        groups.setdefault((thing.shape, thing.outline is None), []).append(thing)
+    *others, last = [_name(group) for group in groups.values()]
+    what = f"{', '.join(others)} and {last}" if others else last
+    first = picture.things[0]
+    middle = np.nonzero(first.mask)[1].mean() / first.mask.shape[1]
+    side = ("on the left", "in the middle", "on the right")[int(3 * middle)]
+    captions = (f"{_name([first])} {side}", f"{what} and {' below '.join(picture.stuff)}")
+    return [
+        {
+            "id": image_id * _IDS_PER_IMAGE + number,
+            "image_id": image_id,
+            "caption": f"{caption[0].upper()}{caption[1:]}.",
+        }
+        for number, caption in enumerate(captions, start=1)
+    ]
+
+
+def _name(group: Sequence[Thing]) -> str:
+    """Names things of one shape: `a red star`, `two squares`, `a crowd of small blue circles`."""
+    thing = group[0]
+    if thing.outline is None:
+        return f"a crowd of small {thing.colour} {thing.shape}s"
+    if len(group) > 1:
+        return f"{_NUMBERS[len(group)]} {thing.shape}s"
+    return f"{'an' if thing.colour == 'orange' else 'a'} {thing.colour} {thing.shape}"
+
+
+def _extent(mask: Mask) -> Json:
+    """`bbox` (x, y, width, height) and `area` of a mask, in pixels."""
+    runs = coco_mask.encode(np.asfortranarray(mask, np.uint8))
+    return {"bbox": coco_mask.toBbox(runs).tolist(), "area": int(coco_mask.area(runs))}
+
+
+def _run_lengths(mask: Mask) -> list[int]:
+    """COCO's uncompressed RLE: runs of 0 and 1 in turn, column by column, first of 0."""
+    pixels = mask.ravel(order="F")
+    starts = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
+    runs: list[int] = np.diff(starts, prepend=0, append=pixels.size).tolist()
+    return [0, *runs] if pixels[0] else runs

@@ -26,7 +26,7 @@ def expected_mask(segmentation: Any, *, width: int, height: int) -> Any:  # noqa
 
 @pytest.mark.parametrize(
     ("path", "objects"),
-    [("dali/coco_pixelwise/instances.json", 12), ("lvis/lvis_val_100.json", 977), (None, 128)],
+    [("dali/coco_pixelwise/instances.json", 12), ("lvis/lvis_val_100.json", 977), (None, 119)],
 )
 def test_masks_are_pycocotools_own(
     path: str | None, objects: int, request: pytest.FixtureRequest
