@@ -74,7 +74,6 @@ OBJECTS = 3
 _SPLITS = SplitAssignment(by_source={"train": "train"})
 T = TypeVar("T")
 
-_FILE_SHA256 = "0" * 64
 _SHARD_EXAMPLES = 1000
 
 _RUN_ID = "20260101T000000.000000Z"
@@ -104,7 +103,6 @@ def staged_shard(index: int, *, num_shards: int) -> ShardResult:
             destination=destination,
             size_bytes=0,
             crc32c="00000000",
-            sha256=_FILE_SHA256,
         )
 
     return ShardResult(

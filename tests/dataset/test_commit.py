@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -49,7 +48,6 @@ def stage(staging: Staging, name: str, data: bytes = b"data") -> StagedFile:
         destination=name,
         size_bytes=len(data),
         crc32c=f"{google_crc32c.value(data):08x}",
-        sha256=hashlib.sha256(data).hexdigest(),
     )
 
 
@@ -93,7 +91,7 @@ def manifest(*paths: str) -> bytes:
             labels={},
             features=(),
             splits={},
-            files=tuple(FileEntry(path=path, size_bytes=0, sha256="") for path in paths),
+            files=tuple(FileEntry(path=path, size_bytes=0, crc32c="") for path in paths),
         )
     )
 
@@ -112,7 +110,7 @@ def test_rejects_are_written_sorted_whatever_their_order(staging: Staging) -> No
     assert one.counts == {"truncated": 2, "missing_image": 1}
     assert one.listed == 2
     assert one.file.destination == "rejects/train.jsonl"
-    assert one.file.sha256 == hashlib.sha256(content).hexdigest()
+    assert one.file.crc32c == f"{google_crc32c.value(content):08x}"
 
 
 def test_no_file_of_rejects_grows_with_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +130,7 @@ def test_no_file_of_rejects_grows_with_the_dataset(monkeypatch: pytest.MonkeyPat
 
 
 def test_several_files_of_rejects_add_up() -> None:
-    file = StagedFile(staged="", destination="", size_bytes=0, crc32c="", sha256="")
+    file = StagedFile(staged="", destination="", size_bytes=0, crc32c="")
     parts = [
         RejectsFile(split="a", file=file, counts={"truncated": 2}, listed=2, unjoined=1),
         RejectsFile(split="a", file=file, counts={"corrupt": 1, "truncated": 1}, listed=1),
@@ -404,7 +402,7 @@ def test_no_rejects_leave_no_rejects_folder_in_the_outcome() -> None:
 
 
 def test_rejects_file_counts_are_what_the_gate_takes() -> None:
-    file = StagedFile(staged="", destination="", size_bytes=0, crc32c="", sha256="")
+    file = StagedFile(staged="", destination="", size_bytes=0, crc32c="")
     rejects = RejectsFile(split="b", file=file, counts={"truncated": 1}, listed=1)
     splits = count_splits(
         splits=["a", "b"],

@@ -28,7 +28,7 @@ URI = "/data/coco/manifest.json"
 
 
 def make_manifest(*, path: str = "coco-train.tfrecord-00000-of-00001") -> Manifest:
-    shard = ShardEntry(path=path, examples=2, num_bytes=123, crc32c="0123abcd", sha256="ab" * 32)
+    shard = ShardEntry(path=path, examples=2, num_bytes=123, crc32c="0123abcd")
     return Manifest(
         shardbeam="0.1.0",
         name="coco",
@@ -45,7 +45,7 @@ def make_manifest(*, path: str = "coco-train.tfrecord-00000-of-00001") -> Manife
                 outcome=SplitOutcome(listed=3, examples=2, rejected={"truncated": 1}),
             )
         },
-        files=(FileEntry(path="index/a.parquet", size_bytes=9, sha256="ef" * 32),),
+        files=(FileEntry(path="index/a.parquet", size_bytes=9, crc32c="89abcdef"),),
     )
 
 
@@ -144,7 +144,7 @@ def test_a_path_outside_the_dataset_is_refused(path: str) -> None:
     for manifest in (
         make_manifest(path=path),
         msgspec.structs.replace(
-            make_manifest(), files=(FileEntry(path=path, size_bytes=0, sha256=""),)
+            make_manifest(), files=(FileEntry(path=path, size_bytes=0, crc32c=""),)
         ),
     ):
         with pytest.raises(InputError, match="not below the dataset"):

@@ -81,7 +81,7 @@ def write_output(names: list[str]) -> None:
         labels={},
         features=(),
         splits={},
-        files=tuple(FileEntry(path=name, size_bytes=0, sha256="") for name in names),
+        files=tuple(FileEntry(path=name, size_bytes=0, crc32c="") for name in names),
     )
     for name in names:
         MemoryFileSystem.files.write(f"{OUTPUT}/{name}", b"old")

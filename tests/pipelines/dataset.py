@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -14,6 +13,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import google_crc32c
 
 from shardbeam.pipelines.cli import main
 from shardbeam.transforms.dataset.commit import RUN_FILE, RUNS_FOLDER
@@ -164,21 +165,21 @@ def run_records(folder: Path) -> list[Path]:
 def check_whole(tree: Mapping[str, bytes]) -> bool:
     """Says whether a reader sees a dataset; if so, checks that it is whole.
 
-    What the manifest lists must be there with the sizes and digests it gives, and
+    What the manifest lists must be there with the sizes and checksums it gives, and
     `dataset_info.json`, which is not on its list, must tell of the same shards.
     """
     if "dataset_info.json" not in tree:
         return False
     manifest = json.loads(tree["manifest.json"])
     shards = {name: split["shards"] for name, split in manifest["splits"].items()}
-    listed = [(file["path"], file["size_bytes"], file["sha256"]) for file in manifest["files"]] + [
-        (shard["path"], shard["num_bytes"], shard["sha256"])
+    listed = [(file["path"], file["size_bytes"], file["crc32c"]) for file in manifest["files"]] + [
+        (shard["path"], shard["num_bytes"], shard["crc32c"])
         for split in shards.values()
         for shard in split
     ]
-    for path, size_bytes, sha256 in listed:
+    for path, size_bytes, crc32c in listed:
         data = tree[path]
-        assert (len(data), hashlib.sha256(data).hexdigest()) == (size_bytes, sha256), path
+        assert (len(data), f"{google_crc32c.value(data):08x}") == (size_bytes, crc32c), path
     info = json.loads(tree["dataset_info.json"])
     assert {split["name"]: list(map(int, split["shardLengths"])) for split in info["splits"]} == {
         name: [shard["examples"] for shard in split] for name, split in shards.items()

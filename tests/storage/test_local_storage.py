@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import multiprocessing
 import os
 import signal
@@ -105,26 +104,6 @@ def test_a_file_is_there_when_its_writing_ends_well_and_only_then(tmp_path: Path
     with pytest.raises(KeyError):
         fail()
     assert STORAGE.stat(f"{uri}2") is None
-
-
-@pytest.mark.parametrize("before", [b"", b"x", bytes(4096)])
-@pytest.mark.parametrize("refused", [False, True])
-def test_large_blocks_arrive_wherever_the_system_takes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes, refused: bool
-) -> None:
-    if refused:
-
-        def refuse(*arguments: object) -> int:
-            raise OSError(errno.EINVAL, "Invalid argument")
-
-        monkeypatch.setattr(fcntl, "fcntl", refuse)
-    uri = str(tmp_path / "x")
-    block = mmap.mmap(-1, 4 << 20)
-    block[:] = os.urandom(len(block))
-    with STORAGE.create(uri) as file:
-        for part in (before, block, block, b"end"):
-            file.write(part)
-    assert STORAGE.read(uri) == before + 2 * block[:] + b"end"
 
 
 def test_replacing_leaves_no_trace_of_its_own(tmp_path: Path) -> None:

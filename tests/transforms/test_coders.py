@@ -89,9 +89,7 @@ REJECTS = st.builds(
     detail=TEXT,
     listed=st.booleans(),
 )
-FILES = st.builds(
-    StagedFile, staged=TEXT, destination=TEXT, size_bytes=COUNT, crc32c=TEXT, sha256=TEXT
-)
+FILES = st.builds(StagedFile, staged=TEXT, destination=TEXT, size_bytes=COUNT, crc32c=TEXT)
 STRUCTS: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
     ImageRef: IMAGES,
     AnnotationEntry: st.builds(

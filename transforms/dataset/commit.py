@@ -143,7 +143,6 @@ def write_rejects(part: RejectsPart, rejects: Iterable[Reject], *, staging: Stag
             destination=join_uri("rejects", name),
             size_bytes=len(data),
             crc32c=f"{google_crc32c.value(data):08x}",
-            sha256=hashlib.sha256(data).hexdigest(),
         ),
         counts=dict(Counter(reject.reason.value for reject in ordered)),
         listed=sum(reject.listed for reject in ordered),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.labels import LabelMap
@@ -186,10 +186,10 @@ def write_dataset_files(
         *(file.file for file in rejects),
     ]
     files = [
-        FileEntry(path=file.destination, size_bytes=file.size_bytes, sha256=file.sha256)
+        FileEntry(path=file.destination, size_bytes=file.size_bytes, crc32c=file.crc32c)
         for file in moved
     ] + [
-        FileEntry(path=path, size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+        FileEntry(path=path, size_bytes=len(data), crc32c=f"{google_crc32c.value(data):08x}")
         for path, data in written.items()
     ]
     fingerprint = Fingerprint()
@@ -272,7 +272,6 @@ def _shard_entry(shard: ShardResult) -> ShardEntry:
         examples=shard.examples,
         num_bytes=shard.data.size_bytes,
         crc32c=shard.data.crc32c,
-        sha256=shard.data.sha256,
     )
 
 

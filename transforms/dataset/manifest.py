@@ -69,14 +69,12 @@ class ShardEntry(msgspec.Struct, frozen=True, kw_only=True):
         examples: Examples in it.
         num_bytes: Length of the file.
         crc32c: Checksum of the file, 8 hex digits.
-        sha256: Digest of the file, hex.
     """
 
     path: str
     examples: int
     num_bytes: int
     crc32c: str
-    sha256: str
 
 
 class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,12 +83,12 @@ class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         path: Its path below the dataset's folder.
         size_bytes: Its length.
-        sha256: Digest of the file, hex.
+        crc32c: Checksum of the file, 8 hex digits.
     """
 
     path: str
     size_bytes: int
-    sha256: str
+    crc32c: str
 
 
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):

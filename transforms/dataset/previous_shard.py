@@ -68,7 +68,6 @@ def copy_shard(record: ShardRecord, *, previous: str, target: ShardTarget) -> Sh
                 destination=destination,
                 size_bytes=file.size_bytes,
                 crc32c=file.crc32c,
-                sha256=file.sha256,
             ),
             staging=target.staging,
         )
@@ -131,12 +130,12 @@ def _copy_by_hand(source: str, destination: str, *, copy: StagedFile) -> None:
     if stored.size_bytes != copy.size_bytes:
         raise _is_another(source)
     with storage_for(destination).create(destination) as file:
-        with StagedWriter(file, path=copy.staged) as writer:
-            for offset in range(0, stored.size_bytes, _PART_BYTES):
-                part = storage.read(
-                    source, offset=offset, size_bytes=_PART_BYTES, version=stored.version
-                )
-                writer.write(part)
+        writer = StagedWriter(file, path=copy.staged)
+        for offset in range(0, stored.size_bytes, _PART_BYTES):
+            part = storage.read(
+                source, offset=offset, size_bytes=_PART_BYTES, version=stored.version
+            )
+            writer.write(part)
         # While an exception still undoes it.
         if writer.staged_file(destination=copy.destination) != copy:
             raise _is_another(source)

@@ -33,20 +33,19 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
         path: Its path below the dataset's folder.
         size_bytes: Its length.
         crc32c: Checksum of the whole file, 8 hex digits.
-        sha256: Digest of the whole file, hex.
     """
 
     path: str
     size_bytes: _Count
     crc32c: _Crc32c
-    sha256: _Sha256
 
 
 class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A committed shard: all that its `ShardResult` says, and nothing of the run that wrote it.
 
     Attributes:
-        format: Counted up whenever older programs could not make sense of it.
+        format: Counted up whenever older programs could not make sense of it: since 2 the files
+            have no SHA-256.
         key: Its shard key.
         data: The TFRecord file.
         index: The Parquet file with a row an example.
@@ -60,7 +59,7 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
         rejects: The records that could not be written.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
     key: _Sha256
     data: FileRecord
     index: FileRecord
@@ -130,7 +129,6 @@ def _file_record(file: StagedFile) -> FileRecord:
         path=file.destination,
         size_bytes=file.size_bytes,
         crc32c=file.crc32c,
-        sha256=file.sha256,
     )
 
 

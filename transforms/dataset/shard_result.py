@@ -30,14 +30,12 @@ class StagedFile(msgspec.Struct, frozen=True, array_like=True):
         destination: Its path below the dataset's folder.
         size_bytes: Its length.
         crc32c: Checksum of the whole file, 8 hex digits.
-        sha256: Digest of the whole file, hex.
     """
 
     staged: str
     destination: str
     size_bytes: int
     crc32c: str
-    sha256: str
 
 
 class ShardResult(msgspec.Struct, frozen=True, array_like=True):

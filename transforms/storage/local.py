@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
-import io
 import os
 import shutil
 import stat
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO, ClassVar
+from typing import BinaryIO, ClassVar
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 # Shards are written in records of 100 KB and more: few, large system calls.
 _WRITE_BUFFER_BYTES = 1 << 20
-# Linux only. What is shorter is not worth its own way to the disk.
-_O_DIRECT: int = getattr(os, "O_DIRECT", 0)
-_DIRECT_BYTES = 2 << 20
 
 
 class LocalStorage(Storage):
@@ -83,13 +75,10 @@ class LocalStorage(Storage):
         """Opens a new file for writing; see the base class."""
         os.makedirs(os.path.dirname(uri) or ".", exist_ok=True)
         try:
-            with (
-                _NewFile(uri) as raw,
-                io.BufferedWriter(raw, buffer_size=_WRITE_BUFFER_BYTES) as file,
-            ):
+            with open(uri, "xb", buffering=_WRITE_BUFFER_BYTES) as file:
                 yield file
                 file.flush()
-                os.fsync(raw.fileno())
+                os.fsync(file.fileno())
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(uri)
@@ -187,39 +176,6 @@ def _set_later(path: str, *, than_ns: int) -> None:
     while os.stat(path).st_mtime_ns <= than_ns:
         os.utime(path, ns=(than_ns + step_ns, than_ns + step_ns))
         step_ns *= 10
-
-
-class _NewFile(io.FileIO):
-    """A file whose large blocks go past the page cache, where the system can do that.
-
-    They would only be copied there, into memory that has to be found first: that costs more than
-    all the rest of writing, and takes the place of what is still to be read.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "xb")
-        self._direct = _O_DIRECT != 0
-
-    def write(self, data: Buffer, /) -> int:
-        if self._direct and memoryview(data).nbytes >= _DIRECT_BYTES:
-            try:
-                with self._set_direct():
-                    return super().write(data)
-            except OSError as error:
-                if error.errno != errno.EINVAL:
-                    raise
-                # Not this file system, or not from this address or to this place in the file.
-                self._direct = False
-        return super().write(data)
-
-    @contextlib.contextmanager
-    def _set_direct(self) -> Iterator[None]:
-        flags = fcntl.fcntl(self, fcntl.F_GETFL)
-        fcntl.fcntl(self, fcntl.F_SETFL, flags | _O_DIRECT)
-        try:
-            yield
-        finally:
-            fcntl.fcntl(self, fcntl.F_SETFL, flags)
 
 
 def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[StoredFile]:
