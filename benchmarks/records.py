@@ -14,7 +14,7 @@ from benchmarks.measure import SHARDBEAM, Measurement, measure
 from benchmarks.report import markdown_table, median_and_range, megabytes, target_row
 
 _BUILD_IMPORTS = (
-    "import shardbeam.pipelines.arguments, shardbeam.pipelines.beam_flags, shardbeam.pipelines.run"
+    "import shardbeam.pipelines.arguments, shardbeam.pipelines.runners, shardbeam.pipelines.run"
 )
 _PARSE = (sys.executable, "-m", "benchmarks.parse_coco")
 

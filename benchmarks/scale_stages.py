@@ -23,7 +23,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
-from shardbeam.pipelines.local_runner import LocalRunner
+from shardbeam.pipelines.runners import LocalRunner
 from shardbeam.transforms.assign_split import AssignSplit
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings

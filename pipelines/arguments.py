@@ -198,7 +198,7 @@ def _parse_sample(arguments: Sequence[str]) -> SampleArguments:
 
 def _parse_build(arguments: Sequence[str]) -> BuildArguments:
     # Imported here: Beam's import takes seconds, and the other commands do without.
-    from shardbeam.pipelines.beam_flags import beam_options, beam_parser, refuse_flags
+    from shardbeam.pipelines.runners import beam_options, beam_parser, refuse_flags
 
     ours = build_parser().parse_args([])
     parser = build_parser(beam=beam_parser())

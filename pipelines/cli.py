@@ -17,7 +17,6 @@ from shardbeam.pipelines.flags import (
     UsageError,
     build_parser,
     formats_parser,
-    runs_here,
     sample_parser,
     show_parser,
     top_parser,
@@ -63,9 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     started_s = time.monotonic()
     try:
         with _sigterm_interrupts(), everything_as_json() if json_log else nullcontext():
-            # Where this is a part of a longer program, that may need all of Beam.
-            lean = argv is None and runs_here(arguments)
-            return _run(arguments, json_log=json_log, lean=lean)
+            return _run(arguments, json_log=json_log)
     except KeyboardInterrupt as interrupt:
         message = str(interrupt) or _INTERRUPTED_WORDS
         return _end(message, code=_INTERRUPTED, started_s=started_s, json_log=json_log)
@@ -108,7 +105,7 @@ def _version() -> str:
     return importlib.metadata.version("shardbeam")
 
 
-def _run(words: Sequence[str], *, json_log: bool, lean: bool) -> int:
+def _run(words: Sequence[str], *, json_log: bool) -> int:
     from shardbeam.configs.load import ConfigError
     from shardbeam.pipelines.arguments import (
         FormatsArguments,
@@ -122,10 +119,6 @@ def _run(words: Sequence[str], *, json_log: bool, lean: bool) -> int:
     started_s = time.monotonic()
     try:
         with without_collector():
-            if lean:
-                from shardbeam.pipelines.lean_beam import import_lean_beam
-
-                import_lean_beam()
             arguments = parse_arguments(words)
     except (UsageError, ConfigError) as error:
         return _end(str(error), code=_USAGE, started_s=started_s, json_log=json_log)

@@ -11,8 +11,6 @@ from shardbeam.pipelines.run_error import RunError
 _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
 # What Flink's job server says of a job that failed, and what Beam makes of it.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
-# And what Beam's local runner says of a worker process that was killed.
-_WORKER_LOST = "RuntimeError: Channel closed prematurely"
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 
 
@@ -33,11 +31,6 @@ def explain_failure(error: Exception | None) -> Exception:
     failed = _JOB_FAILED.search(text)
     if failed is not None:
         return RunError(f"the job ended as {failed['state']}: {failed['cause']}")
-    if _WORKER_LOST in text:
-        return RunError(
-            "a worker process ended before its work was done, perhaps for lack of memory; run the "
-            "same command again, finished shards are kept"
-        )
     return error
 
 

@@ -237,13 +237,6 @@ def wants_json_log(arguments: Sequence[str]) -> bool:
     return values[-1:] == [JSON]
 
 
-def runs_here(arguments: Sequence[str]) -> bool:
-    """Says whether a command line is one to build, and names no runner: it runs in this process."""
-    return not set(BUILD_COMMANDS).isdisjoint(arguments) and not any(
-        word.startswith("--runner") for word in arguments
-    )
-
-
 def show_parser() -> FlagParser:
     """The parser of `show`."""
     parser = FlagParser(prog="shardbeam show", usage=_SHOW_USAGE, description=_SHOW_HELP)

@@ -15,15 +15,13 @@ from typing import Any
 
 import apache_beam as beam
 import msgspec
-from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
-from shardbeam.pipelines.beam_flags import beam_parser
-from shardbeam.pipelines.beam_options import PipelineViews
 from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError, build_parser
-from shardbeam.pipelines.local_runner import make_runner
 from shardbeam.pipelines.run_error import RunError
+from shardbeam.pipelines.runners import beam_parser, make_runner
 from shardbeam.transforms.storage.find import storage_for
 
 CONFIG = "config"
@@ -74,7 +72,7 @@ def _write_empty_job(words: Sequence[str]) -> None:
 
     arguments = parse_arguments(words)
     assert isinstance(arguments, BuildArguments)
-    options = PipelineViews([], **arguments.beam_options)
+    options = PipelineOptions([], **arguments.beam_options)
     google = options.view_as(GoogleCloudOptions)
     template = google.template_location
     if not template or storage_for(template).stat(template) is not None:

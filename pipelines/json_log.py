@@ -32,8 +32,6 @@ _SEVERITIES = {
     logging.WARNING: "WARNING",
     logging.INFO: "INFO",
 }
-# What receives the records of worker processes, in a function `Logging`.
-_WORKERS_MODULES = ("/worker_handlers.py", "/local_job_service.py")
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
 _log = logging.getLogger(OWN_LOGGER)
@@ -133,7 +131,7 @@ def _describe(record: logging.LogRecord) -> dict[str, Any]:
         trace = "".join(traceback.format_exception(*record.exc_info))
     if record.stack_info:
         trace = f"{trace}\n{record.stack_info}".strip()
-    said = {
+    return {
         "message": record.getMessage(),
         "severity": _severity(record.levelno),
         "logger": record.name,
@@ -141,7 +139,6 @@ def _describe(record: logging.LogRecord) -> dict[str, Any]:
         "step": _current_step(),
         "stack_trace": trace,
     }
-    return {**said, **_said_by_worker(record)}
 
 
 def _severity(level: int) -> str:
@@ -156,23 +153,3 @@ def _current_step() -> str:
     state = tracker.current_state() if tracker is not None else None
     context = getattr(state, "name_context", None)
     return str(getattr(context, "step_name", None) or "")
-
-
-def _said_by_worker(record: logging.LogRecord) -> dict[str, Any]:
-    """Reads a worker process's own record, which Beam logs here as the text of a proto."""
-    if record.funcName != "Logging" or not record.pathname.endswith(_WORKERS_MODULES):
-        return {}
-    from apache_beam.portability.api import beam_fn_api_pb2
-    from google.protobuf import text_format
-
-    entry = beam_fn_api_pb2.LogEntry()
-    try:
-        text_format.Parse(record.getMessage().removeprefix("Worker: "), entry)
-    except text_format.ParseError:
-        return {}
-    return {
-        "message": entry.message,
-        "step": entry.transform_id,
-        "logger": entry.log_location,
-        "stack_trace": entry.trace,
-    }

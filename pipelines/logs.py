@@ -8,15 +8,8 @@ import sys
 
 from shardbeam.pipelines.json_log import JsonHandler
 
-# What Beam warns of in every good run with worker processes: it hands them options of its own
-# that they do not know, and no folder for pickled registries, which nothing here uses.
-# And it tells of each server that it starts and ends.
-_NOISE = (
-    "Discarding unparseable args",
-    "No semi_persistent_directory found",
-    "Really starting service",
-    "Really destroying service",
-)
+# Beam warns of each server that it starts and ends.
+_NOISE = ("Really starting service", "Really destroying service")
 # Our own errors, which the command says in one line: a worker's traceback tells users nothing.
 _OUR_ERRORS = ("InputError", "RefusedError")
 

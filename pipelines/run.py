@@ -23,8 +23,6 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import PipelineRunner
 
 from shardbeam.pipelines.arguments import BuildArguments
-from shardbeam.pipelines.beam_options import PipelineViews
-from shardbeam.pipelines.brisk_beam import brisk_beam
 from shardbeam.pipelines.build import build_dataset
 from shardbeam.pipelines.failures import ended_as_failed, explain_failure
 from shardbeam.pipelines.flags import DATAFLOW_RUNNER
@@ -38,12 +36,12 @@ from shardbeam.pipelines.lease import (
     lease_uri,
     take_output,
 )
-from shardbeam.pipelines.local_runner import LocalRunner, make_runner
 from shardbeam.pipelines.output_state import check_apart, is_committed
 from shardbeam.pipelines.plan import Plan, make_plan
 from shardbeam.pipelines.preview import Preview, list_inputs, preview_dataset
 from shardbeam.pipelines.previous import find_previous
 from shardbeam.pipelines.progress import ProgressMonitor
+from shardbeam.pipelines.runners import LocalRunner, make_runner
 from shardbeam.pipelines.staged_progress import StagedProgress
 from shardbeam.pipelines.summary import Summary, print_job, print_summary
 from shardbeam.pipelines.usage import UsageMeter, forecast_usage
@@ -104,7 +102,7 @@ def run_build(arguments: BuildArguments) -> int:
     own = [path for path in (name_output(plan), plan.latest) if path]
     previous = find_previous(arguments.reuse, own=own) if arguments.reuse else ""
     # Without an empty list of flags Beam would read the program's own command line.
-    options = PipelineViews([], **arguments.beam_options)
+    options = PipelineOptions([], **arguments.beam_options)
     on_dataflow = options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
     if on_dataflow:
         # Imported here: its clients take a while, and no other runner needs them.
@@ -187,24 +185,23 @@ def _build(
     run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
     staging = Staging(output=plan.output, plan=plan.digest, run_id=run_id)
     pipeline = beam.Pipeline(runner=runner, options=options)
-    with brisk_beam():
-        build_dataset(
-            pipeline,
-            plan=plan,
-            staging=staging,
-            run=RunSettings(
-                started_at=started.isoformat(),
-                runner=type(runner).__name__,
-                annotation_files=annotation_files,
-                # Nobody may be waiting for a job on Dataflow.
-                lease=keeper.claim(released_by_job=on_dataflow),
-                latest=plan.latest,
-                previous=previous,
-            ),
-            processes=arguments.processes or _count_processes(runner, options=options),
-            threads=arguments.threads,
-            read_ahead=arguments.read_ahead,
-        )
+    build_dataset(
+        pipeline,
+        plan=plan,
+        staging=staging,
+        run=RunSettings(
+            started_at=started.isoformat(),
+            runner=type(runner).__name__,
+            annotation_files=annotation_files,
+            # Nobody may be waiting for a job on Dataflow.
+            lease=keeper.claim(released_by_job=on_dataflow),
+            latest=plan.latest,
+            previous=previous,
+        ),
+        processes=arguments.processes or _count_processes(runner, options=options),
+        threads=arguments.threads,
+        read_ahead=arguments.read_ahead,
+    )
     follow = functools.partial(run_to_end, pipeline, meter=meter)
     words = _CLUSTER_WORDS if type(runner).__name__ in _CLUSTER_RUNNERS else ""
     if on_dataflow:
@@ -385,12 +382,11 @@ def _list_images(plan: Plan) -> ListingSummary:
 
 def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Exception:
     """Runs a graph that ends in one small result, in this process; returns that or the error."""
-    options = PipelineViews([])
+    options = PipelineOptions([])
     with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
         uri = join_uri(folder, "result.json")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
-        with brisk_beam():
-            build(pipeline, result_uri=uri)
+        build(pipeline, result_uri=uri)
         error = catch_error(functools.partial(run_to_end, pipeline))
         if error is not None:
             return error
@@ -407,7 +403,7 @@ def _submit(
     from shardbeam.pipelines.dataflow import submit_job
 
     words = "interrupted while the job was submitted; the console says whether it runs all the same"
-    with interrupted_with(words), interruptible(), brisk_beam():
+    with interrupted_with(words), interruptible():
         return submit_job(pipeline, runner=runner, options=options)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from apache_beam.coders import coder_impl
-from apache_beam.coders.coders import FastCoder
+from apache_beam.coders.coders import Coder
 from apache_beam.coders.typecoders import registry
 
 from shardbeam.transforms.core.labels import LabelMap
@@ -24,7 +23,7 @@ from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.dataset.tally import JoinTally
 
 
-class StructCoder(FastCoder):
+class StructCoder(Coder):
     """Encodes a msgspec struct type as MessagePack.
 
     Deterministic as long as the struct holds no sets; mappings are written in sorted order.
@@ -33,6 +32,8 @@ class StructCoder(FastCoder):
     def __init__(self, struct_type: type[msgspec.Struct]) -> None:
         super().__init__()
         self._struct_type = struct_type
+        self._encoder = msgspec.msgpack.Encoder(order="deterministic")
+        self._decoder = msgspec.msgpack.Decoder(struct_type)
 
     @classmethod
     def from_type_hint(cls, typehint: type[msgspec.Struct], registry: object) -> Any:  # noqa: ANN401  # As Beam has it.
@@ -40,10 +41,13 @@ class StructCoder(FastCoder):
         del registry
         return cls(typehint)
 
-    def _create_impl(self) -> coder_impl.CallbackCoderImpl:
-        encoder = msgspec.msgpack.Encoder(order="deterministic")
-        decoder = msgspec.msgpack.Decoder(self._struct_type)
-        return coder_impl.CallbackCoderImpl(encoder.encode, decoder.decode)
+    def encode(self, value: msgspec.Struct) -> bytes:
+        """Encodes a struct of the type."""
+        return self._encoder.encode(value)
+
+    def decode(self, encoded: bytes) -> msgspec.Struct:
+        """Decodes what `encode` returned."""
+        return self._decoder.decode(encoded)
 
     def is_deterministic(self) -> bool:
         """Always so."""

@@ -99,10 +99,9 @@ def test_the_forecast_is_about_right(gcs: ProxiedGcs, bucket: str, shapes: Path)
     "flags",
     [
         ("--direct_num_workers=2", "--direct_running_mode=multi_threading"),
-        ("--direct_num_workers=2", "--direct_running_mode=multi_processing"),
         ("--processes=3",),
     ],
-    ids=["threads", "processes", "helpers"],
+    ids=["threads", "processes"],
 )
 def test_two_workers(
     flags: tuple[str, ...], gcs: ProxiedGcs, bucket: str, shapes: Path, expected: Tree

@@ -18,8 +18,8 @@ from apache_beam.options.pipeline_options import (
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.schema import SOURCES, CocoSource, ImageFolderSource
 from shardbeam.pipelines.arguments import BuildArguments, SampleArguments, parse_arguments
-from shardbeam.pipelines.beam_flags import REFUSED_FLAGS, beam_parser
 from shardbeam.pipelines.flags import UsageError, build_parser
+from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser
 
 COCO = "build coco --images i --annotations a.json --output o"
 FOLDERS = "build image-folder --images i --output o"
@@ -140,6 +140,11 @@ def test_beams_flags_become_its_options() -> None:
 def test_runners_have_one_spelling(name: str, runner: str) -> None:
     options = PipelineOptions([], **parse_build(f"{COCO} --runner {name}").beam_options)
     assert options.view_as(StandardOptions).runner == runner
+
+
+def test_beams_own_worker_processes_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"multi_processing is refused: .*--processes=N"):
+        parse_build(f"{COCO} --direct_running_mode=multi_processing --direct_num_workers=2")
 
 
 def test_no_flag_of_ours_is_beams() -> None:

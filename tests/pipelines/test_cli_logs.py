@@ -32,13 +32,13 @@ def bare_root() -> Iterator[None]:
 def log_examples() -> None:
     beam = logging.getLogger(BEAM)
     beam.info("started")
-    beam.warning('Worker: "Discarding unparseable args: [--x]"')
-    beam.warning("No semi_persistent_directory found")
+    beam.warning("Really starting service: x")
+    beam.warning("Really destroying service: x")
     beam.error(
         "shardbeam.transforms.core.errors.InputError: a.json: cut off [while running 'Read']"
     )
     beam.error("out of memory")
-    logging.getLogger("mine").warning("Discarding unparseable args, says a user's format")
+    logging.getLogger("mine").warning("Really starting service, says a user's format")
 
 
 def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +47,7 @@ def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[s
         log_examples()
     assert capsys.readouterr().err == (
         f"ERROR {BEAM}: out of memory\n"
-        "WARNING mine: Discarding unparseable args, says a user's format\n"
+        "WARNING mine: Really starting service, says a user's format\n"
     )
 
 

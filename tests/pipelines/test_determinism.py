@@ -152,11 +152,10 @@ def test_the_annotations_order_does_not_matter(shapes: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
-def test_the_workers_do_not_matter(
-    mode: str, workers: str, mixed: Path, expected: Tree, tmp_path: Path
+def test_the_threads_do_not_matter(
+    workers: str, mixed: Path, expected: Tree, tmp_path: Path
 ) -> None:
-    flags = (f"--direct_running_mode={mode}", "--direct_num_workers", workers)
+    flags = ("--direct_running_mode=multi_threading", "--direct_num_workers", workers)
     process = start(*coco_words(mixed, tmp_path / "out", *SETTINGS, *flags), cwd=tmp_path)
     assert finish(process).exit_code == 0
     assert read_dataset(tmp_path / "out") == expected

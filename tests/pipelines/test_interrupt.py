@@ -27,12 +27,8 @@ from tests.pipelines.dataset import (
 
 # Each shard is several files to be synced: enough to do for a signal to come between.
 SHARDS = ("--set", "output.num_shards=100")
-MULTI_PROCESSING = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 # Two beside the program.
 HELPERS = ("--processes", "3")
-IN_PROCESSES = pytest.mark.parametrize(
-    "mode", [MULTI_PROCESSING, HELPERS], ids=["processes", "helpers"]
-)
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +65,7 @@ def check_interrupted(result: Run) -> None:
     assert all(line.startswith("shardbeam: ") for line in progress)
 
 
-@pytest.mark.parametrize(
-    "mode", [(), MULTI_PROCESSING, HELPERS], ids=["in memory", "processes", "helpers"]
-)
+@pytest.mark.parametrize("mode", [(), HELPERS], ids=["alone", "processes"])
 def test_ctrl_c(mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = coco_words(shapes, output, *SHARDS)
@@ -93,9 +87,8 @@ def test_ctrl_c(mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: P
     assert read_dataset(output) == expected
 
 
-@IN_PROCESSES
-def test_sigterm_while_workers_start(mode: tuple[str, ...], shapes: Path, tmp_path: Path) -> None:
-    words = coco_words(shapes, tmp_path / "out", *SHARDS, *mode)
+def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
+    words = coco_words(shapes, tmp_path / "out", *SHARDS, *HELPERS)
     process = start(*words, cwd=tmp_path)
     wait_for(lambda: len(workers_of(process)) == 2, process)
     workers = workers_of(process)
@@ -104,34 +97,15 @@ def test_sigterm_while_workers_start(mode: tuple[str, ...], shapes: Path, tmp_pa
     check_gone(workers)
 
 
-@IN_PROCESSES
-def test_a_killed_run_leaves_no_workers(
-    mode: tuple[str, ...], shapes: Path, tmp_path: Path
-) -> None:
+def test_a_killed_run_leaves_no_workers(shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, *SHARDS, *mode), cwd=tmp_path)
+    process = start(*coco_words(shapes, output, *SHARDS, *HELPERS), cwd=tmp_path)
     wait_for_a_shard(process, output)
     workers = workers_of(process)
     assert len(workers) == 2
     process.kill()
     # What the workers hold open of its output is closed when they end.
     assert finish(process).exit_code == -signal.SIGKILL
-    check_gone(workers)
-
-
-@pytest.mark.parametrize("early", [True, False], ids=["while it starts", "at work"])
-def test_a_killed_worker_ends_the_run(early: bool, shapes: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, *SHARDS, *MULTI_PROCESSING), cwd=tmp_path)
-    if early:
-        wait_for(lambda: len(workers_of(process)) == 2, process)
-    else:
-        wait_for_a_shard(process, output)
-    workers = workers_of(process)
-    workers[0].kill()
-    result = finish(process)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.splitlines()[-1].startswith("shardbeam: error: a worker process ended ")
     check_gone(workers)
 
 

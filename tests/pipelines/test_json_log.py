@@ -39,7 +39,7 @@ from tests.pipelines.dataset import (
 )
 from tests.pipelines.test_cli_logs import bare_root
 from tests.pipelines.test_cli_progress import WORKING, Steps, Terminal, watch
-from tests.pipelines.test_interrupt import MULTI_PROCESSING, SHARDS, wait_for, wait_for_a_shard
+from tests.pipelines.test_interrupt import HELPERS, SHARDS, wait_for, wait_for_a_shard
 
 JSON_LOG = ("--log-format", "json")
 SEVERITIES = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
@@ -145,10 +145,9 @@ def test_an_error_in_a_worker(shapes: Path, tmp_path: Path) -> None:
     (tmp_path / "in" / "annotations").mkdir()
     (tmp_path / "in" / "annotations" / "instances.json").write_text('{"images": [{"id": 1')
     words = coco_words(tmp_path / "in", tmp_path / "out", *JSON_LOG)
-    for mode in ((), MULTI_PROCESSING):
-        summary = summary_of(finish(start(*words, *mode, cwd=tmp_path)))
-        assert (summary["severity"], summary["exit_code"]) == ("ERROR", 1)
-        assert "instances.json: " in summary["message"]
+    summary = summary_of(finish(start(*words, cwd=tmp_path)))
+    assert (summary["severity"], summary["exit_code"]) == ("ERROR", 1)
+    assert "instances.json: " in summary["message"]
 
 
 def test_an_error_that_nobody_expected(
@@ -168,7 +167,7 @@ def test_an_error_that_nobody_expected(
     assert "raise ZeroDivisionError(arguments.config.name)\n" in summary["stack_trace"]
 
 
-@pytest.mark.parametrize("mode", [(), MULTI_PROCESSING], ids=["in memory", "processes"])
+@pytest.mark.parametrize("mode", [(), HELPERS], ids=["alone", "processes"])
 def test_sigterm_while_it_writes(mode: tuple[str, ...], shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = coco_words(shapes, output, *SHARDS, *JSON_LOG)
@@ -333,8 +332,7 @@ class Talkative(ImageFolderFormat):
 """
 
 
-@pytest.mark.parametrize("mode", [(), MULTI_PROCESSING], ids=["in memory", "processes"])
-def test_workers_name_their_step(mode: tuple[str, ...], shapes: Path, tmp_path: Path) -> None:
+def test_workers_name_their_step(shapes: Path, tmp_path: Path) -> None:
     (tmp_path / "talkative.py").write_text(FORMAT)
     config = {
         "name": "d",
@@ -345,7 +343,7 @@ def test_workers_name_their_step(mode: tuple[str, ...], shapes: Path, tmp_path: 
         "output": {"path": str(tmp_path / "out")},
     }
     (tmp_path / "d.yaml").write_text(json.dumps(config))
-    result = finish(start("build", f"{tmp_path}/d.yaml", *JSON_LOG, *mode, cwd=tmp_path))
+    result = finish(start("build", f"{tmp_path}/d.yaml", *JSON_LOG, cwd=tmp_path))
     assert summary_of(result)["exit_code"] == 0
     said = [line for line in parse(result.stderr) if line["message"].startswith("at\n")]
     assert said

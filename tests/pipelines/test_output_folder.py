@@ -368,10 +368,12 @@ def test_an_unwritable_folder_is_one_clear_line(shapes: Path, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")
-@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
-def test_trouble_of_workers_is_one_clear_line(mode: str, shapes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [(), ("--processes=2",)], ids=["alone", "processes"])
+def test_trouble_of_workers_is_one_clear_line(
+    mode: tuple[str, ...], shapes: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, f"--direct_running_mode={mode}"), cwd=tmp_path)
+    process = start(*coco_words(shapes, output, *mode), cwd=tmp_path)
     # While it still imports.
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
     result = finish(process)

@@ -176,13 +176,6 @@ def test_a_dataset_of_another_name(mixed: Path, first: Path, tmp_path: Path) -> 
     assert read_dataset(tmp_path / "out") == fresh(mixed, tmp_path, *more)
 
 
-def test_two_worker_processes(mixed: Path, first: Path, tmp_path: Path) -> None:
-    flags = ("--direct_num_workers=2", "--direct_running_mode=multi_processing", "--json")
-    words = coco_words(mixed, tmp_path / "out", *SETTINGS, *flags, "--reuse", str(first))
-    assert reuse_of(run(*words))["copied_shards"] == SHARDS
-    assert read_dataset(tmp_path / "out") == read_dataset(first)
-
-
 # Something has changed
 
 

@@ -19,7 +19,6 @@ from tests.pipelines.dataset import (
 )
 
 PACKAGES = ("configs", "pipelines", "transforms")
-MULTI_PROCESSING = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 HELPERS = ("--processes", "3")
 SHARDS = ("--set", "output.num_shards=4")
 
@@ -99,9 +98,7 @@ def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return read_dataset(output)
 
 
-@pytest.mark.parametrize(
-    "mode", [(), MULTI_PROCESSING, HELPERS], ids=["in memory", "processes", "helpers"]
-)
+@pytest.mark.parametrize("mode", [(), HELPERS], ids=["alone", "processes"])
 def test_packages_of_the_same_names(
     mode: tuple[str, ...], folder: Path, shapes: Path, expected: Tree
 ) -> None:
@@ -138,7 +135,7 @@ def test_a_format_of_ones_own(folder: Path, shapes: Path, monkeypatch: pytest.Mo
     assert check_whole(listed)
     assert listed["labels.txt"] == b"even\nodd\n"
 
-    for words in (MULTI_PROCESSING, ("--direct_running_mode=multi_threading",)):
+    for words in (HELPERS, ("--direct_running_mode=multi_threading",)):
         result = finish(start("build", "config.yaml", "--overwrite", *words, cwd=folder))
         assert result.exit_code == 0, result.stderr
         assert read_dataset(folder / "out") == listed

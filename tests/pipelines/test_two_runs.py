@@ -20,8 +20,8 @@ import pytest
 
 from shardbeam.pipelines import lease as pipelines_lease
 from shardbeam.pipelines import run as pipelines_run
-from shardbeam.pipelines.local_runner import LocalRunner
 from shardbeam.pipelines.run_error import RunError
+from shardbeam.pipelines.runners import LocalRunner
 from shardbeam.transforms.dataset.lease import LeaseRecord, check_claim, new_record, read_lease
 from shardbeam.transforms.dataset.lease_keeper import LeaseKeeper
 from shardbeam.transforms.storage.local import LocalStorage

@@ -30,7 +30,6 @@ from tests.runners.tools import find_tool
 pytestmark = pytest.mark.runners
 
 SETTINGS = (*MIXED_SETTINGS, "--set", "masks=png")
-TWO_PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
 class Built(NamedTuple):
@@ -121,8 +120,8 @@ def test_in_this_process(place: Place, expected: Built, tmp_path: Path) -> None:
     assert build(place, cwd=tmp_path) == expected
 
 
-def test_two_worker_processes(place: Place, expected: Built, tmp_path: Path) -> None:
-    assert build(place, *TWO_PROCESSES, cwd=tmp_path) == expected
+def test_processes(place: Place, expected: Built, tmp_path: Path) -> None:
+    assert build(place, "--processes=3", cwd=tmp_path) == expected
 
 
 def test_prism(place: Place, expected: Built, tmp_path: Path) -> None:

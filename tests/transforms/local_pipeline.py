@@ -9,7 +9,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing import test_pipeline
 from apache_beam.testing.util import equal_to
 
-from shardbeam.pipelines.local_runner import LocalRunner
+from shardbeam.pipelines.runners import LocalRunner
 
 
 def local_pipeline() -> test_pipeline.TestPipeline:

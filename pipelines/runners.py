@@ -1,4 +1,4 @@
-"""Beam's flags in a parser of ours."""
+"""Beam's runners: the flags that choose and set one, and the one that runs without any."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Container
 from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners.portability.fn_api_runner import fn_runner
+from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from shardbeam.configs.nearest import suggest
 from shardbeam.pipelines.flags import FlagParser, UsageError
@@ -27,10 +31,34 @@ REFUSED_FLAGS = {
     "--transform_name_mapping": _STREAMING_FLAG,
     "--create_from_snapshot": _STREAMING_FLAG,
     "--enable_streaming_engine": _STREAMING_FLAG,
-    "--no_wait_until_finish": "would leave nobody to tell how the build ended",
+    "--no_wait_until_finish": "would end the command before the build, whose result it reports",
     "--output_executable_path": "would make a jar and build nothing",
     "--save_main_session": "is not needed, as all code lies in installed modules",
 }
+
+
+class LocalRunner(fn_runner.FnApiRunner):
+    """Beam's in-process FnApiRunner, which needs nothing but pip.
+
+    Beam's own `DirectRunner` first tries to download a Prism binary; Prism is used by its own name
+    only.
+
+    Args:
+        options: The pipeline's options. Without them, steps would see no options at all.
+    """
+
+    def __init__(self, *, options: PipelineOptions) -> None:
+        encoded = JobServiceHandle.encode_pipeline_options(options.get_all_options())
+        provision = beam_provision_api_pb2.ProvisionInfo(pipeline_options=encoded)
+        super().__init__(provision_info=fn_runner.ExtendedProvisionInfo(provision))
+
+
+def make_runner(options: PipelineOptions) -> PipelineRunner:
+    """Makes the runner that the options name; in-process without a name or as `DirectRunner`."""
+    name = options.view_as(StandardOptions).runner
+    if name in (None, "DirectRunner"):
+        return LocalRunner(options=options)
+    return create_runner(name)
 
 
 def beam_parser() -> argparse.ArgumentParser:
@@ -60,7 +88,7 @@ def beam_options(
         Keyword arguments of `PipelineOptions`: every option that is not as by default.
 
     Raises:
-        UsageError: There is no such runner.
+        UsageError: There is no such runner, or the in-process runner is to start Beam's processes.
     """
     options = {
         name: value
@@ -69,6 +97,11 @@ def beam_options(
     }
     if "runner" in options:
         options["runner"] = _runner_name(options["runner"])
+    if options.get("direct_running_mode") == "multi_processing":
+        raise UsageError(
+            "--direct_running_mode=multi_processing is refused: a build hangs where one of Beam's "
+            "worker processes is killed; --processes=N writes shards in N processes"
+        )
     return options
 
 
