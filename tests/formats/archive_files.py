@@ -1,4 +1,4 @@
-"""Writes archives with Python's own modules, which share no code with what reads them here."""
+"""Writes archives with the standard library."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
-from shardbeam.transforms.storage.archive_tar import MemberKind, TarMember, tar_members
+from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
 from shardbeam.transforms.storage.archives import fixed_folder
 from shardbeam.transforms.storage.reader import StorageReader
 
@@ -262,7 +262,7 @@ def _check_sample(sample: Sequence[_File], *, images: Sequence[_File], is_repeat
 
 def _reference(member: TarMember, *, file: ImageRef) -> ImageRef:
     problem = member.problem
-    if member.kind is not MemberKind.FILE:
+    if member.target:
         problem = "a link to another file; make the tar with --dereference --hard-dereference"
     return ImageRef(
         uri=file.uri,
@@ -275,7 +275,7 @@ def _reference(member: TarMember, *, file: ImageRef) -> ImageRef:
 
 
 def _decode_text(file: _File) -> str:
-    if file.member.kind is not MemberKind.FILE or file.member.problem or file.content is None:
+    if file.member.target or file.member.problem or file.content is None:
         problem = file.member.problem or "a link, or too long for what is said of one image"
         raise _malformed(f".{file.extension}: {problem}")
     try:

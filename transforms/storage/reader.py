@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING
+import errno
+import os
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Coding, ImageRef
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-# A read costs about as much as this many bytes: on a local disk, and where it is a request.
+# A read costs about as much as this many bytes: on local disk, and where it is a request.
 _LOCAL_BLOCK_BYTES = 64 << 10
 _REMOTE_BLOCK_BYTES = 8 << 20
 
 
-class StorageReader(io.RawIOBase):
-    """A seekable, read-only file over the ranges of a stored file.
+class StorageReader:
+    """A seekable, read-only file over a stored file, or over a byte range of one.
 
-    It keeps one block, the last that was read: reads forward through a file, near each other,
-    cost one request a block, and what is skipped is not read. A reader belongs to one thread.
+    It keeps one block, the last that it fetched: reads forward through a file, near each other,
+    cost one request a block, and what is skipped is not fetched. One thread uses a reader.
 
     Args:
         file: What to read; a byte range of a container is a file of its own.
@@ -34,7 +31,6 @@ class StorageReader(io.RawIOBase):
     """
 
     def __init__(self, file: ImageRef, *, block_bytes: int | None = None) -> None:
-        super().__init__()
         if file.header_bytes or file.coding is Coding.DEFLATED:
             raise ValueError(f"{file.uri}: a zip's member is read with read_bytes")
         self._file = file
@@ -99,30 +95,26 @@ class StorageReader(io.RawIOBase):
             uri=self.uri, problem="the file was changed while it was being read; start again"
         )
 
-    def readable(self) -> bool:
-        """Says yes."""
-        return True
-
-    def seekable(self) -> bool:
-        """Says yes."""
-        return True
-
     def tell(self) -> int:
         """Returns where the next `read` begins."""
         return self._position
 
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Moves to where the next `read` begins; see `io.IOBase`."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size_bytes}[whence]
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Moves to where the next `read` begins.
+
+        Raises:
+            OSError: That is before the beginning.
+        """
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size_bytes}[whence]
         if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}")
+            raise OSError(errno.EINVAL, f"cannot seek to {base + offset}")
         self._position = base + offset
         return self._position
 
-    def readinto(self, buffer: Buffer, /) -> int:
-        """Reads into a buffer; see `io.RawIOBase`."""
-        view = memoryview(buffer).cast("B")
-        data = self.read_at(self._position, len(view))
-        view[: len(data)] = data
+    def read(self, size_bytes: int = -1, /) -> bytes:
+        """Reads from the position on, all that follows by default, and moves behind it."""
+        if size_bytes < 0:
+            size_bytes = max(0, self.size_bytes - self._position)
+        data = self.read_at(self._position, size_bytes)
         self._position += len(data)
-        return len(data)
+        return data
