@@ -132,7 +132,7 @@ def test_names_are_composed_as_keys_are(tmp_path: Path) -> None:
         (" \n\r\n", "", "names no classes"),
         ("cat\n\ndog\ncat\n", "line 4", "'cat' is on line 1 already"),
         ("cat\na/b\n", "line 2", "expected the name of a class folder, got 'a/b'"),
-        ("cat\n".encode("utf-16"), "", "expected UTF-8"),
+        ("cat\n".encode("utf-16"), "line 1", "UTF-16 text: save it as UTF-8"),
         ("cat\n".encode("utf-16-le"), "line 1", "expected the name of a class folder"),
     ],
 )

@@ -211,7 +211,7 @@ def test_encodings(encoding: str) -> None:
         (
             b"<annotation><object><bndbox/>\n<bndbox/></object></annotation>",
             "line 2",
-            "a second <bndbox>",
+            "<bndbox> is given twice",
         ),
     ],
     ids=lambda value: repr(value)[:40],

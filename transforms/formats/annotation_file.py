@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterator
 from typing import TypeVar
 
 import msgspec
@@ -51,6 +52,37 @@ def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
             uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
         ) from error
     return data.removeprefix(codecs.BOM_UTF8)
+
+
+def decode_text(data: bytes, *, uri: str) -> str:
+    """Decodes a file of UTF-8 text, without its byte order mark.
+
+    Raises:
+        InputError: It is something else.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        problem = foreign_content(data) or "expected UTF-8 text"
+        raise InputError(uri=uri, place=f"line {number}", problem=problem) from error
+
+
+def split_lines(text: str) -> list[str]:
+    """Splits a text at the ends of its lines; unlike `splitlines`, at nothing else."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
+    """Yields `(number, line)` of each line that is not blank and no comment (`#`).
+
+    Raises:
+        InputError: It is not UTF-8 text.
+    """
+    for number, line in enumerate(split_lines(decode_text(data, uri=uri)), 1):
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            yield number, stripped
 
 
 def decode_json(data: bytes, *, decoder: msgspec.json.Decoder[T], uri: str) -> T:

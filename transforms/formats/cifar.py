@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -29,11 +29,13 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     FeatureSpec,
 )
+from shardbeam.transforms.formats.annotation_file import decode_text, split_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
+from shardbeam.transforms.formats.root_files import read_file
 from shardbeam.transforms.images.cifar import PIXEL_BYTES
 from shardbeam.transforms.storage.archives import list_root
-from shardbeam.transforms.storage.image_bytes import read_bytes
+from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.reader import StorageReader
 
 # The name's digits: as many as the largest published file needs.
@@ -96,7 +98,7 @@ class _CifarFormat(Format):
                 splits.add(split)
             for byte in self.label_bytes:
                 if base_name == byte.names_file and byte.name not in names:
-                    names[byte.name] = _read_names(file, path=path)
+                    names[byte.name] = _read_names(file, uri=join_uri(self._root, path))
         if not splits:
             raise InputError(
                 uri=self._root,
@@ -187,8 +189,6 @@ class _CifarFormat(Format):
             if value >= len(known):
                 return AnnotationEntry(
                     key=key,
-                    annotations=b"",
-                    file_index=0,
                     position=position,
                     defect=Reason.ANNOTATION_MALFORMED,
                     detail=f"the {byte.name} label is {value}, of {len(known)} classes",
@@ -204,7 +204,6 @@ class _CifarFormat(Format):
         return AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
-            file_index=0,
             position=position,
             image_id=key,
             split=split,
@@ -294,21 +293,15 @@ def _numbers(label_bytes: Sequence[_LabelByte]) -> list[list[str]]:
     return [[str(number) for number in range(byte.classes)] for byte in label_bytes]
 
 
-def _read_names(file: ImageRef, *, path: str) -> list[str]:
+def _read_names(file: ImageRef, *, uri: str) -> list[str]:
     """Reads class names, one a line; a file without any is as good as none.
 
     Raises:
         InputError: It cannot be read, is not UTF-8, or holds a name twice.
     """
-    place = "" if file.whole else path
-    try:
-        text = read_bytes(file).decode("utf-8-sig")
-    except RejectedError as error:
-        raise InputError(uri=file.uri, place=place, problem=error.detail) from error
-    except UnicodeDecodeError as error:
-        raise InputError(uri=file.uri, place=place, problem="expected UTF-8 text") from error
-    names = [line.strip() for line in text.split("\n") if line.strip()]
+    names = [line.strip() for line in split_lines(decode_text(read_file(file), uri=uri))]
+    names = [name for name in names if name]
     for name, count in Counter(names).items():
         if count > 1:
-            raise InputError(uri=file.uri, place=place, problem=f"{name!r} is there {count} times")
+            raise InputError(uri=uri, problem=f"{name!r} is there {count} times")
     return names

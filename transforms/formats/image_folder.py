@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
-from shardbeam.transforms.formats.annotation_file import read_annotation_file
+from shardbeam.transforms.formats.annotation_file import decode_text, read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import listing_exclusion
 from shardbeam.transforms.storage.base import Storage
@@ -82,10 +82,7 @@ def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
         InputError: The file cannot be read, is not UTF-8, holds no name, a name twice, or one
             that cannot be a folder's.
     """
-    try:
-        text = read_annotation_file(uri, storage=storage).decode()
-    except UnicodeDecodeError as error:
-        raise InputError(uri=uri, problem=f"expected UTF-8 text: {error}") from error
+    text = decode_text(read_annotation_file(uri, storage=storage), uri=uri)
     # {name: its line}
     lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):

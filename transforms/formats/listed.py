@@ -31,9 +31,6 @@ def read_listed_file(
     except RejectedError as error:
         yield AnnotationEntry(
             key=file.join,
-            annotations=b"",
-            file_index=0,
-            position=0,
             defect=error.reason,
             detail=f"{file.path}: {error.detail}",
         )
@@ -44,9 +41,6 @@ def read_listed_file(
         place = f"{error.place}: " if error.place else ""
         yield AnnotationEntry(
             key=file.join,
-            annotations=b"",
-            file_index=0,
-            position=0,
             defect=Reason.ANNOTATION_MALFORMED,
             detail=f"{file.path}: {place}{error.problem}",
         )

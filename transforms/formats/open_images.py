@@ -251,7 +251,6 @@ class _Group:
             others = f", and {self._bad_rows - 1} more rows" if self._bad_rows > 1 else ""
             yield AnnotationEntry(
                 key=key,
-                annotations=b"",
                 file_index=file_index,
                 position=position,
                 defect=Reason.ANNOTATION_MALFORMED,

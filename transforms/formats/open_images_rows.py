@@ -10,7 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation, Value
-from shardbeam.transforms.formats.annotation_file import foreign_content, read_annotation_file
+from shardbeam.transforms.formats.annotation_file import (
+    decode_text,
+    foreign_content,
+    read_annotation_file,
+)
 from shardbeam.transforms.formats.line_chunks import binary_problem, read_first_line
 from shardbeam.transforms.storage.base import Storage
 
@@ -214,10 +218,7 @@ def read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
     foreign = foreign_content(data)
     if foreign is not None:
         raise InputError(uri=uri, problem=foreign)
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(uri=uri, problem=f"expected UTF-8 text: {error}") from error
+    text = decode_text(data, uri=uri)
     names: dict[str, str] = {}
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:

@@ -20,7 +20,6 @@ def split_entry(key: str, *, split: str, path: str, line: int, file_index: int) 
     problem = key_problem(key)
     return AnnotationEntry(
         key=key if problem is None else escape_key(key) or f"{path}: line {line}",
-        annotations=b"",
         file_index=file_index,
         position=line,
         defect=None if problem is None else Reason.UNREADABLE_NAME,

@@ -435,7 +435,6 @@ class TableFormat(Format):
         place = f"{self._names[file_index]}: {place}"
         return AnnotationEntry(
             key=place,
-            annotations=b"",
             file_index=file_index,
             position=position,
             defect=Reason.ANNOTATION_MALFORMED,

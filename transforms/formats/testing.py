@@ -14,7 +14,7 @@ import contextlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -44,6 +44,7 @@ from shardbeam.transforms.storage.archives import expand_root, list_root
 from shardbeam.transforms.storage.base import Storage, StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
+from shardbeam.transforms.storage.local import LocalStorage
 
 _SOURCE = "source"
 _SPLIT = "train"
@@ -212,10 +213,6 @@ def _listed(made: Format, *, roots: Sequence[str]) -> Iterator[tuple[PlacedFile,
         for uri in expand_root(pattern):
             for path, file in list_root(uri, open_archives=made.opens_archives):
                 place = made.place(path, root=root)
-                _require(
-                    place == made.place(path, root=root),
-                    f"place: {path!r} is placed elsewhere when asked again",
-                )
                 if place.role not in (Role.IMAGE, Role.OTHER):
                     _require(
                         made.lists_annotations,
@@ -310,9 +307,9 @@ def _size(entry: AnnotationEntry) -> int:
 
 
 def _join(made: Format, read: _Read) -> FormatReport:
-    told = tuple(made.splits())
     settings = JoinSettings(
-        splits=SplitAssignment(by_source={_SOURCE: _SPLIT}, told=told), labels=LabelSettings()
+        splits=SplitAssignment(by_source={_SOURCE: _SPLIT}, told=tuple(made.splits())),
+        labels=LabelSettings(),
     )
     images: defaultdict[str, list[ListedImage]] = defaultdict(list)
     entries: defaultdict[str, list[AnnotationEntry]] = defaultdict(list)
@@ -320,13 +317,8 @@ def _join(made: Format, read: _Read) -> FormatReport:
         images[join].append(image)
     for entry in read.entries:
         entries[entry.key].append(entry)
-    annotations: dict[str, ImageAnnotations] = {}
-    splits: dict[str, str] = {}
-    rejects: list[Reject] = []
-    excluded: Counter[str] = Counter()
-    names: set[str] = set()
-    for join in sorted({*images, *entries}):
-        joined = join_key(
+    found = [
+        join_key(
             source=_SOURCE,
             key=join,
             images=images[join],
@@ -334,22 +326,19 @@ def _join(made: Format, read: _Read) -> FormatReport:
             source_format=made,
             settings=settings,
         )
-        rejects += joined.rejects
-        names.update(joined.labels)
-        if joined.excluded is not None:
-            excluded[joined.excluded.value] += 1
-        if joined.record is not None:
-            annotations[joined.record.key] = decode_annotations(joined.record.annotations)
-            splits[joined.record.key] = joined.split
-    categories = [*read.categories, *(Category(name=name) for name in names)]
+        for join in sorted({*images, *entries})
+    ]
+    names = {label for joined in found for label in joined.labels}
+    categories = [*read.categories, *map(Category, sorted(names))]
     build_label_map(
         categories=categories, settings=settings.labels, objects=Kind.DETECTION in made.kinds
     )
+    records = [(joined.record, joined.split) for joined in found if joined.record is not None]
     return FormatReport(
-        annotations=annotations,
-        splits=splits,
-        rejects=tuple(rejects),
-        excluded=dict(excluded),
+        annotations={record.key: decode_annotations(record.annotations) for record, _ in records},
+        splits={record.key: split for record, split in records},
+        rejects=tuple(reject for joined in found for reject in joined.rejects),
+        excluded=Counter(joined.excluded.value for joined in found if joined.excluded is not None),
         categories=tuple(categories),
     )
 
@@ -405,22 +394,22 @@ def _check_value(
     key: str,
 ) -> None:
     extra = extras.get(name)
-    _require(
-        extra is not None and extra.per_object is per_object,
-        f"{key}: {name!r} is not declared by extra_features() (per_object={per_object})",
-    )
-    if extra is None:
-        return
+    if extra is None or extra.per_object is not per_object:
+        raise AssertionError(
+            f"{key}: {name!r} is not declared by extra_features() (per_object={per_object})"
+        )
     spec = extra.spec
-    is_name = spec.role in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT)
-    text = spec.kind is FeatureKind.BYTES or is_name
-    types = (str,) if text else (int,) if spec.kind is FeatureKind.INT64 else (int, float)
+    types: tuple[type, ...] = {FeatureKind.BYTES: (str,), FeatureKind.INT64: (int,)}.get(
+        spec.kind, (int, float)
+    )
+    if spec.role in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT):
+        types = (str,)
     for value in values:
         _require(isinstance(value, types), f"{key}: {name!r} holds {value!r}, not {spec.kind}")
-    if not per_object and not spec.repeated:
-        _require(
-            len(values) in (0, spec.length), f"{key}: {name!r} holds {len(values)} values, not one"
-        )
+    _require(
+        per_object or spec.repeated or len(values) in (0, spec.length),
+        f"{key}: {name!r} holds {len(values)} values, not one",
+    )
 
 
 def _check_damaged(made: Format, *, roots: Sequence[str], damages: int) -> None:
@@ -470,20 +459,16 @@ def _allowing(uri: str, damaged: bytes) -> Iterator[None]:
         ) from error
 
 
-class _OneFile(Storage):
+class _OneFile(LocalStorage):
     """A file with other content, in memory; all other files as they are."""
 
     def __init__(self, uri: str, content: bytes) -> None:
         self._uri = uri
         self._content = content
-        self._others = storage_for(uri)
-
-    def list(self, root: str) -> Iterator[StoredFile]:
-        return self._others.list(root)
 
     def stat(self, uri: str) -> StoredFile | None:
         if uri != self._uri:
-            return self._others.stat(uri)
+            return storage_for(uri).stat(uri)
         return StoredFile(path=uri, uri=uri, size_bytes=len(self._content), version="")
 
     def read(
@@ -495,26 +480,5 @@ class _OneFile(Storage):
         version: str | None = None,
     ) -> bytes:
         if uri != self._uri:
-            return self._others.read(uri, offset=offset, size_bytes=size_bytes, version=version)
+            return storage_for(uri).read(uri, offset=offset, size_bytes=size_bytes, version=version)
         return self._content[offset : None if size_bytes is None else offset + size_bytes]
-
-    def create(self, uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        raise AssertionError(f"a format writes to {uri}")
-
-    def replace(self, uri: str, data: bytes) -> None:
-        raise AssertionError(f"a format writes {len(data)} bytes to {uri}")
-
-    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
-        raise AssertionError(f"a format writes {len(data)} bytes to {uri}")
-
-    def rename(self, source: str, destination: str) -> None:
-        raise AssertionError(f"a format renames {source} to {destination}")
-
-    def delete(self, uri: str) -> None:
-        raise AssertionError(f"a format deletes {uri}")
-
-    def delete_tree(self, root: str) -> None:
-        raise AssertionError(f"a format deletes {root}")
-
-    def prune(self, root: str) -> None:
-        raise AssertionError(f"a format removes {root}")

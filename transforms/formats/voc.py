@@ -30,6 +30,7 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     FeatureSpec,
 )
+from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.root_files import RootFiles, read_file
@@ -278,8 +279,6 @@ class VocFormat(Format):
         yield AnnotationEntry(
             key=_join(normalize_key(path)),
             annotations=encode_annotations(annotations),
-            file_index=0,
-            position=0,
             # Two files about one image are not to be added up.
             image_id=path,
         )
@@ -357,7 +356,7 @@ class VocFormat(Format):
             return None, tuple(enumerate(VOC_CLASSES, 1))
         names = [
             line.split(":")[0].strip()
-            for _, line in _lines(read_file(label_map), uri=label_map.uri)
+            for _, line in text_lines(read_file(label_map), uri=label_map.uri)
         ]
         if "" in names or len(set(names)) < len(names):
             raise InputError(
@@ -402,18 +401,5 @@ def _read_list(item: SplitList) -> list[tuple[int, str]]:
     """Reads a list: `(line number, what it calls an image)` of each line that names one."""
     return [
         (number, line[1:-1] if len(line) > 2 and line[0] == line[-1] == '"' else line)
-        for number, line in _lines(read_file(item.file), uri=item.file.uri)
+        for number, line in text_lines(read_file(item.file), uri=item.file.uri)
     ]
-
-
-def _lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
-    """Yields `(number, line)`, without blank lines and comments (`#`)."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise InputError(uri=uri, place=f"line {number}", problem="expected UTF-8 text") from error
-    for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            yield number, stripped

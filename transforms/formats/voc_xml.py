@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 from xml.parsers import expat
 
@@ -32,17 +32,9 @@ _RECODED = frozenset(
     )
 )
 
-_SIZE = ("annotation", "size")
-_OBJECT = ("annotation", "object")
-_BOX = ("annotation", "object", "bndbox")
-_SIZE_FIELDS = frozenset({"width", "height"})
-_OBJECT_FIELDS = frozenset({"name", "pose", "truncated", "difficult"})
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
-_FIELDS = {
-    _SIZE: _SIZE_FIELDS,
-    _OBJECT: _OBJECT_FIELDS,
-    _BOX: frozenset(_CORNERS),
-}
+# Elements below `annotation/object/bndbox/xmin` say nothing that is read.
+_MAX_DEPTH = 4
 
 
 class VocObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,26 +84,16 @@ def parse_voc_xml(data: bytes, *, uri: str) -> VocAnnotation:
     """
     if not data.strip():
         raise InputError(uri=uri, problem="the file is empty")
-    reader = _Reader(uri)
     data, encoding = _recode(data, uri=uri)
-    parser = expat.ParserCreate(encoding)
-    parser.buffer_text = True
-    reader.attach(parser)
-    try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        foreign = None if data.lstrip().startswith(b"<") else foreign_content(data)
-        if foreign is not None:
-            raise InputError(uri=uri, problem=foreign) from error
-        raise InputError(
-            uri=uri,
-            place=f"line {error.lineno}, column {error.offset + 1}",
-            problem=f"the XML is broken: {expat.ErrorString(error.code)}",
-        ) from error
-    except (ValueError, LookupError) as error:
-        # An encoding of several bytes a character that Expat does not know.
-        raise InputError(uri=uri, place="line 1", problem=f"the XML's encoding: {error}") from error
-    return reader.annotation()
+    root = _parse(data, encoding=encoding, uri=uri)
+    if root.tag != "annotation":
+        raise root.error(f"expected <annotation>, found <{root.tag[:40]}>")
+    sizes = root.all("size")
+    return VocAnnotation(
+        width=_pixels(sizes, "width"),
+        height=_pixels(sizes, "height"),
+        objects=tuple(map(_object, root.all("object"))),
+    )
 
 
 def _recode(data: bytes, *, uri: str) -> tuple[bytes, str | None]:
@@ -134,130 +116,129 @@ def _recode(data: bytes, *, uri: str) -> tuple[bytes, str | None]:
         ) from error
 
 
-class _Value(msgspec.Struct, frozen=True):
-    text: str
-    line: int
+class _Element:
+    """An element of the file, and where it begins."""
 
-
-class _ObjectFields:
-    """What has been read of an object."""
-
-    def __init__(self, line: int) -> None:
+    def __init__(self, tag: str, *, line: int, uri: str) -> None:
+        self.tag = tag
         self.line = line
-        self.fields: dict[str, _Value] = {}
-        self.box: dict[str, _Value] | None = None
+        self.uri = uri
+        self.children: list[_Element] = []
+        self.texts: list[str] = []
 
-
-class _Reader:
-    """Collects the few elements that matter, whatever stands around them."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-        self._path: list[str] = []
-        self._text: list[str] = []
-        self._size: dict[str, _Value] = {}
-        self._objects: list[_ObjectFields] = []
-
-    def attach(self, parser: expat.XMLParserType) -> None:
-        self._parser = parser
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._text.append
-        # Neither is ever expanded or fetched: entities can make a small file fill the memory,
-        # or name files of the machine.
-        parser.EntityDeclHandler = self._refuse_entity
-        parser.SkippedEntityHandler = self._refuse_entity
-
-    def annotation(self) -> VocAnnotation:
-        return VocAnnotation(
-            width=self._pixels("width"),
-            height=self._pixels("height"),
-            objects=tuple(map(self._object, self._objects)),
-        )
-
-    def _start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        del attributes
-        if not self._path and tag != "annotation":
-            self._refuse(f"expected <annotation>, found <{tag[:40]}>")
-        self._path.append(tag)
-        self._text.clear()
-        depth = len(self._path)
-        if depth == 2 and tag == "object":
-            self._objects.append(_ObjectFields(self._parser.CurrentLineNumber))
-        elif depth == 3 and tuple(self._path) == _BOX:
-            if self._objects[-1].box is not None:
-                self._refuse("a second <bndbox> in one <object>")
-            self._objects[-1].box = {}
-
-    def _end(self, tag: str) -> None:
-        if len(self._path) in (3, 4):
-            parent = tuple(self._path[:-1])
-            if tag in _FIELDS.get(parent, ()):
-                self._keep(tag, into=self._fields_of(parent))
-        self._path.pop()
-        self._text.clear()
-
-    def _fields_of(self, parent: tuple[str, ...]) -> dict[str, _Value]:
-        if parent == _SIZE:
-            return self._size
-        last = self._objects[-1]
-        return last.fields if parent == _OBJECT or last.box is None else last.box
-
-    def _keep(self, tag: str, *, into: dict[str, _Value]) -> None:
-        if tag in into:
-            self._refuse(f"<{tag}> is given twice")
+    @property
+    def text(self) -> str:
         # Line breaks within a value are the file's layout.
-        text = " ".join("".join(self._text).split())
-        into[tag] = _Value(text, self._parser.CurrentLineNumber)
+        return " ".join("".join(self.texts).split())
 
-    def _refuse(self, problem: str) -> NoReturn:
-        raise self._error(self._parser.CurrentLineNumber, problem)
+    def all(self, tag: str) -> list[_Element]:
+        return [child for child in self.children if child.tag == tag]
 
-    def _refuse_entity(self, *_: object) -> NoReturn:
-        self._refuse("entities (<!ENTITY ...>, &name;) are not read; write the text itself")
+    def one(self, tag: str) -> _Element | None:
+        """The child of that name; None where there is none."""
+        found = self.all(tag)
+        if len(found) > 1:
+            raise found[1].error(f"<{tag}> is given twice")
+        return found[0] if found else None
 
-    def _error(self, line: int, problem: str) -> InputError:
-        return InputError(uri=self._uri, place=f"line {line}", problem=problem)
-
-    def _pixels(self, side: str) -> int:
-        value = self._size.get(side)
-        if value is None or not value.text:
-            return 0
-        number = self._number(side, value)
-        if not 0 <= number <= _MAX_SIDE_PX or number != int(number):
-            raise self._error(value.line, f"<{side}>: expected pixels, got {value.text[:40]!r}")
-        return int(number)
-
-    def _object(self, item: _ObjectFields) -> VocObject:
-        name = item.fields.get("name")
-        if name is None or not name.text:
-            raise self._error(item.line, "an <object> without <name>")
-        pose = item.fields.get("pose")
-        return VocObject(
-            name=name.text,
-            box=self._box(item),
-            pose="" if pose is None else pose.text,
-            truncated=_flag(item.fields.get("truncated")),
-            difficult=_flag(item.fields.get("difficult")),
-        )
-
-    def _box(self, item: _ObjectFields) -> tuple[float, float, float, float] | None:
-        if item.box is None:
-            return None
-        for corner in _CORNERS:
-            if corner not in item.box:
-                raise self._error(item.line, f"an <object> whose <bndbox> has no <{corner}>")
-        xmin, ymin, xmax, ymax = (self._number(corner, item.box[corner]) for corner in _CORNERS)
-        return xmin, ymin, xmax, ymax
-
-    def _number(self, tag: str, value: _Value) -> float:
-        number = float(value.text) if _NUMBER.fullmatch(value.text) else math.nan
+    def number(self) -> float:
+        number = float(self.text) if _NUMBER.fullmatch(self.text) else math.nan
         if not math.isfinite(number):
-            raise self._error(value.line, f"<{tag}>: expected a number, got {value.text[:40]!r}")
+            raise self.error(f"<{self.tag}>: expected a number, got {self.text[:40]!r}")
         return number
 
+    def error(self, problem: str) -> InputError:
+        return InputError(uri=self.uri, place=f"line {self.line}", problem=problem)
 
-def _flag(value: _Value | None) -> int | None:
+
+def _parse(data: bytes, *, encoding: str | None, uri: str) -> _Element:
+    """Parses the file into elements, as deep as values stand.
+
+    Raises:
+        InputError: It is not well-formed XML, or has entities.
+    """
+    parser = expat.ParserCreate(encoding)
+    parser.buffer_text = True
+    top = _Element("", line=1, uri=uri)
+    path = [top]
+
+    def start(tag: str, attributes: Mapping[str, str]) -> None:
+        del attributes
+        element = _Element(tag, line=parser.CurrentLineNumber, uri=uri)
+        if len(path) <= _MAX_DEPTH:
+            path[-1].children.append(element)
+        path.append(element)
+
+    def end(tag: str) -> None:
+        del tag
+        path.pop()
+
+    def add_text(text: str) -> None:
+        path[-1].texts.append(text)
+
+    def refuse_entity(*_: object) -> NoReturn:
+        raise InputError(
+            uri=uri,
+            place=f"line {parser.CurrentLineNumber}",
+            problem="entities (<!ENTITY ...>, &name;) are not read; write the text itself",
+        )
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = add_text
+    # No entity is expanded or fetched: entities can make a small file fill the memory, or name
+    # files of the machine.
+    parser.EntityDeclHandler = refuse_entity
+    parser.SkippedEntityHandler = refuse_entity
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        foreign = None if data.lstrip().startswith(b"<") else foreign_content(data)
+        if foreign is not None:
+            raise InputError(uri=uri, problem=foreign) from error
+        raise InputError(
+            uri=uri,
+            place=f"line {error.lineno}, column {error.offset + 1}",
+            problem=f"the XML is broken: {expat.ErrorString(error.code)}",
+        ) from error
+    except (ValueError, LookupError) as error:
+        # An encoding of several bytes a character that Expat does not know.
+        raise InputError(uri=uri, place="line 1", problem=f"the XML's encoding: {error}") from error
+    return top.children[0]
+
+
+def _pixels(sizes: Sequence[_Element], side: str) -> int:
+    for size in sizes:
+        value = size.one(side)
+        if value is not None and value.text:
+            number = value.number()
+            if not 0 <= number <= _MAX_SIDE_PX or number != int(number):
+                raise value.error(f"<{side}>: expected pixels, got {value.text[:40]!r}")
+            return int(number)
+    return 0
+
+
+def _object(element: _Element) -> VocObject:
+    name, pose, box = (element.one(tag) for tag in ("name", "pose", "bndbox"))
+    if name is None or not name.text:
+        raise element.error("an <object> without <name>")
+    corners = []
+    if box is not None:
+        for tag in _CORNERS:
+            corner = box.one(tag)
+            if corner is None:
+                raise element.error(f"an <object> whose <bndbox> has no <{tag}>")
+            corners.append(corner.number())
+    return VocObject(
+        name=name.text,
+        box=(corners[0], corners[1], corners[2], corners[3]) if corners else None,
+        pose="" if pose is None else pose.text,
+        truncated=_flag(element.one("truncated")),
+        difficult=_flag(element.one("difficult")),
+    )
+
+
+def _flag(value: _Element | None) -> int | None:
     """Reads 0 or 1; whatever else tools write there ("Unspecified") says nothing."""
     if value is None:
         return None

@@ -155,8 +155,6 @@ class WebDatasetFormat(Format):
                     if image_key not in seen:
                         yield AnnotationEntry(
                             key=image_key,
-                            annotations=b"",
-                            file_index=0,
                             position=position,
                             defect=error.reason,
                             detail=f"{tar}, sample {key!a}: {error}",
@@ -166,7 +164,6 @@ class WebDatasetFormat(Format):
                 yield AnnotationEntry(
                     key=keys[0],
                     annotations=encode_annotations(annotations),
-                    file_index=0,
                     position=position,
                     image_id=annotations.image_id,
                 )

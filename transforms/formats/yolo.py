@@ -18,11 +18,11 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     encode_annotations,
 )
+from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.root_files import read_file
 from shardbeam.transforms.formats.split_lists import split_entry
-from shardbeam.transforms.formats.yolo_data import text_lines
 from shardbeam.transforms.formats.yolo_labels import parse_yolo_labels
 from shardbeam.transforms.formats.yolo_layout import (
     YoloLayout,
@@ -157,8 +157,6 @@ class YoloFormat(Format):
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
-            file_index=0,
-            position=0,
             # Two files about one image are not to be added up.
             image_id=path,
             split=_split_of(key, folders=self._label_folders),

@@ -7,13 +7,13 @@ The formats: https://docs.ultralytics.com/datasets/detect/#ultralytics-yolo-form
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 import yaml
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.annotation_file import foreign_content
+from shardbeam.transforms.formats.annotation_file import decode_text, split_lines, text_lines
 
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 # In the order in which splits are written.
@@ -106,7 +106,7 @@ def parse_names(data: bytes, *, uri: str) -> dict[int, str]:
     Raises:
         InputError: It is empty, or a line between others is.
     """
-    lines = [line.strip() for line in _split_lines(decode_text(data, uri=uri))]
+    lines = [line.strip() for line in split_lines(decode_text(data, uri=uri))]
     while lines and not lines[-1]:
         lines.pop()
     if "" in lines:
@@ -115,37 +115,6 @@ def parse_names(data: bytes, *, uri: str) -> dict[int, str]:
     if not lines:
         raise InputError(uri=uri, problem="the file names no classes")
     return dict(enumerate(lines))
-
-
-def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
-    """Yields `(number, line)` of each line that is not blank and no comment (`#`).
-
-    Raises:
-        InputError: It is not UTF-8 text.
-    """
-    for number, line in enumerate(_split_lines(decode_text(data, uri=uri)), 1):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            yield number, stripped
-
-
-def decode_text(data: bytes, *, uri: str) -> str:
-    """Decodes a file of UTF-8 text, without its byte order mark.
-
-    Raises:
-        InputError: It is something else.
-    """
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        problem = foreign_content(data) or "expected UTF-8 text"
-        raise InputError(uri=uri, place=f"line {number}", problem=problem) from error
-
-
-def _split_lines(text: str) -> Sequence[str]:
-    # Unlike `splitlines`, at the ends of lines only.
-    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 class _Document:

@@ -13,6 +13,7 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError, did_you_mean
 from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.root_files import (
     RootFiles,
@@ -25,7 +26,6 @@ from shardbeam.transforms.formats.yolo_data import (
     parse_data_yaml,
     parse_names,
     parse_obj_data,
-    text_lines,
 )
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
