@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +28,6 @@ from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat
 from shardbeam.transforms.formats.voc_xml import VocObject, parse_voc_xml
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.fuzz.voc import fuzz_voc
 
 PATH = "Annotations/a.xml"
 
@@ -256,11 +254,6 @@ def test_deep_nesting() -> None:
     data = b"<annotation>" + b"<a>" * depth + b"</a>" * depth + b"</annotation>"
 
     assert parse(data) == []
-
-
-def test_fuzz() -> None:
-    for seed in range(4_000):
-        fuzz_voc(random.Random(seed))
 
 
 _coordinates = st.integers(1, 5000) | st.floats(0, 5000).map(lambda value: round(value, 3))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ from shardbeam.transforms.formats.yolo_labels import parse_yolo_labels
 from shardbeam.transforms.formats.yolo_layout import join_of_image, join_of_labels
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.formats.test_voc import write
-from tests.fuzz.yolo import fuzz_yolo
 
 NAMES = {0: "dog", 1: "cat", 2: "night heron"}
 # A file that is there.
@@ -190,11 +188,6 @@ def test_polygons_round_trip(points: list[tuple[float, float]]) -> None:
     xs, ys = zip(*points, strict=True)
     assert found.bbox == (min(xs), min(ys), max(xs), max(ys))
     assert 0 <= found.area <= 1
-
-
-def test_fuzz() -> None:
-    for seed in range(4_000):
-        fuzz_yolo(random.Random(seed))
 
 
 # Files of classes and splits

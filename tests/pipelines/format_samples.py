@@ -41,6 +41,7 @@ class FormatSample(NamedTuple):
         split: Its split.
         values: What its Example must hold, by key. Of an image it is the first pixel, of
             object masks the pixels that each covers, of a class map `{value: pixels}`.
+        rejects: Rejects by reason.
         variant: Tells samples of the same format apart.
     """
 
@@ -51,6 +52,7 @@ class FormatSample(NamedTuple):
     key: str
     values: Mapping[str, Any]
     split: str = "train"
+    rejects: Mapping[str, int] = {}
     variant: str = ""
 
     @property
@@ -215,6 +217,7 @@ SAMPLES = (
                 *(98 / 480, 145 / 480, 444 / 480, 410 / 480, 255 / 480, 153 / 480),
             ],
         },
+        rejects={"missing_image": 193 + 82 + 65},
     ),
     FormatSample(
         "voc",

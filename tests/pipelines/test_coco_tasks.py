@@ -20,9 +20,6 @@ from tests.conftest import PROJECT_ROOT
 from tests.pipelines.builds import Build, Json, WrittenExample, build
 from tests.pipelines.dataset import read_dataset, run
 
-# TFDS's use of protobuf.
-pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
-
 KEYPOINTS = "image/object/keypoint"
 
 
@@ -104,25 +101,6 @@ def test_all_kinds_of_files_are_merged_on_the_image(everything: Build, shapes: P
         assert [text.decode() for text in features["image/caption"]] == [
             each["caption"] for each in captions["annotations"] if each["image_id"] == image["id"]
         ]
-
-
-def test_it_can_be_loaded(everything: Build) -> None:
-    tfds = pytest.importorskip("tensorflow_datasets")
-    builder = tfds.builder_from_directory(str(everything.output))
-
-    found = list(tfds.as_numpy(builder.as_dataset(split="train")))
-
-    assert len(found) == 40
-    by_key = everything.by_key()
-    for example in found:
-        features = by_key[example["image/filename"].decode()].features
-        assert example["image/panoptic/instance_mask"].shape == (120, 160, 1)
-        assert (
-            example["image/panoptic/segment_id"].tolist() == (features["image/panoptic/segment_id"])
-        )
-        masks = example["image/object/mask"]
-        assert len(masks) == len(features["image/object/mask"])
-        assert not len(masks) or masks.shape[1:] == (120, 160, 1)
 
 
 def test_which_keys_there_are_follows_from_the_tasks(shapes: Path, tmp_path: Path) -> None:
@@ -320,13 +298,10 @@ def test_semantic_masks_alone_are_a_source(tmp_path: Path) -> None:
 # Real toys of every kind
 
 
-def toy(root: Path, *, split: str, output: Path, kinds: str, panoptic: bool = False) -> Build:
+def toy(root: Path, *, split: str, output: Path, kinds: str) -> Build:
     words: list[str | Path] = []
     for kind in kinds.split():
         words += ["--annotations", root / "annotations" / f"{kind}_{split}.json"]
-    if panoptic:
-        masks = root / "annotations" / f"panoptic_{split}"
-        words += ["--panoptic", f"{masks}.json", "--panoptic-masks", masks]
     return build(
         *("coco", "--images", root / "images" / split, *words, "--split", split), output=output
     )
@@ -364,16 +339,6 @@ def test_toys_of_every_kind(shared_data: Path, tmp_path: Path, split: str) -> No
     pixels = read_png(features["image/segmentation/class/encoded"][0])
     assert set(pixels[stuff]) == {label}
     assert label not in pixels[~stuff]
-
-
-@pytest.mark.parametrize("name", ["coco", "coco_panoptic"])
-def test_panoptic_toys(shared_data: Path, tmp_path: Path, name: str) -> None:
-    root = shared_data / "datumaro" / "coco_dataset" / name
-    built = toy(root, split="val", output=tmp_path / "out", kinds="", panoptic=True)
-
-    assert built.exit_code == 0, built.stderr
-    (example,) = built.examples("val")
-    assert example.features["image/panoptic/segment_id"] == [7, 20]
 
 
 # Ready configs
@@ -492,34 +457,3 @@ def _check_annotation(
     assert features["image"] == [(folder / image["file_name"]).read_bytes()]
     np.testing.assert_allclose(features["bbox"], annotation["bbox"], atol=1e-3)
     np.testing.assert_allclose(features["area"], [annotation["area"]], rtol=1e-6)
-
-
-def test_the_keras_layout_is_read_as_its_readers_do(shapes: Path, tmp_path: Path) -> None:
-    import tensorflow as tf
-
-    built = ready(
-        "coco2017_per_annotation.yaml",
-        output=tmp_path / "out",
-        **{
-            "splits.train.images": shapes / "images",
-            "splits.train.annotations": f"[{shapes / 'annotations' / 'instances.json'}]",
-        },
-    )
-    spec = {
-        "image": tf.io.FixedLenFeature([], tf.string),
-        "path": tf.io.FixedLenFeature([], tf.string),
-        "area": tf.io.FixedLenFeature([], tf.float32),
-        "bbox": tf.io.VarLenFeature(tf.float32),
-        "category_id": tf.io.FixedLenFeature([], tf.int64),
-        "id": tf.io.FixedLenFeature([], tf.int64),
-        "image_id": tf.io.FixedLenFeature([], tf.int64),
-    }
-    files = [str(built.output / shard) for shard in built.shards()]
-
-    records = tf.data.TFRecordDataset(files).map(
-        lambda data: tf.io.parse_single_example(data, spec)
-    )
-
-    for example in records.take(3):
-        assert tf.io.decode_jpeg(example["image"], channels=3).shape == (120, 160, 3)
-        assert tf.sparse.to_dense(example["bbox"]).shape == (4,)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +76,12 @@ def test_no_format_is_left_out() -> None:
     assert {sample.format_name for sample in SAMPLES} == set(SOURCES)
 
 
+def test_every_reject_has_its_reason(built: BuiltSample) -> None:
+    sample, run = built
+
+    assert Counter(reject["reason"] for reject in run.rejects()) == sample.rejects
+
+
 def test_tf_data_reads_what_the_source_says(built: BuiltSample) -> None:
     sample, run = built
     found = {split: read_with_tensorflow(run, split) for split in run.summary["splits"]}
@@ -100,3 +108,33 @@ def test_tfds_loads_as_many(built: BuiltSample) -> None:
         names = [each["image/filename"] for each in tfds.as_numpy(builder.as_dataset(split=split))]
         assert len(set(names)) == len(names) == count
         assert split != sample.split or sample.key.encode() in names
+
+
+@pytest.mark.parametrize(
+    ("words", "examples", "boxes"),
+    [
+        ("voc --root voc_dataset/voc_dataset1", {"train": 1, "test": 1}, 2),
+        ("voc --root voc_dataset/voc_dataset3", {"train": 1}, 1),
+        ("voc --root roboflow_dataset/voc", {"train": 3}, 4),
+        ("voc --root kaggle_dataset/relaxed_voc1", {"train": 2}, 2),
+        ("voc --root kaggle_dataset/relaxed_voc2", {"train": 2}, 2),
+        ("yolo --root roboflow_dataset/yolo", {"train": 2, "val": 1}, 4),
+        ("yolo --root yolo_dataset/labels", {"train": 1, "val": 1}, 4),
+        ("yolo --root yolo_dataset/annotations", {"train": 1}, 2),
+        ("yolo --root yolo_dataset/strict", {"train": 1}, 2),
+    ],
+)
+def test_other_layouts_of_real_datasets(
+    shared_data: Path, tmp_path: Path, words: str, examples: dict[str, int], boxes: int
+) -> None:
+    format_name, root, folder = words.split()
+    run = build(format_name, root, shared_data / "datumaro" / folder, output=tmp_path / "out")
+
+    assert run.exit_code == 0, run.stderr
+    found = {split: run.examples(split) for split in examples}
+    assert {split: len(written) for split, written in found.items()} == examples
+    assert sum(len(each.boxes) for written in found.values() for each in written) == boxes
+    # Boxes at the border, rounded to six digits, need no correction.
+    assert format_name != "yolo" or all(
+        run.counts(split)["corrections"] == {} for split in examples
+    )

@@ -11,9 +11,6 @@ from PIL import Image
 
 from tests.pipelines.builds import Build, Json, build
 
-# TFDS's use of protobuf.
-pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
-
 NEGATIVE = "image/neg_category_ids"
 NOT_EXHAUSTIVE = "image/not_exhaustive_category_ids"
 
@@ -89,16 +86,6 @@ def test_the_real_sample(built: Build, sample: Json) -> None:
         np.testing.assert_allclose(
             features["image/object/area"], [each["area"] for each in objects], rtol=1e-6
         )
-
-
-def test_tfds_loads_it(built: Build) -> None:
-    tfds = pytest.importorskip("tensorflow_datasets")
-    builder = tfds.builder_from_directory(str(built.output))
-
-    found = list(tfds.as_numpy(builder.as_dataset(split="train")))
-
-    assert sum(len(example[NEGATIVE]) for example in found) == 942
-    assert sum(len(example[NOT_EXHAUSTIVE]) for example in found) == 16
 
 
 def test_ids_of_the_lists_follow_the_label_map(sample: Json, tmp_path: Path) -> None:

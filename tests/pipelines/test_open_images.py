@@ -12,9 +12,6 @@ from shardbeam.transforms.formats.open_images import OpenImagesFormat
 from tests.pipelines.builds import Build, build
 from tests.pipelines.dataset import read_dataset
 
-# TFDS's use of protobuf.
-pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
-
 BOX_COLUMNS = (
     *("ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax"),
     *("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction", "IsInside"),
@@ -69,29 +66,6 @@ def test_version_6(v6: Build) -> None:
     assert found["validation/d.png"].boxes == []
     assert counts["unannotated"] == 1
     assert all(set(each.features) == set(boxed.features) for each in v6.examples())
-
-
-def test_version_6_in_tf_data_and_tfds(v6: Build) -> None:
-    import tensorflow as tf
-
-    spec = {
-        "image/source_id": tf.io.FixedLenFeature([], tf.string),
-        "image/class/absent/label": tf.io.VarLenFeature(tf.int64),
-        "image/object/group_of": tf.io.VarLenFeature(tf.int64),
-        "image/object/bbox/xmin": tf.io.VarLenFeature(tf.float32),
-    }
-    dataset = tf.data.TFRecordDataset([str(v6.output / name) for name in v6.shards()])
-    parsed = [tf.io.parse_single_example(data, spec) for data in dataset]
-    groups = {
-        example["image/source_id"].numpy(): example["image/object/group_of"].values.numpy().tolist()
-        for example in parsed
-    }
-    assert groups == {b"a": [], b"b": [-1], b"c": [1], b"validation/d.png": []}
-
-    tfds = pytest.importorskip("tensorflow_datasets")
-    loaded = list(tfds.as_numpy(tfds.builder_from_directory(str(v6.output)).as_dataset("train")))
-    assert len(loaded) == 4
-    assert {len(each["image/class/absent/label"]) for each in loaded} == {0, 1}
 
 
 def test_version_5_is_told_without_classes_too(shared_data: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Pascal VOC end to end: the real sample, datasets that the tests write, and broken ones."""
+"""Pascal VOC end to end: datasets that the tests write, and broken ones."""
 
 from __future__ import annotations
 
@@ -6,126 +6,18 @@ import io
 import zipfile
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.formats.test_voc import voc_object, voc_xml
-from tests.pipelines.builds import Build, build, build_config
+from tests.pipelines.builds import build, build_config
 
-# TFDS's use of protobuf.
-pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
-
-SIDES = ("xmin", "ymin", "xmax", "ymax")
 # Nearly all images that its lists name are not in the sample.
 TOLERANT = ("--set", "rejects.max_ratio=1")
 # The colours of values 0 to 3, and 255, in VOC's maps.
 PALETTE = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0), 255: (224, 224, 192)}
-
-
-@pytest.fixture(scope="module")
-def bccd(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    built = build(
-        "voc",
-        *("--root", shared_data / "bccd-voc" / "BCCD", "--name", "bccd", *TOLERANT),
-        output=tmp_path_factory.mktemp("bccd") / "out",
-    )
-    assert built.exit_code == 0, built.stderr
-    return built
-
-
-def test_bccd(bccd: Build, shared_data: Path) -> None:
-    import tensorflow as tf
-
-    splits = ("train", "val", "test")
-    assert [bccd.counts(split)["examples"] for split in splits] == [12, 5, 7]
-    assert [bccd.counts(split)["rejected"] for split in splits] == [
-        {"missing_image": 193},
-        {"missing_image": 82},
-        {"missing_image": 65},
-    ]
-    lists = shared_data / "bccd-voc" / "BCCD" / "ImageSets" / "Main"
-    spec = {
-        "image/encoded": tf.io.FixedLenFeature([], tf.string),
-        "image/filename": tf.io.FixedLenFeature([], tf.string),
-        **{
-            f"image/object/{key}": tf.io.FixedLenSequenceFeature([], kind, allow_missing=True)
-            for key, kind in {
-                **{f"bbox/{side}": tf.float32 for side in SIDES},
-                "class/label": tf.int64,
-                "class/text": tf.string,
-                "difficult": tf.int64,
-                "truncated": tf.int64,
-                "view": tf.string,
-            }.items()
-        },
-    }
-    for split in splits:
-        names = set((lists / f"{split}.txt").read_text().split())
-        files = [str(bccd.output / name) for name in bccd.shards(split)]
-        dataset = tf.data.TFRecordDataset(files).map(
-            lambda data: tf.io.parse_single_example(data, spec)
-        )
-        for example in dataset.as_numpy_iterator():
-            name = example["image/filename"].decode().removeprefix("JPEGImages/")
-            assert name.removesuffix(".jpg") in names
-            assert tf.io.decode_jpeg(example["image/encoded"]).shape == (480, 640, 3)
-            xml = shared_data / "bccd-voc" / "BCCD" / "Annotations" / name.replace("jpg", "xml")
-            _check_objects(example, objects=ElementTree.parse(xml).findall("object"))
-
-
-def _check_objects(example: dict[str, Any], *, objects: list[ElementTree.Element]) -> None:
-    boxes = np.array(
-        [[float(item.findtext(f"bndbox/{s}") or "") for s in SIDES] for item in objects]
-    )
-    # The first pixel is number 1, and the last one belongs to the box.
-    expected = (boxes - [1, 1, 0, 0]) / [640, 480, 640, 480]
-    found = np.stack([example[f"image/object/bbox/{side}"] for side in SIDES], axis=1)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    ids = {"Platelets": 1, "RBC": 2, "WBC": 3}
-    names = [item.findtext("name") or "" for item in objects]
-    assert [text.decode() for text in example["image/object/class/text"]] == names
-    assert example["image/object/class/label"].tolist() == [ids[name] for name in names]
-    for key, tag in (("truncated", "truncated"), ("difficult", "difficult")):
-        flags = [int(item.findtext(tag) or "") for item in objects]
-        assert example[f"image/object/{key}"].tolist() == flags
-    assert {*example["image/object/view"]} <= {b"Unspecified"}
-
-
-def test_tfds_loads_it(bccd: Build) -> None:
-    tfds = pytest.importorskip("tensorflow_datasets")
-    builder = tfds.builder_from_directory(str(bccd.output))
-
-    found = list(tfds.as_numpy(builder.as_dataset(split="test")))
-    assert len(found) == 7
-    assert all(example["image/encoded"].shape == (480, 640, 3) for example in found)
-    assert {*np.concatenate([example["image/object/class/label"] for example in found])} == {
-        *(1, 2, 3),
-    }
-
-
-def test_boxes_as_given(bccd: Build, shared_data: Path, tmp_path: Path) -> None:
-    root = shared_data / "bccd-voc" / "BCCD"
-    given = build(
-        "voc",
-        *("--root", root, "--coordinates", "as_given", "--split", "all_of_it"),
-        output=tmp_path / "out",
-    )
-
-    assert given.exit_code == 0, given.stderr
-    # Taken as edges, two boxes from a pixel to itself have no area.
-    assert given.counts("all_of_it")["corrections"] == {"box_without_area_dropped": 2}
-    assert all(not bccd.counts(split)["corrections"] for split in ("train", "val", "test"))
-    (smallest,) = [
-        min((xmax - xmin) * 640 for xmin, _, xmax, _ in example.boxes)
-        for example in bccd.examples("test") + bccd.examples("val") + bccd.examples("train")
-        if example.key.endswith("00338.jpg")
-    ]
-    assert smallest == pytest.approx(1, abs=1e-3)
-    first = given.by_key("all_of_it")["JPEGImages/BloodImage_00007.jpg"]
-    assert first.boxes[0] == pytest.approx((193 / 640, 92 / 480, 387 / 640, 285 / 480))
 
 
 def _jpeg(size: tuple[int, int] = (32, 24)) -> bytes:
@@ -355,24 +247,3 @@ def test_splits_of_the_lists_and_of_the_config_are_not_mixed(tmp_path: Path) -> 
     unknown = build("voc", "--root", root, "--splits", "vla", output=tmp_path / "vla")
     assert unknown.exit_code == 1
     assert "no list ImageSets/Main/vla.txt; did you mean 'val'?" in unknown.stderr
-
-
-@pytest.mark.parametrize(
-    ("sample", "examples", "boxes"),
-    [
-        ("datumaro/voc_dataset/voc_dataset1", {"train": 1, "test": 1}, 2),
-        ("datumaro/voc_dataset/voc_dataset3", {"train": 1}, 1),
-        ("datumaro/roboflow_dataset/voc", {"train": 3}, 4),
-        ("datumaro/kaggle_dataset/relaxed_voc1", {"train": 2}, 2),
-        ("datumaro/kaggle_dataset/relaxed_voc2", {"train": 2}, 2),
-    ],
-)
-def test_toys(
-    shared_data: Path, tmp_path: Path, sample: str, examples: dict[str, int], boxes: int
-) -> None:
-    built = build("voc", "--root", shared_data / sample, output=tmp_path / "out")
-
-    assert built.exit_code == 0, built.stderr
-    found = {split: built.examples(split) for split in examples}
-    assert {split: len(written) for split, written in found.items()} == examples
-    assert sum(len(each.boxes) for written in found.values() for each in written) == boxes

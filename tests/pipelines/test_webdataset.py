@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,6 @@ import pytest
 from tests.formats.archive_files import write_tar
 from tests.pipelines.builds import build, build_config
 from tests.pipelines.dataset import read_tree
-
-# TFDS's use of protobuf.
-pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
 
 
 @pytest.fixture
@@ -65,7 +61,7 @@ def test_the_order_of_the_tars_changes_nothing(shards: Path, tmp_path: Path) -> 
     assert one[shard] == two[shard]
 
 
-def test_fields_fractions_and_tfds(shards: Path, tmp_path: Path) -> None:
+def test_fields_and_fractions(shards: Path, tmp_path: Path) -> None:
     built = build_config(
         {
             "source": {
@@ -83,14 +79,6 @@ def test_fields_fractions_and_tfds(shards: Path, tmp_path: Path) -> None:
     assert len(found) == 30
     for key, example in found.items():
         assert example.features["similarity"] == [int(Path(key).stem) / 8]
-    if sys.version_info < (3, 11):
-        pytest.skip("TFDS cannot be installed beside Beam on Python 3.10")
-    import tensorflow_datasets as tfds
-
-    builder = tfds.builder_from_directory(str(built.output))
-    loaded = list(builder.as_dataset(split="train"))
-    assert len(loaded) == len(built.by_key("train"))
-    assert {float(example["similarity"]) for example in loaded} <= {i / 8 for i in range(10)}
 
 
 def test_bad_samples_are_rejects(shards: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""YOLO end to end: the real sample, datasets that the tests write, and broken ones."""
+"""YOLO end to end: datasets that the tests write, and broken ones."""
 
 from __future__ import annotations
 
@@ -11,86 +11,17 @@ import pytest
 import yaml
 from PIL import Image, ImageDraw
 
-from tests.pipelines.builds import Build, build
+from tests.pipelines.builds import build
+from tests.pipelines.test_voc import write_files
 
-# TFDS's use of protobuf.
-pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
-
-SIDES = ("xmin", "ymin", "xmax", "ymax")
 SIZE = (40, 30)
 TOLERANT = ("--set", "rejects.max_ratio=1")
-
-
-@pytest.fixture(scope="module")
-def labelstudio(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    built = build(
-        "yolo",
-        *("--root", shared_data / "labelstudio-yolo" / "test_import_yolo_data_unif_dims"),
-        output=tmp_path_factory.mktemp("labelstudio") / "out",
-    )
-    assert built.exit_code == 0, built.stderr
-    return built
-
-
-def test_labelstudio(labelstudio: Build, shared_data: Path) -> None:
-    import tensorflow as tf
-
-    folder = shared_data / "labelstudio-yolo" / "test_import_yolo_data_unif_dims"
-    names = (folder / "classes.txt").read_text().split()
-    spec = {
-        "image/encoded": tf.io.FixedLenFeature([], tf.string),
-        "image/filename": tf.io.FixedLenFeature([], tf.string),
-        **{
-            f"image/object/bbox/{side}": tf.io.FixedLenSequenceFeature(
-                [], tf.float32, allow_missing=True
-            )
-            for side in SIDES
-        },
-        "image/object/class/label": tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True),
-        "image/object/class/text": tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True),
-    }
-    files = [str(labelstudio.output / name) for name in labelstudio.shards()]
-    dataset = tf.data.TFRecordDataset(files).map(
-        lambda data: tf.io.parse_single_example(data, spec)
-    )
-    found = {example["image/filename"].decode(): example for example in dataset.as_numpy_iterator()}
-
-    assert sorted(found) == [f"images/img_{number}.jpg" for number in range(1, 6)]
-    assert labelstudio.counts()["corrections"] == {}
-    for key, example in found.items():
-        assert tf.io.decode_jpeg(example["image/encoded"]).shape == (329, 640, 3)
-        labels = folder / "labels" / Path(key).with_suffix(".txt").name
-        rows = np.loadtxt(labels, ndmin=2)
-        boxes = np.stack([example[f"image/object/bbox/{side}"] for side in SIDES], axis=1)
-        np.testing.assert_allclose((boxes[:, :2] + boxes[:, 2:]) / 2, rows[:, 1:3], atol=1e-6)
-        np.testing.assert_allclose(boxes[:, 2:] - boxes[:, :2], rows[:, 3:5], atol=1e-6)
-        # Class 0 has the id 1.
-        assert example["image/object/class/label"].tolist() == (rows[:, 0] + 1).tolist()
-        texts = [text.decode() for text in example["image/object/class/text"]]
-        assert texts == [names[int(row[0])] for row in rows]
-
-
-def test_tfds_loads_it(labelstudio: Build) -> None:
-    tfds = pytest.importorskip("tensorflow_datasets")
-    builder = tfds.builder_from_directory(str(labelstudio.output))
-
-    found = list(tfds.as_numpy(builder.as_dataset(split="train")))
-    assert len(found) == 5
-    assert sum(len(example["image/object/class/label"]) for example in found) == 19
 
 
 def _jpeg() -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", SIZE, (10, 200, 30)).save(buffer, "jpeg")
     return buffer.getvalue()
-
-
-def write_files(root: Path, files: dict[str, bytes | str]) -> Path:
-    for path, content in files.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
-    return root
 
 
 def small_yolo(**more: bytes | str) -> dict[str, bytes | str]:
@@ -241,23 +172,3 @@ def test_missing_splits_are_errors_where_they_matter(tmp_path: Path) -> None:
     assert [split["name"] for split in chosen.info["splits"]] == ["train"]
     made = build("yolo", "--root", root, "--split", "mine", output=tmp_path / "made")
     assert len(made.examples("mine")) == 4
-
-
-@pytest.mark.parametrize(
-    ("sample", "examples"),
-    [
-        ("roboflow_dataset/yolo", {"train": 2, "val": 1}),
-        ("yolo_dataset/labels", {"train": 1, "val": 1}),
-        ("yolo_dataset/annotations", {"train": 1}),
-        ("yolo_dataset/strict", {"train": 1}),
-    ],
-)
-def test_toys(shared_data: Path, tmp_path: Path, sample: str, examples: dict[str, int]) -> None:
-    built = build("yolo", "--root", shared_data / "datumaro" / sample, output=tmp_path / "out")
-
-    assert built.exit_code == 0, built.stderr
-    found = {split: built.examples(split) for split in examples}
-    assert {split: len(written) for split, written in found.items()} == examples
-    assert all(example.boxes for written in found.values() for example in written)
-    # Boxes at the border, rounded to six digits, need no correction.
-    assert all(built.counts(split)["corrections"] == {} for split in examples)
