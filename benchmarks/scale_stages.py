@@ -24,7 +24,6 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
 from shardbeam.pipelines.runners import LocalRunner
-from shardbeam.transforms.assign_split import AssignSplit
 from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings
 from shardbeam.transforms.core.reasons import Reason
@@ -40,6 +39,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import (
     MANIFEST,
     RejectsPart,
@@ -54,10 +54,10 @@ from shardbeam.transforms.dataset.dataset import (
     metadata_paths,
     write_dataset_files,
 )
-from shardbeam.transforms.dataset.listing import ListingSummary
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.shard_plan import plan_shards
 from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
 from shardbeam.transforms.dataset.staging import Staging
-from shardbeam.transforms.dataset.tally import JoinTally
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
@@ -66,8 +66,8 @@ from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.summarize_listing import SummarizeListing
-from shardbeam.transforms.write_to_tfrecord import PlanShards, assign_shard
+from shardbeam.transforms.take_census import TakeCensus
+from shardbeam.transforms.write_to_tfrecord import assign_shard
 
 IMAGE_BYTES = 135_000
 OBJECTS = 3
@@ -165,8 +165,8 @@ def _entry(number: int) -> tuple[tuple[str, str], AnnotationEntry]:
     return ("train", _key(number)), entry
 
 
-def _record(number: int) -> Record:
-    return Record(
+def _record(number: int) -> tuple[str, Record]:
+    return "train", Record(
         source="train",
         key=_key(number),
         image=_image(number),
@@ -220,8 +220,8 @@ def list_stage(number: int, folder: Path) -> None:
 
     def build(pipeline: beam.Pipeline) -> None:
         listed = pipeline | ListImages(sources=[source], splits=_SPLITS)
-        summary = (listed.images, listed.others, listed.rejects) | SummarizeListing(splits=_SPLITS)
-        summary | beam.Map(lambda found: _check(found.files["train"], expected=number))
+        census = (listed.census,) | TakeCensus()
+        census | beam.Map(lambda found: _check(found.listing.files["train"], expected=number))
 
     _run(build)
 
@@ -246,7 +246,7 @@ def parse_jsonl_stage(number: int, folder: Path) -> None:
 
     def build(pipeline: beam.Pipeline) -> None:
         files = pipeline | "NoFiles" >> beam.Create([]).with_output_types(ListedFile)
-        _expect((files | ReadAnnotations(sources=[source])).entries, number)
+        _expect((files | ReadAnnotations(sources=[source], splits=_SPLITS)).entries, number)
 
     _run(build)
 
@@ -270,7 +270,7 @@ def join_stage(number: int, folder: Path) -> None:
         entries = _count_up(pipeline, number, label="Entries") | "Read" >> beam.Map(
             _entry
         ).with_output_types(tuple[tuple[str, str], AnnotationEntry])
-        joined = ((images,), (entries,)) | JoinAnnotations(sources=[source], settings=settings)
+        joined = (images, entries) | JoinAnnotations(sources=[source], settings=settings)
         _expect(joined.records, number)
 
     _run(build)
@@ -280,12 +280,20 @@ def group_stage(number: int, folder: Path) -> None:
     del folder
 
     def build(pipeline: beam.Pipeline) -> None:
-        records = (
-            _count_up(pipeline, number, label="Records")
-            | "Join" >> beam.Map(_record).with_output_types(Record)
-            | AssignSplit()
+        records = _count_up(pipeline, number, label="Records") | "Join" >> beam.Map(
+            _record
+        ).with_output_types(tuple[str, Record])
+        counts = SplitOutcome(images=number, num_bytes=number * _image(0).size_bytes)
+        plan = pipeline | "PlanShards" >> beam.Create(
+            [
+                plan_shards(
+                    Census(splits={"train": counts}),
+                    splits=["train"],
+                    num_shards=0,
+                    shard_size_bytes=150_000_000,
+                )
+            ]
         )
-        plan = records | PlanShards(splits=["train"], num_shards=0, shard_size_bytes=150_000_000)
         sizes = (
             records
             | "AssignShard"
@@ -321,8 +329,7 @@ def commit_stage(number: int, folder: Path) -> None:
             run=_RUN,
             staging=staging,
             rejects=pipeline | "NoRejects" >> beam.Create([]).with_output_types(Reject),
-            listing=one("Listing", ListingSummary(files={"train": images}, fingerprint="")),
-            tally=one("Tally", JoinTally()),
+            census=one("Census", Census(listing=ListingSummary(files={"train": images}))),
             label_map=one("LabelMap", _NO_LABELS),
         )
 
@@ -336,11 +343,8 @@ def gather_stage(number: int, folder: Path) -> None:
         decoder.decode(encoder.encode(staged_shard(index, num_shards=number)))
         for index in range(number)
     ]
-    tally = JoinTally()
-    listing = ListingSummary(files={"train": number * _SHARD_EXAMPLES}, fingerprint="")
-    counts = count_splits(
-        splits=_DATASET.splits, listing=listing, tally=tally, shards=shards, rejects=[]
-    )
+    census = Census(listing=ListingSummary(files={"train": number * _SHARD_EXAMPLES}))
+    counts = count_splits(splits=_DATASET.splits, census=census, shards=shards, rejects=[])
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         staging = Staging(output=temporary, plan="plan", run_id=_RUN_ID)
         prepare_output(
@@ -356,7 +360,7 @@ def gather_stage(number: int, folder: Path) -> None:
             splits=counts,
             shards=shards,
             rejects=[],
-            listing=listing,
+            listing=census.listing,
             label_map=_NO_LABELS,
         )
 

@@ -2,20 +2,73 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import apache_beam as beam
+from apache_beam.pvalue import PCollection
 
 from shardbeam.pipelines.plan import Plan
-from shardbeam.transforms.assign_split import AssignSplit
-from shardbeam.transforms.build_label_map import BuildLabelMap
-from shardbeam.transforms.check_join import CheckJoin
 from shardbeam.transforms.commit_dataset import CommitDataset
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.check_join import check_join
 from shardbeam.transforms.dataset.dataset import RunSettings
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
-from shardbeam.transforms.summarize_listing import SummarizeListing
+from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.write_to_tfrecord import DEFAULT_READ_AHEAD, WriteToTFRecord
+
+
+class Gathered(NamedTuple):
+    """What is known before an image is read.
+
+    Attributes:
+        records: `(split, Record)` for each image that goes on.
+        rejects: A `Reject` for each input that cannot be used, as each step gives them.
+        census: One `Census`. It is there only if images and annotations belong together.
+        label_map: One `LabelMap`.
+    """
+
+    records: PCollection[tuple[str, Record]]
+    rejects: tuple[PCollection[Reject], ...]
+    census: PCollection[Census]
+    label_map: PCollection[LabelMap]
+
+
+def gather_records(pipeline: beam.Pipeline, *, plan: Plan) -> Gathered:
+    """Adds the first half of the graph to a pipeline: list, read, join, census.
+
+    Args:
+        pipeline: The pipeline.
+        plan: What to build.
+    """
+    # images: ((source, join), ListedImage); masks: ((source, join), AnnotationEntry)
+    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+    # entries: ((source, join), AnnotationEntry); images: as above
+    read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.splits)
+    # records: (split, Record)
+    joined = (listed.images, read.images, listed.masks, read.entries) | JoinAnnotations(
+        sources=plan.sources, settings=plan.join
+    )
+    # one Census
+    census = (
+        (listed.census, read.census, joined.census)
+        | TakeCensus()
+        | "CheckJoin" >> beam.Map(check_join, sources=plan.sources).with_output_types(Census)
+    )
+    # one LabelMap
+    label_map = census | "BuildLabelMap" >> beam.Map(
+        _build_label_map, settings=plan.labels, objects=plan.objects
+    ).with_output_types(LabelMap)
+    return Gathered(
+        records=joined.records,
+        rejects=(listed.rejects, joined.rejects),
+        census=census,
+        label_map=label_map,
+    )
 
 
 def build_dataset(
@@ -41,36 +94,16 @@ def build_dataset(
         read_ahead: Images that are read from object storage at a time, for each shard; as
             `WriteToTFRecord` has it where None.
     """
-    # images: ((source, join), ListedImage); masks: ((source, join), AnnotationEntry)
-    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
-    # entries: ((source, join), AnnotationEntry); categories: Category; images: as above
-    read = listed.files | ReadAnnotations(sources=plan.sources)
-    # one ListingSummary
-    listing = (listed.images, listed.others, listed.rejects) | SummarizeListing(
-        splits=plan.splits, contained=read.images
-    )
-
-    # records: Record; tally: one JoinTally
-    joined = (
-        (listed.images, read.images),
-        (listed.masks, read.entries),
-    ) | JoinAnnotations(sources=plan.sources, settings=plan.join)
-    checked = joined.tally | CheckJoin(sources=plan.sources)
-    # one LabelMap
-    label_map = (read.categories, joined.tally) | BuildLabelMap(
-        settings=plan.labels, objects=plan.objects
-    )
-
-    # (split, Record)
-    records = joined.records | AssignSplit()
+    gathered = gather_records(pipeline, plan=plan)
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here
-    written = records | WriteToTFRecord(
+    written = gathered.records | WriteToTFRecord(
         plan.file_path_prefix,
         shard_name_template=plan.shard_name_template,
         num_shards=plan.num_shards,
         splits=plan.splits.names,
         encoder=plan.encoder,
-        label_map=label_map,
+        census=gathered.census,
+        label_map=gathered.label_map,
         staging=staging,
         shard_size_bytes=plan.shard_size_bytes,
         seed=plan.dataset.seed,
@@ -78,17 +111,18 @@ def build_dataset(
         threads=threads,
         read_ahead=read_ahead or DEFAULT_READ_AHEAD,
         previous=run.previous,
-        after=checked,
     )
-
-    # Reject
-    rejects = (listed.rejects, joined.rejects, written.rejects) | beam.Flatten()
     written.shards | CommitDataset(
         dataset=plan.dataset,
         run=run,
         staging=staging,
-        rejects=rejects,
-        listing=listing,
-        tally=joined.tally,
-        label_map=label_map,
+        rejects=(*gathered.rejects, written.rejects) | beam.Flatten(),
+        census=gathered.census,
+        label_map=gathered.label_map,
+    )
+
+
+def _build_label_map(census: Census, *, settings: LabelSettings, objects: bool) -> LabelMap:
+    return build_label_map(
+        categories=census.categories.values(), settings=settings, objects=objects
     )

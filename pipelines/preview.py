@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import apache_beam as beam
 import msgspec
-from apache_beam import pvalue
 
+from shardbeam.pipelines.build import gather_records
 from shardbeam.pipelines.plan import Plan
-from shardbeam.transforms.assign_split import AssignSplit
-from shardbeam.transforms.build_label_map import BuildLabelMap
-from shardbeam.transforms.check_join import CheckJoin
-from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.listing import ListingSummary
+from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
-from shardbeam.transforms.dataset.shard_plan import ShardPlan
-from shardbeam.transforms.dataset.tally import JoinTally
-from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.dataset.shard_plan import plan_shards
 from shardbeam.transforms.list_images import ListImages
-from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.summarize_listing import SummarizeListing
-from shardbeam.transforms.write_to_tfrecord import PlanShards
+from shardbeam.transforms.take_census import TakeCensus
 
 
 class Preview(msgspec.Struct, frozen=True):
@@ -36,42 +30,18 @@ class Preview(msgspec.Struct, frozen=True):
 
 
 def preview_dataset(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None:
-    """Adds the graph that previews a build to a pipeline.
+    """Adds the graph that previews a build to a pipeline: the first half of the build's.
 
     Args:
         pipeline: The pipeline.
         plan: What would be built.
         result_uri: Where the `Preview` goes, as JSON.
     """
-    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
-    read = listed.files | ReadAnnotations(sources=plan.sources)
-    listing = (listed.images, listed.others, listed.rejects) | SummarizeListing(
-        splits=plan.splits, contained=read.images
-    )
-    joined = (
-        (listed.images, read.images),
-        (listed.masks, read.entries),
-    ) | JoinAnnotations(sources=plan.sources, settings=plan.join)
-    checked = joined.tally | CheckJoin(sources=plan.sources)
-    label_map = (read.categories, joined.tally) | BuildLabelMap(
-        settings=plan.labels, objects=plan.objects
-    )
-    shards = (
-        joined.records
-        | AssignSplit()
-        | PlanShards(
-            splits=plan.splits.names,
-            num_shards=plan.num_shards,
-            shard_size_bytes=plan.shard_size_bytes,
-        )
-    )
-    checked | "WritePreview" >> beam.Map(
+    gather_records(pipeline, plan=plan).census | "WritePreview" >> beam.Map(
         _write_preview,
-        pvalue.AsSingleton(shards),
-        pvalue.AsSingleton(listing),
-        # Only so that its errors are shown.
-        pvalue.AsSingleton(label_map),
         splits=plan.splits.names,
+        num_shards=plan.num_shards,
+        shard_size_bytes=plan.shard_size_bytes,
         result_uri=result_uri,
     )
 
@@ -84,35 +54,38 @@ def list_inputs(pipeline: beam.Pipeline, *, plan: Plan, result_uri: str) -> None
         plan: What would be built.
         result_uri: Where the `ListingSummary` goes, as JSON.
     """
-    # There is one worker, and nothing that it would have to keep.
-    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits, spread=False)
-    listing = (listed.images, listed.others, listed.rejects) | SummarizeListing(splits=plan.splits)
-    listing | "WriteListing" >> beam.Map(_write_json, uri=result_uri)
+    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+    (
+        (listed.census,)
+        | TakeCensus()
+        | "WriteListing" >> beam.Map(_write_listing, result_uri=result_uri)
+    )
 
 
 def _write_preview(
-    tally: JoinTally,
-    shards: ShardPlan,
-    listing: ListingSummary,
-    label_map: LabelMap,
+    census: Census,
     *,
     splits: tuple[str, ...],
+    num_shards: int | Mapping[str, int],
+    shard_size_bytes: int,
     result_uri: str,
 ) -> None:
-    del label_map
+    shards = plan_shards(
+        census, splits=splits, num_shards=num_shards, shard_size_bytes=shard_size_bytes
+    )
     counts = {
         split: msgspec.structs.replace(
             joined,
-            listed=listing.files.get(split, joined.listed),
+            listed=census.listing.files.get(split, joined.listed),
             shards=shards.num_shards[split],
-            num_bytes=shards.num_bytes[split],
         )
         for split in splits
-        for joined in [tally.splits.get(split, SplitOutcome())]
+        for joined in [census.splits.get(split, SplitOutcome())]
     }
     outcome = Outcome(status=Status.APPROVED, splits=counts)
-    _write_json(Preview(outcome=outcome, listing=listing), uri=result_uri)
+    preview = Preview(outcome=outcome, listing=census.listing)
+    storage_for(result_uri).replace(result_uri, msgspec.json.encode(preview))
 
 
-def _write_json(value: Preview | ListingSummary, *, uri: str) -> None:
-    storage_for(uri).replace(uri, msgspec.json.encode(value))
+def _write_listing(census: Census, *, result_uri: str) -> None:
+    storage_for(result_uri).replace(result_uri, msgspec.json.encode(census.listing))

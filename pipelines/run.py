@@ -55,11 +55,11 @@ from shardbeam.pipelines.versions import (
     read_latest,
 )
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.commit import DATASET_INFO
 from shardbeam.transforms.dataset.dataset import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.lease import LEASE_S, LeaseLostError
 from shardbeam.transforms.dataset.lease_keeper import LeaseKeeper
-from shardbeam.transforms.dataset.listing import ListingSummary
 from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.staging import Staging

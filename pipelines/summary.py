@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +22,6 @@ from shardbeam.transforms.dataset.outcome import (
     Reuse,
     SplitOutcome,
     Status,
-    merge_split_outcomes,
 )
 from shardbeam.transforms.storage.usage import StorageUsage
 
@@ -195,7 +193,10 @@ def _counts_table(outcome: Outcome) -> Table:
     for name, split in outcome.splits.items():
         table.add_row(_split_name(name), *cells(split))
     if len(outcome.splits) > 1:
-        table.add_row("total", *cells(reduce(merge_split_outcomes, outcome.splits.values())))
+        total = SplitOutcome()
+        for split in outcome.splits.values():
+            total.add(split)
+        table.add_row("total", *cells(total))
     return table
 
 

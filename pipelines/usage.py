@@ -12,8 +12,8 @@ from apache_beam.metrics.metric import MetricsFilter
 
 from shardbeam.configs.placeholders import FINGERPRINT, placeholders
 from shardbeam.pipelines.plan import Plan
+from shardbeam.transforms.beam.stages import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
-from shardbeam.transforms.report_usage import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 _log = logging.getLogger(__name__)

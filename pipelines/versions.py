@@ -24,9 +24,9 @@ from shardbeam.configs.placeholders import (
 from shardbeam.pipelines.output_state import OutputError, check_apart
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.commit import DATASET_INFO
 from shardbeam.transforms.dataset.dataset import RunRecord, read_runs
-from shardbeam.transforms.dataset.listing import ListingSummary
 from shardbeam.transforms.dataset.pointer import read_pointer
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for

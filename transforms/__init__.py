@@ -3,13 +3,13 @@
 - `ListImages`: lists the files of the sources
 - `ReadAnnotations`: reads what annotates the images
 - `JoinAnnotations`: joins images and annotations into records
-- `AssignSplit`: puts each record into its split
-- `BuildLabelMap`: numbers the classes
+- `TakeCensus`: adds up what these have counted
 - `WriteToTFRecord`: reads, checks, converts and encodes the images, and writes the shards
 - `CommitDataset`: moves what was written into place, or refuses it
 
 Each name is imported when it is first used, so that the rooms (`core`, `storage`, `containers`,
-`images`, `examples`, `formats`, `dataset`) never pay for Beam's import.
+`images`, `examples`, `formats`, `dataset`) never pay for Beam's import. `beam` is the room of what
+the transforms share.
 """
 
 from __future__ import annotations
@@ -18,31 +18,28 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardbeam.transforms.assign_split import AssignSplit
-    from shardbeam.transforms.build_label_map import BuildLabelMap
     from shardbeam.transforms.commit_dataset import CommitDataset
     from shardbeam.transforms.join_annotations import JoinAnnotations
     from shardbeam.transforms.list_images import ListImages
     from shardbeam.transforms.read_annotations import ReadAnnotations
+    from shardbeam.transforms.take_census import TakeCensus
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
 
 __all__ = [
-    "AssignSplit",
-    "BuildLabelMap",
     "CommitDataset",
     "JoinAnnotations",
     "ListImages",
     "ReadAnnotations",
+    "TakeCensus",
     "WriteToTFRecord",
 ]
 
 _MODULES = {
-    "AssignSplit": "assign_split",
-    "BuildLabelMap": "build_label_map",
     "CommitDataset": "commit_dataset",
     "JoinAnnotations": "join_annotations",
     "ListImages": "list_images",
     "ReadAnnotations": "read_annotations",
+    "TakeCensus": "take_census",
     "WriteToTFRecord": "write_to_tfrecord",
 }
 

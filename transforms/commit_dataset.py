@@ -13,9 +13,10 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms import combiners
 
-from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.beam.stages import report_usage
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import (
     Move,
     RefusedError,
@@ -37,15 +38,10 @@ from shardbeam.transforms.dataset.dataset import (
     write_dataset_files,
 )
 from shardbeam.transforms.dataset.lease import check_claim, release_claim
-from shardbeam.transforms.dataset.listing import ListingSummary
 from shardbeam.transforms.dataset.outcome import Status
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.dataset.staging import Staging
-from shardbeam.transforms.dataset.tally import JoinTally
-from shardbeam.transforms.report_usage import report_usage
-
-register_coders()
 
 _MOVES_AT_A_TIME = 16
 # A bundle may hold all files that there are.
@@ -68,8 +64,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         run: What is particular to this run.
         staging: Where the shards wait.
         rejects: All rejects, of every step.
-        listing: One `ListingSummary`.
-        tally: One `JoinTally`.
+        census: One `Census`.
         label_map: One `LabelMap`.
 
     Raises:
@@ -82,8 +77,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
     run: RunSettings
     staging: Staging
     rejects: PCollection[Reject]
-    listing: PCollection[ListingSummary]
-    tally: PCollection[JoinTally]
+    census: PCollection[Census]
     label_map: PCollection[LabelMap]
 
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
@@ -105,8 +99,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         results = (
             pvalue.AsList(shards),
             pvalue.AsList(rejects_files),
-            pvalue.AsSingleton(self.listing),
-            pvalue.AsSingleton(self.tally),
+            pvalue.AsSingleton(self.census),
         )
         start = shards.pipeline | "Start" >> beam.Create([None])
         moved = (
@@ -151,8 +144,7 @@ def _gate(
     start: None,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
-    listing: ListingSummary,
-    tally: JoinTally,
+    census: Census,
     *,
     dataset: DatasetSettings,
     run: RunSettings,
@@ -162,9 +154,7 @@ def _gate(
     if run.lease is not None:
         # From here on two runs would be in each other's way.
         check_claim(run.lease)
-    splits = count_splits(
-        splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
-    )
+    splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     outcome = judge(splits, max_ratio=dataset.max_reject_ratio, rejects_root=staging.rejects_root)
     outcome = msgspec.structs.replace(outcome, reuse=count_reuse(run.previous, shards))
     moves = plan_moves(shards, rejects)
@@ -233,8 +223,7 @@ def _finish(
     moved: int,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
-    listing: ListingSummary,
-    tally: JoinTally,
+    census: Census,
     label_map: LabelMap,
     *,
     dataset: DatasetSettings,
@@ -246,9 +235,7 @@ def _finish(
     if lease is not None:
         # A repetition must not come after what another run has begun meanwhile.
         check_claim(lease)
-    splits = count_splits(
-        splits=dataset.splits, listing=listing, tally=tally, shards=shards, rejects=rejects
-    )
+    splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with staging.explain_errors():
         write_dataset_files(
             dataset=dataset,
@@ -257,7 +244,7 @@ def _finish(
             splits=splits,
             shards=shards,
             rejects=rejects,
-            listing=listing,
+            listing=census.listing,
             label_map=label_map,
         )
         # Here, and not in the command: nobody may be waiting for the job.

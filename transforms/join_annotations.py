@@ -11,18 +11,15 @@ import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.beam.stages import in_global_window
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
-from shardbeam.transforms.dataset.tally import JoinCounter, JoinTally, merge_tallies
+from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.joining import JoinSettings, join_key
 from shardbeam.transforms.formats.sources import Source
-from shardbeam.transforms.global_window import in_global_window
-
-register_coders()
 
 _REJECTS = "rejects"
-_TALLIES = "tallies"
+_CENSUS = "census"
 
 # A key and one side's value.
 _Tagged = tuple[bytes, bytes]
@@ -39,14 +36,14 @@ class JoinResult(NamedTuple):
     """What `JoinAnnotations` gives.
 
     Attributes:
-        records: A `Record` for each image that goes on.
+        records: `(split, Record)` for each image that goes on.
         rejects: A `Reject` for each input that cannot be used.
-        tally: One `JoinTally`: what became of everything.
+        census: A `Census` for each bundle: what became of everything.
     """
 
-    records: PCollection[Record]
+    records: PCollection[tuple[str, Record]]
     rejects: PCollection[Reject]
-    tally: PCollection[JoinTally]
+    census: PCollection[Census]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -66,55 +63,33 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     settings: JoinSettings
 
     def expand(
-        self,
-        inputs: tuple[
-            tuple[PCollection[tuple[tuple[str, str], ListedImage]], ...],
-            tuple[PCollection[tuple[tuple[str, str], AnnotationEntry]], ...],
-        ],
+        self, inputs: tuple[PCollection[tuple[tuple[str, str], ListedImage | AnnotationEntry]], ...]
     ) -> JoinResult:
-        """Adds the step: `(images, entries) | JoinAnnotations(...)`, each a tuple of them."""
-        images, entries = inputs
-        tagged = [
-            found | f"{label}{number}" >> beam.Map(tag).with_output_types(_Tagged)
-            for label, tag, found_by_all in (
-                ("TagImages", _tag_image, images),
-                ("TagEntries", _tag_entry, entries),
-            )
-            for number, found in enumerate(found_by_all)
-        ]
+        """Adds the step: `(images, entries, …) | JoinAnnotations(...)`, in any order."""
         joined = (
-            tagged
+            [
+                values | f"Tag{number}" >> beam.Map(_tag).with_output_types(_Tagged)
+                for number, values in enumerate(inputs)
+            ]
             | beam.Flatten()
             | beam.GroupByKey()
             | "Join"
             >> beam.ParDo(_JoinFn(sources=self.sources, settings=self.settings)).with_outputs(
-                _REJECTS, _TALLIES, main="records"
+                _REJECTS, _CENSUS, main="records"
             )
         )
         joined[_REJECTS].element_type = Reject
-        joined[_TALLIES].element_type = JoinTally
-        return JoinResult(
-            records=joined.records,
-            rejects=joined[_REJECTS],
-            tally=joined[_TALLIES]
-            | "MergeTallies"
-            >> beam.CombineGlobally(merge_tallies)
-            .with_input_types(JoinTally)
-            .with_output_types(JoinTally),
-        )
+        joined[_CENSUS].element_type = Census
+        return JoinResult(records=joined.records, rejects=joined[_REJECTS], census=joined[_CENSUS])
 
 
-def _tag_image(element: tuple[tuple[str, str], ListedImage]) -> tuple[bytes, bytes]:
-    (source, key), image = element
-    return f"{source}\0{key}".encode(), _IMAGE + _encoder.encode(image)
+def _tag(element: tuple[tuple[str, str], ListedImage | AnnotationEntry]) -> tuple[bytes, bytes]:
+    (source, key), value = element
+    side = _IMAGE if isinstance(value, ListedImage) else _ENTRY
+    return f"{source}\0{key}".encode(), side + _encoder.encode(value)
 
 
-def _tag_entry(element: tuple[tuple[str, str], AnnotationEntry]) -> tuple[bytes, bytes]:
-    (source, key), entry = element
-    return f"{source}\0{key}".encode(), _ENTRY + _encoder.encode(entry)
-
-
-@beam.typehints.with_output_types(Record)
+@beam.typehints.with_output_types(tuple[str, Record])
 class _JoinFn(beam.DoFn):
     def __init__(self, *, sources: Sequence[Source], settings: JoinSettings) -> None:
         self._sources = sources
@@ -124,11 +99,11 @@ class _JoinFn(beam.DoFn):
         self._formats = {source.name: source.load_format() for source in self._sources}
 
     def start_bundle(self) -> None:
-        self._counter = JoinCounter()
+        self._census = Census()
 
     def process(
         self, element: tuple[bytes, Iterable[bytes]]
-    ) -> Iterator[Record | pvalue.TaggedOutput[str, Reject]]:
+    ) -> Iterator[tuple[str, Record] | pvalue.TaggedOutput[str, Reject]]:
         identity, values = element
         source, _, key = identity.decode().partition("\0")
         images = []
@@ -151,11 +126,13 @@ class _JoinFn(beam.DoFn):
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
         # What is joined by less than the name is shown by its name.
         shown = min((image.key for image in images), default=key)
-        self._counter.add(joined, source=source, key=shown, listed=listed, referenced=len(entries))
+        self._census.add_joined(
+            joined, source=source, key=shown, listed=listed, referenced=len(entries)
+        )
         if joined.record is not None:
-            yield joined.record
+            yield joined.split, joined.record
         for reject in joined.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
 
     def finish_bundle(self) -> Iterator[pvalue.TaggedOutput[str, Any]]:
-        yield in_global_window(pvalue.TaggedOutput(_TALLIES, self._counter.tally()))
+        yield in_global_window(pvalue.TaggedOutput(_CENSUS, self._census))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,26 +11,26 @@ import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.beam.stages import in_global_window, report_usage
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedFile, ListedImage
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.listed import read_listed_file
 from shardbeam.transforms.formats.sources import Source
-from shardbeam.transforms.global_window import in_global_window
-from shardbeam.transforms.report_usage import report_usage
 from shardbeam.transforms.storage.find import storage_for
 
-register_coders()
-
-_CATEGORIES = "categories"
 _IMAGES = "images"
+_CENSUS = "census"
 _FILES_AT_A_TIME = 32
 _WAITING_FILES = 1024
 
 _Entry: TypeAlias = tuple[tuple[str, str], AnnotationEntry]
+_Image: TypeAlias = tuple[tuple[str, str], ListedImage]
 # (source, which of its annotation files, where to begin, where to end); the last two are 0 where
 # the file is read whole.
-_Part: TypeAlias = tuple[Source, int, int, int]
+_Part: TypeAlias = tuple[str, int, int, int]
+_Item: TypeAlias = AnnotationEntry | Category | ListedImage
 
 
 class ReadResult(NamedTuple):
@@ -38,13 +38,14 @@ class ReadResult(NamedTuple):
 
     Attributes:
         entries: `((source, join), AnnotationEntry)` for all that is said about an image.
-        categories: Each `Category` that a file declares.
         images: `((source, join), ListedImage)` for each image inside a container.
+        census: A `Census` for each bundle: the classes that files declare, and the images of
+            containers by split.
     """
 
     entries: PCollection[_Entry]
-    categories: PCollection[Category]
-    images: PCollection[tuple[tuple[str, str], ListedImage]]
+    images: PCollection[_Image]
+    census: PCollection[Census]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -56,6 +57,7 @@ class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
 
     Args:
         sources: The sources.
+        splits: Which split an image inside a container belongs to.
 
     Raises:
         InputError: (at run time) A named file or a container cannot be read, or is not what it
@@ -63,52 +65,50 @@ class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
     """
 
     sources: Sequence[Source]
+    splits: SplitAssignment
 
     def expand(self, files: PCollection[ListedFile]) -> ReadResult:
         """Adds the step to a pipeline."""
         formats = [source.load_format() for source in self.sources]
         named = [
-            (source, file_index, 0, 0)
+            (source.name, file_index, 0, 0)
             for source, source_format in zip(self.sources, formats, strict=True)
             for file_index in range(len(source_format.annotation_files()))
         ]
-        parts = files.pipeline | "Files" >> beam.Create(named)
+        sources = {source.name: source for source in self.sources}
+        parts = files.pipeline | "Files" >> beam.Create(named).with_output_types(_Part)
         if any(source_format.chunk_bytes for source_format in formats):
             parts = (
                 parts
-                | "SplitFiles" >> beam.FlatMap(_split_file).with_output_types(_Part)
+                | "SplitFiles" >> beam.FlatMap(_split_file, sources).with_output_types(_Part)
                 | "SpreadParts" >> beam.Reshuffle()
             )
-        read = [_typed(parts | "Read" >> _with_outputs(_ReadFn()))]
-        if any(source_format.lists_annotations for source_format in formats):
-            by_name = {source.name: source for source in self.sources}
-            spread = files | "SpreadFiles" >> beam.Reshuffle()
-            read.append(_typed(spread | "ReadListed" >> _with_outputs(_ReadListedFn(by_name))))
-        if len(read) == 1:
-            return read[0]
+        read = _typed(parts | "Read" >> _with_outputs(_ReadFn(sources, self.splits)))
+        if not any(source_format.lists_annotations for source_format in formats):
+            return read
+        spread = files | "SpreadFiles" >> beam.Reshuffle()
+        rest = _typed(spread | "ReadListed" >> _with_outputs(_ReadListedFn(sources, self.splits)))
         return ReadResult(
-            entries=[part.entries for part in read] | "FlattenEntries" >> beam.Flatten(),
-            categories=[part.categories for part in read] | "FlattenCategories" >> beam.Flatten(),
-            images=[part.images for part in read] | "FlattenImages" >> beam.Flatten(),
+            *(
+                (one, other) | f"Flatten{name.capitalize()}" >> beam.Flatten()
+                for name, one, other in zip(ReadResult._fields, read, rest, strict=True)
+            )
         )
 
 
 def _with_outputs(do_fn: beam.DoFn) -> Any:  # noqa: ANN401  # Beam does not export the type.
-    return beam.ParDo(do_fn).with_outputs(_CATEGORIES, _IMAGES, main="entries")
+    return beam.ParDo(do_fn).with_outputs(_IMAGES, _CENSUS, main="entries")
 
 
 def _typed(outputs: Any) -> ReadResult:  # noqa: ANN401  # As above.
-    outputs.entries.element_type = _Entry
-    outputs[_CATEGORIES].element_type = Category
-    outputs[_IMAGES].element_type = tuple[tuple[str, str], ListedImage]
-    return ReadResult(
-        entries=outputs.entries, categories=outputs[_CATEGORIES], images=outputs[_IMAGES]
-    )
+    outputs[_IMAGES].element_type = _Image
+    outputs[_CENSUS].element_type = Census
+    return ReadResult(entries=outputs.entries, images=outputs[_IMAGES], census=outputs[_CENSUS])
 
 
-def _split_file(part: _Part) -> Iterator[_Part]:
-    source, file_index, _, _ = part
-    source_format = source.load_format()
+def _split_file(part: _Part, sources: Mapping[str, Source]) -> Iterator[_Part]:
+    name, file_index, _, _ = part
+    source_format = sources[name].load_format()
     if source_format.chunk_bytes is None:
         yield part
         return
@@ -119,13 +119,45 @@ def _split_file(part: _Part) -> Iterator[_Part]:
     # An empty file is one part as well: its format says what is wrong with it.
     for begin in range(0, max(1, stored.size_bytes), source_format.chunk_bytes):
         end = min(begin + source_format.chunk_bytes, stored.size_bytes)
-        yield source, file_index, begin, end
+        yield name, file_index, begin, end
 
 
-class _ReadFn(beam.DoFn):
+@beam.typehints.with_output_types(_Entry)
+class _GiveItemsFn(beam.DoFn):
+    """Gives what formats find, each kind by its output."""
+
+    def __init__(self, sources: Mapping[str, Source], splits: SplitAssignment) -> None:
+        self._sources = sources
+        self._splits = splits
+
+    def start_bundle(self) -> None:
+        self._census = Census()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        yield in_global_window(pvalue.TaggedOutput(_CENSUS, self._census))
+        report_usage()
+
+    def _outputs(
+        self, items: Iterable[_Item], *, source: str
+    ) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
+        for item in items:
+            if isinstance(item, Category):
+                self._census.add_category(item)
+            elif isinstance(item, ListedImage):
+                # Of a container, the listing holds the file; what it holds is counted here.
+                split = self._splits.split_of(source=source, key=item.key)
+                self._census.listing.add_images(1, split=split)
+                yield pvalue.TaggedOutput(_IMAGES, ((source, item.key), item))
+            else:
+                yield (source, item.key), item
+
+
+class _ReadFn(_GiveItemsFn):
+    """Reads files that sources name, whole or in parts."""
+
     def process(self, part: _Part) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
         source, file_index, begin, end = part
-        source_format = source.load_format()
+        source_format = self._sources[source].load_format()
         uri = source_format.annotation_files()[file_index]
         storage = storage_for(uri)
         if source_format.chunk_bytes is None:
@@ -134,15 +166,11 @@ class _ReadFn(beam.DoFn):
             items = source_format.read_chunk(
                 storage=storage, file_index=file_index, begin=begin, end=end
             )
-        yield from _outputs(items, source=source)
-        report_usage()
+        yield from self._outputs(items, source=source)
 
 
-class _ReadListedFn(beam.DoFn):
+class _ReadListedFn(_GiveItemsFn):
     """Reads listed files; those in object storage, which are small, many at a time."""
-
-    def __init__(self, sources: dict[str, Source]) -> None:
-        self._sources = sources
 
     def setup(self) -> None:
         # Its threads start when they are needed.
@@ -154,11 +182,12 @@ class _ReadListedFn(beam.DoFn):
         self._executor.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
+        super().start_bundle()
         self._waiting: list[ListedFile] = []
 
     def process(self, file: ListedFile) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
         if file.is_container or not storage_for(file.file.uri).is_remote:
-            yield from self._read(file)
+            yield from self._outputs(self._read(file), source=file.source)
             return
         self._waiting.append(file)
         if len(self._waiting) == _WAITING_FILES:
@@ -166,26 +195,13 @@ class _ReadListedFn(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[Any]:
         yield from map(in_global_window, self._read_waiting())
-        report_usage()
+        yield from super().finish_bundle()
 
     def _read_waiting(self) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
         files, self._waiting = self._waiting, []
-        for outputs in self._executor.map(lambda file: list(self._read(file)), files):
-            yield from outputs
+        read = self._executor.map(lambda file: list(self._read(file)), files)
+        for file, items in zip(files, read, strict=True):
+            yield from self._outputs(items, source=file.source)
 
-    def _read(self, file: ListedFile) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
-        source = self._sources[file.source]
-        items = read_listed_file(file, source_format=source.load_format())
-        return _outputs(items, source=source)
-
-
-def _outputs(
-    items: Iterator[AnnotationEntry | Category | ListedImage], *, source: Source
-) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
-    for item in items:
-        if isinstance(item, Category):
-            yield pvalue.TaggedOutput(_CATEGORIES, item)
-        elif isinstance(item, ListedImage):
-            yield pvalue.TaggedOutput(_IMAGES, ((source.name, item.key), item))
-        else:
-            yield (source.name, item.key), item
+    def _read(self, file: ListedFile) -> Iterator[_Item]:
+        return read_listed_file(file, source_format=self._sources[file.source].load_format())

@@ -18,29 +18,25 @@ from apache_beam import pvalue
 from apache_beam.io import filesystem
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.coders import register_coders
+from shardbeam.transforms.beam.stages import in_global_window, report_usage
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.process import tune_process, usable_cpus
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash, shard_index
+from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.helper_pool import helper_pool
 from shardbeam.transforms.dataset.naming import ShardNaming
 from shardbeam.transforms.dataset.outcome import ShardProgress, Totals
 from shardbeam.transforms.dataset.previous_shard import copy_shard, find_record
 from shardbeam.transforms.dataset.shard_encoder import ShardEncoderSettings, ShardWork
-from shardbeam.transforms.dataset.shard_plan import ShardPlan, plan_shards, record_size
+from shardbeam.transforms.dataset.shard_plan import ShardPlan, plan_shards
 from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.dataset.shard_writer import ShardTarget
 from shardbeam.transforms.dataset.shard_writers import ShardUnderWay, ShardWriters, Write
 from shardbeam.transforms.dataset.staging import Staging, shard_key
 from shardbeam.transforms.examples.record_encoder import EncoderSettings
-from shardbeam.transforms.global_window import in_global_window
-from shardbeam.transforms.report_usage import report_usage
 from shardbeam.transforms.storage.base import WriteFailedError
-from shardbeam.transforms.sum_by_split import SumBySplit, merge_sums
-
-register_coders()
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +50,6 @@ _WAITING_THREADS = 2
 _MAX_PROCESSES = 8
 # What a process writes in a few times the half second that it takes to start.
 _BYTES_PER_PROCESS = 100_000_000
-# After how many records it is looked again whether there is so much.
-_RECORDS_PER_LOOK = 1000
 # Where a shard is lost on the way to object storage, it is written anew.
 _MAX_ATTEMPTS = 3
 
@@ -104,6 +98,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         triggering_frequency: Refused, the input being bounded.
         splits: The splits' names.
         encoder: How a record becomes an Example.
+        census: One `Census`, of these records.
         label_map: One `LabelMap`.
         staging: Where the shards wait for the commit.
         shard_size_bytes: Target size of a shard where `num_shards` is 0.
@@ -120,7 +115,6 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             storage: its answers take long, but it gives many at once.
         previous: Folder of a committed dataset: shards that would come out as they are there are
             copied, and their images not read. What is damaged there is written anew.
-        after: A PCollection that must be complete before anything is written.
 
     Raises:
         ValueError: (at construction) An argument that no reader above could load, or that
@@ -140,6 +134,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         *,
         splits: Sequence[str],
         encoder: EncoderSettings,
+        census: PCollection[Census],
         label_map: PCollection[LabelMap],
         staging: Staging,
         shard_size_bytes: int = 150_000_000,
@@ -150,7 +145,6 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         max_bytes_ahead: int = 64_000_000,
         read_ahead: int = DEFAULT_READ_AHEAD,
         previous: str = "",
-        after: PCollection[Any] | None = None,
     ) -> None:
         if coder is not None and not isinstance(coder, beam_coders.BytesCoder):
             raise ValueError(f"coder must be BytesCoder, got {type(coder).__name__}")
@@ -180,6 +174,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         )
         self._splits = tuple(splits)
         self._num_shards = num_shards
+        self._census = census
         self._label_map = label_map
         self._staging = staging
         self._shard_size_bytes = shard_size_bytes
@@ -193,7 +188,6 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             read_ahead=read_ahead,
         )
         self._previous = previous
-        self._after = after
 
     def display_data(self) -> dict[str, Any]:
         """Shows the settings that decide the files, on runners that have a console."""
@@ -208,16 +202,16 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         """Adds the step to a pipeline."""
         if not records.is_bounded:
             raise ValueError("WriteToTFRecord writes bounded input only")
-        plan = records | "PlanShards" >> PlanShards(
+        # one ShardPlan; a split without examples ends the run here
+        plan = self._census | "PlanShards" >> beam.Map(
+            plan_shards,
             splits=self._splits,
             num_shards=1 if self._naming.is_single_file else self._num_shards,
             shard_size_bytes=self._shard_size_bytes,
-            processes=self._processes,
-        )
-        after = None if self._after is None else pvalue.AsIter(self._after)
+        ).with_output_types(ShardPlan)
         # Every index of every shard gets an empty value: GroupByKey emits no empty groups.
         seeds = plan | "SeedShards" >> beam.FlatMap(
-            _seed_shards, self._staging, after
+            _seed_shards, staging=self._staging, processes=self._processes
         ).with_output_types(_Sharded)
         assigned = records | "AssignShard" >> beam.Map(
             assign_shard, pvalue.AsSingleton(plan), seed=self._seed
@@ -245,66 +239,11 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         return WriteResult(shards=written.shards, rejects=written[_REJECTS])
 
 
-class PlanShards(beam.PTransform[PCollection[tuple[str, Record]], PCollection[ShardPlan]]):
-    """Decides how many shards each split gets: `(split, Record)` → one `ShardPlan`.
-
-    Args:
-        splits: The splits' names.
-        num_shards: Shards of every split, or by split; 0 or absent means by size.
-        shard_size_bytes: Target size of a shard where the number is not given.
-        processes: As of `WriteToTFRecord`: helper processes start as soon as it is clear that
-            there will be work for them.
-
-    Raises:
-        InputError: (at run time) A split has no examples: TFDS cannot read one.
-    """
-
-    def __init__(
-        self,
-        *,
-        splits: Sequence[str],
-        num_shards: int | Mapping[str, int],
-        shard_size_bytes: int,
-        processes: int = 1,
-    ) -> None:
-        super().__init__()
-        self._splits = tuple(splits)
-        self._plan = functools.partial(
-            plan_shards, num_shards=num_shards, shard_size_bytes=shard_size_bytes
-        )
-        self._processes = processes
-
-    def expand(self, records: PCollection[tuple[str, Record]]) -> PCollection[ShardPlan]:
-        """Adds the step to a pipeline."""
-        return (
-            records
-            | "Sizes" >> beam.ParDo(_SizesFn(plan=self._plan, processes=self._processes))
-            | "AddSizes" >> beam.CombineGlobally(merge_sums)
-            | "Plan" >> beam.Map(self._plan, splits=self._splits)
-        )
-
-
-class _SizesFn(SumBySplit):
-    """Measures records, and has helper processes started as soon as there is enough for them."""
-
-    def __init__(self, *, plan: functools.partial[ShardPlan], processes: int) -> None:
-        super().__init__(record_size)
-        self._plan = plan
-        self._processes = processes
-        self._records = 0
-
-    def process(self, element: object) -> None:
-        super().process(element)
-        self._records += 1
-        if self._processes != 1 and self._records % _RECORDS_PER_LOOK == 0:
-            totals = self._plan(self.sums, splits=tuple(self.sums)).totals
-            helper_pool.prepare(count_helpers(totals, processes=self._processes))
-
-
 def _seed_shards(
-    plan: ShardPlan, staging: Staging, after: Iterable[Any] | None
+    plan: ShardPlan, *, staging: Staging, processes: int
 ) -> Iterator[tuple[tuple[str, int], bytes]]:
-    del after
+    # They start while records are assigned to shards.
+    helper_pool.prepare(count_helpers(plan.totals, processes=processes))
     with staging.explain_errors():
         staging.write_totals(plan.totals)
     report_usage()

@@ -14,6 +14,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset import commit
+from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import (
     RejectsFile,
     RejectsPart,
@@ -26,12 +27,10 @@ from shardbeam.transforms.dataset.commit import (
     prepare_output,
     write_rejects,
 )
-from shardbeam.transforms.dataset.listing import ListingSummary
 from shardbeam.transforms.dataset.manifest import FileEntry, InputEntry, Manifest, encode_manifest
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
 from shardbeam.transforms.dataset.staging import Staging, shard_key
-from shardbeam.transforms.dataset.tally import JoinTally
 
 
 @pytest.fixture
@@ -138,8 +137,7 @@ def test_several_files_of_rejects_add_up() -> None:
     ]
     splits = count_splits(
         splits=["a", "b"],
-        listing=ListingSummary(files={"": 12}, fingerprint=""),
-        tally=JoinTally(splits={"a": SplitOutcome(listed=3)}),
+        census=Census(listing=ListingSummary(files={"": 12}), splits={"a": SplitOutcome(listed=3)}),
         shards=[],
         rejects=parts,
     )
@@ -155,8 +153,10 @@ def counts(staging: Staging, *, listed: int, examples: int = 3) -> dict[str, Spl
     )
     return count_splits(
         splits=["train"],
-        listing=ListingSummary(files={"train": listed}, fingerprint=""),
-        tally=JoinTally(splits={"train": SplitOutcome(unannotated=1, excluded={"hidden_file": 2})}),
+        census=Census(
+            listing=ListingSummary(files={"train": listed}),
+            splits={"train": SplitOutcome(unannotated=1, excluded={"hidden_file": 2})},
+        ),
         shards=[shard(staging, examples=examples)],
         rejects=[rejects],
     )
@@ -406,8 +406,7 @@ def test_rejects_file_counts_are_what_the_gate_takes() -> None:
     rejects = RejectsFile(split="b", file=file, counts={"truncated": 1}, listed=1)
     splits = count_splits(
         splits=["a", "b"],
-        listing=ListingSummary(files={"a": 0, "b": 1}, fingerprint=""),
-        tally=JoinTally(),
+        census=Census(listing=ListingSummary(files={"a": 0, "b": 1})),
         shards=[],
         rejects=[rejects],
     )

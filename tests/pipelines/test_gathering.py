@@ -22,23 +22,15 @@ GROUPS = {
 }
 # Sums that workers make of their own elements first: what is gathered is one of each worker's.
 COMBINES = {
-    "SummarizeListing/Add",
-    "JoinAnnotations/MergeTallies",
-    "BuildLabelMap/Distinct",
-    "WriteToTFRecord/PlanShards/AddSizes",
+    "TakeCensus/Merge",
     "CommitDataset/CountRejects",
     "CommitDataset/CountMoved/CombineGlobally(CountCombineFn)",
 }
 # One element, or one a split.
 SMALL_SIDE_INPUTS = {
-    "SummarizeListing/Add",
-    "SummarizeListing/Total",
-    "JoinAnnotations/MergeTallies",
-    "BuildLabelMap/Distinct",
-    "BuildLabelMap/Build",
-    "CheckJoin/Check",
-    "WriteToTFRecord/PlanShards/AddSizes",
-    "WriteToTFRecord/PlanShards/Plan",
+    "CheckJoin",
+    "BuildLabelMap",
+    "WriteToTFRecord/PlanShards",
     "CommitDataset/CountRejects",
 }
 # {step, side input}: what grows with the number of shards, and with nothing else.

@@ -56,7 +56,7 @@ def test_processes(
 
 
 @pytest.mark.parametrize(("flags", "expected"), [((), 3), (("--processes", "2"), 1)])
-def test_they_start_while_records_are_joined(
+def test_they_start_before_there_is_work_for_them(
     flags: tuple[str, ...],
     expected: int,
     helpers: list[ShardEncoderSettings],
@@ -72,7 +72,6 @@ def test_they_start_while_records_are_joined(
             super().prepare(count)
 
     pool = Watched()
-    monkeypatch.setattr(write_to_tfrecord, "_RECORDS_PER_LOOK", 1)
     for module in (write_to_tfrecord, shard_writers):
         monkeypatch.setattr(module, "helper_pool", pool)
     before = helper_pids()
@@ -89,7 +88,6 @@ def test_a_look_at_what_would_be_written_starts_none(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(write_to_tfrecord, "_RECORDS_PER_LOOK", 1)
     monkeypatch.setattr(helper_pool.HelperPool, "prepare", lambda *_: pytest.fail("prepared"))
     words = coco_words(shapes, tmp_path / "out", *SHARDS)
     assert run("plan", *words[1:]).exit_code == 0

@@ -266,6 +266,11 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
         """Length of the image, 0 where there is none."""
         return 0 if self.image is None else self.image.size_bytes
 
+    @property
+    def expected_bytes(self) -> int:
+        """Length of its Examples, as far as that shows before they are made."""
+        return self.examples * self.size_bytes + len(self.annotations)
+
 
 class Reject(msgspec.Struct, frozen=True, kw_only=True):
     """An input that could not be used, and why.

@@ -18,8 +18,8 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
+from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.lease import LEASE_NAME
-from shardbeam.transforms.dataset.listing import ListingSummary
 from shardbeam.transforms.dataset.manifest import Manifest, decode_manifest
 from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status, add_counts
 from shardbeam.transforms.dataset.shard_record import (
@@ -35,7 +35,6 @@ from shardbeam.transforms.dataset.staging import (
     is_in_place,
     staged_commits,
 )
-from shardbeam.transforms.dataset.tally import JoinTally
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import swap_scratch
@@ -153,8 +152,7 @@ def write_rejects(part: RejectsPart, rejects: Iterable[Reject], *, staging: Stag
 def count_splits(
     *,
     splits: Sequence[str],
-    listing: ListingSummary,
-    tally: JoinTally,
+    census: Census,
     shards: Iterable[ShardResult],
     rejects: Iterable[RejectsFile],
 ) -> dict[str, SplitOutcome]:
@@ -167,10 +165,10 @@ def count_splits(
     for shard in shards:
         written[shard.split].append(shard)
     rejected = _count_rejects(rejects)
-    listed = _listed_by_split(splits=splits, listing=listing, tally=tally, rejected=rejected)
+    listed = _listed_by_split(splits=splits, census=census, rejected=rejected)
     counts = {}
-    for split in dict.fromkeys([*splits, *listed, *tally.splits, *rejected]):
-        joined = tally.splits.get(split, SplitOutcome())
+    for split in dict.fromkeys([*splits, *listed, *census.splits, *rejected]):
+        joined = census.splits.get(split, SplitOutcome())
         lost = rejected.get(split, _Rejected())
         results = written.get(split, [])
         counts[split] = SplitOutcome(
@@ -211,25 +209,25 @@ def _count_rejects(files: Iterable[RejectsFile]) -> dict[str, _Rejected]:
 def _listed_by_split(
     *,
     splits: Sequence[str],
-    listing: ListingSummary,
-    tally: JoinTally,
+    census: Census,
     rejected: Mapping[str, _Rejected],
 ) -> dict[str, int]:
     """Counts the inputs of each split: where only sources tell splits, by what was joined."""
-    if set(listing.files) - {NO_SPLIT}:
-        return dict(listing.files)
+    files = census.listing.files
+    if set(files) - {NO_SPLIT}:
+        return dict(files)
     counts = {
-        split: tally.splits.get(split, SplitOutcome()).listed
+        split: census.splits.get(split, SplitOutcome()).listed
         + (rejected[split].unjoined if split in rejected else 0)
         for split in splits
     }
-    if listing.files:
+    if files:
         # What the listing has and the join has not would come to light here.
-        if others := listing.files[NO_SPLIT] - sum(counts.values()):
+        if others := files[NO_SPLIT] - sum(counts.values()):
             counts[NO_SPLIT] = others
-    elif NO_SPLIT in tally.splits:
+    elif NO_SPLIT in census.splits:
         # Rows of a table without images.
-        counts[NO_SPLIT] = tally.splits[NO_SPLIT].listed
+        counts[NO_SPLIT] = census.splits[NO_SPLIT].listed
     return counts
 
 

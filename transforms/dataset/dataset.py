@@ -12,6 +12,7 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.commit import (
     DATASET_INFO,
     MANIFEST,
@@ -22,7 +23,6 @@ from shardbeam.transforms.dataset.commit import (
 )
 from shardbeam.transforms.dataset.label_files import label_map_pbtxt, labels_txt
 from shardbeam.transforms.dataset.lease import LeaseClaim
-from shardbeam.transforms.dataset.listing import ListingSummary
 from shardbeam.transforms.dataset.manifest import (
     FileEntry,
     Fingerprint,

@@ -21,7 +21,7 @@ class Status(str, enum.Enum):
     FAILED = "failed"
 
 
-class SplitOutcome(msgspec.Struct, frozen=True, kw_only=True):
+class SplitOutcome(msgspec.Struct, kw_only=True):
     """One split's counts, in images unless said otherwise.
 
     Attributes:
@@ -55,21 +55,12 @@ class SplitOutcome(msgspec.Struct, frozen=True, kw_only=True):
         inputs = self.listed + self.unlisted
         return sum(self.rejected.values()) / inputs if inputs else 0.0
 
-
-def merge_split_outcomes(one: SplitOutcome, other: SplitOutcome) -> SplitOutcome:
-    """Adds two counts of one split up."""
-    return SplitOutcome(
-        listed=one.listed + other.listed,
-        examples=one.examples + other.examples,
-        shards=one.shards + other.shards,
-        num_bytes=one.num_bytes + other.num_bytes,
-        unannotated=one.unannotated + other.unannotated,
-        rejected=add_counts(one.rejected, other.rejected),
-        unlisted=one.unlisted + other.unlisted,
-        excluded=add_counts(one.excluded, other.excluded),
-        corrections=add_counts(one.corrections, other.corrections),
-        images=one.images + other.images,
-    )
+    def add(self, other: SplitOutcome) -> None:
+        """Adds the counts of other inputs."""
+        for name in self.__struct_fields__:
+            one, more = getattr(self, name), getattr(other, name)
+            total = one + more if isinstance(one, int) else add_counts(one, more)
+            setattr(self, name, total)
 
 
 def add_counts(*counts: Mapping[str, int]) -> dict[str, int]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.core.sharding import shard_count
-from shardbeam.transforms.dataset.outcome import Totals
+from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.outcome import SplitOutcome, Totals
 
 
 class ShardPlan(msgspec.Struct, frozen=True):
@@ -17,17 +17,15 @@ class ShardPlan(msgspec.Struct, frozen=True):
 
     Attributes:
         num_shards: `{split: shards}`.
-        num_bytes: `{split: bytes of its images and records}`.
         totals: Sums over all splits.
     """
 
     num_shards: Mapping[str, int]
-    num_bytes: Mapping[str, int]
     totals: Totals
 
 
 def plan_shards(
-    sizes: Mapping[str, tuple[int, int]],
+    census: Census,
     *,
     splits: Sequence[str],
     num_shards: int | Mapping[str, int],
@@ -36,7 +34,7 @@ def plan_shards(
     """Decides how many shards each split gets.
 
     Args:
-        sizes: `{split: (examples, bytes)}`.
+        census: What goes into them.
         splits: The splits' names.
         num_shards: Shards of every split, or by split; 0 or absent means by size.
         shard_size_bytes: Target size of a shard where the number is not given.
@@ -46,8 +44,8 @@ def plan_shards(
     """
     shards = {}
     for split in splits:
-        num_examples, num_bytes = sizes.get(split, (0, 0))
-        if num_examples == 0:
+        counts = census.splits.get(split, SplitOutcome())
+        if counts.images == 0:
             raise InputError(
                 uri=f"split {split!r}",
                 problem="has no examples, and no reader can load an empty split; take it out of "
@@ -55,20 +53,15 @@ def plan_shards(
             )
         given = num_shards if isinstance(num_shards, int) else num_shards.get(split, 0)
         shards[split] = given or shard_count(
-            num_bytes=num_bytes, num_examples=num_examples, shard_size_bytes=shard_size_bytes
+            num_bytes=counts.num_bytes,
+            num_examples=counts.images,
+            shard_size_bytes=shard_size_bytes,
         )
     return ShardPlan(
         num_shards=shards,
-        num_bytes={split: num_bytes for split, (_, num_bytes) in sizes.items()},
         totals=Totals(
             shards=sum(shards.values()),
-            examples=sum(examples for examples, _ in sizes.values()),
-            num_bytes=sum(num_bytes for _, num_bytes in sizes.values()),
+            examples=sum(counts.images for counts in census.splits.values()),
+            num_bytes=sum(counts.num_bytes for counts in census.splits.values()),
         ),
     )
-
-
-def record_size(element: tuple[str, Record]) -> tuple[str, tuple[int, int]]:
-    """Measures one record: `(split, (1, bytes of its Examples' images and annotations))`."""
-    split, record = element
-    return split, (1, record.examples * record.size_bytes + len(record.annotations))

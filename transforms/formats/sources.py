@@ -20,12 +20,7 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.base import Format, Place, Role
 from shardbeam.transforms.formats.load import load_format
-from shardbeam.transforms.storage.archives import (
-    begin_root,
-    begin_root_part,
-    expand_root,
-    list_root_part,
-)
+from shardbeam.transforms.storage.archives import begin_root, list_root_part
 from shardbeam.transforms.storage.base import ListingPart
 
 # What a mask says comes after all that annotation files say.
@@ -67,71 +62,37 @@ class PlacedFile(NamedTuple):
     file: ImageRef
 
 
-def expand_roots(source: Source) -> Iterator[tuple[int, str]]:
-    """Finds what is to be listed: `(which root, folder or archive)`, patterns expanded.
-
-    Raises:
-        InputError: A pattern matches nothing.
-    """
-    for index, root in enumerate(source.roots):
-        for uri in expand_root(root):
-            yield index, uri
-
-
 def list_files(
-    source: Source, *, root: int, uri: str, splits: SplitAssignment
+    source: Source, where: str | ListingPart, *, root: int, splits: SplitAssignment
 ) -> Iterator[PlacedFile | Reject | ListingPart]:
     """Lists the files of a source below one root.
 
     Args:
         source: The source.
-        root: Which of its roots.
-        uri: The root, or one of the archives that it stands for.
+        where: The root, one of the archives that it stands for, or a part of a long listing.
+        root: Which of the source's roots it is, or belongs to.
         splits: Which split a reject belongs to.
 
     Yields:
         Each file, a reject for each whose name is not valid Unicode, and the parts of a long
-        listing that are left to `begin_part`.
+        listing that are left for other calls.
 
     Raises:
         InputError: The root cannot be listed, or there is nothing below it.
     """
+    if isinstance(where, ListingPart):
+        for path, file in list_root_part(where):
+            yield _place(path, file, source=source, root=root, splits=splits)
+        return
     empty = True
-    for listed in begin_root(uri, open_archives=source.load_format().opens_archives):
+    for listed in begin_root(where, open_archives=source.load_format().opens_archives):
         empty = False
         if isinstance(listed, ListingPart):
             yield listed
         else:
             yield _place(*listed, source=source, root=root, splits=splits)
     if empty:
-        raise InputError(uri=uri, problem="no files found; is this the images' folder?")
-
-
-def begin_part(
-    source: Source, part: ListingPart, *, root: int, splits: SplitAssignment
-) -> Iterator[PlacedFile | Reject | ListingPart]:
-    """Lists what `list_files` has left, and leaves smaller parts of it to `list_part`.
-
-    Raises:
-        InputError: It cannot be listed.
-    """
-    for listed in begin_root_part(part):
-        if isinstance(listed, ListingPart):
-            yield listed
-        else:
-            yield _place(*listed, source=source, root=root, splits=splits)
-
-
-def list_part(
-    source: Source, part: ListingPart, *, root: int, splits: SplitAssignment
-) -> Iterator[PlacedFile | Reject]:
-    """Lists what `begin_part` has left.
-
-    Raises:
-        InputError: It cannot be listed.
-    """
-    for path, file in list_root_part(part):
-        yield _place(path, file, source=source, root=root, splits=splits)
+        raise InputError(uri=where, problem="no files found; is this the images' folder?")
 
 
 def _place(

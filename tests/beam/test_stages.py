@@ -10,7 +10,7 @@ from apache_beam.coders.typecoders import registry
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.coders import StructCoder, register_coders
+from shardbeam.transforms.beam.stages import StructCoder
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
@@ -29,9 +29,9 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
     encode_annotations,
 )
+from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
-from shardbeam.transforms.dataset.tally import JoinTally, SourceTally
 
 TEXT = st.text(max_size=8)
 BYTES = st.binary(max_size=8)
@@ -89,6 +89,14 @@ REJECTS = st.builds(
     detail=TEXT,
     listed=st.booleans(),
 )
+CATEGORIES = st.builds(
+    Category,
+    name=TEXT,
+    source_id=st.none() | COUNT,
+    origin=TEXT,
+    keypoints=st.lists(TEXT, max_size=3).map(tuple),
+    is_thing=st.booleans(),
+)
 FILES = st.builds(StagedFile, staged=TEXT, destination=TEXT, size_bytes=COUNT, crc32c=TEXT)
 STRUCTS: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
     ImageRef: IMAGES,
@@ -104,14 +112,7 @@ STRUCTS: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
         split=TEXT,
         exclusion=st.none() | st.sampled_from(Exclusion),
     ),
-    Category: st.builds(
-        Category,
-        name=TEXT,
-        source_id=st.none() | COUNT,
-        origin=TEXT,
-        keypoints=st.lists(TEXT, max_size=3).map(tuple),
-        is_thing=st.booleans(),
-    ),
+    Category: CATEGORIES,
     ListedImage: st.builds(ListedImage, key=TEXT, image=IMAGES),
     ListedFile: st.builds(
         ListedFile,
@@ -133,15 +134,16 @@ STRUCTS: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
     ),
     Reject: REJECTS,
     LabelMap: st.builds(LabelMap, ids=COUNTS, names=st.dictionaries(TEXT, TEXT, max_size=4)),
-    JoinTally: st.builds(
-        JoinTally,
+    Census: st.builds(
+        Census,
+        listing=st.builds(ListingSummary, files=COUNTS),
         splits=st.dictionaries(
             TEXT, st.builds(SplitOutcome, listed=COUNT, rejected=COUNTS), max_size=3
         ),
         sources=st.dictionaries(
-            TEXT, st.builds(SourceTally, referenced=COUNT, listed_key=TEXT), max_size=3
+            TEXT, st.builds(SourceCensus, referenced=COUNT, listed_key=TEXT), max_size=3
         ),
-        labels=st.lists(TEXT, max_size=3).map(tuple),
+        categories=st.dictionaries(TEXT, CATEGORIES, max_size=3),
     ),
     ShardResult: st.builds(
         ShardResult,
@@ -165,7 +167,6 @@ STRUCTS: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
 def test_decoding_gives_back_what_was_encoded(
     struct_type: type[msgspec.Struct], data: st.DataObject
 ) -> None:
-    register_coders()
     coder = registry.get_coder(struct_type)
     value = data.draw(STRUCTS[struct_type])
     encoded = coder.encode(value)
@@ -198,3 +199,8 @@ def test_a_coder_travels_to_other_processes() -> None:
     assert arrived != StructCoder(Record)
     assert arrived.decode(coder.encode(value)) == value
     assert arrived.to_type_hint() is ImageRef
+
+
+@pytest.mark.parametrize("other", [int, dict, msgspec.defstruct("Own", [])])
+def test_other_types_keep_beams_coder(other: type) -> None:
+    assert not isinstance(registry.get_coder(other), StructCoder)

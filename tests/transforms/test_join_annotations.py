@@ -1,15 +1,9 @@
-"""The transforms between reading and writing, each in a pipeline of its own."""
-
 from __future__ import annotations
 
 import apache_beam as beam
-import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
-from shardbeam.transforms.assign_split import AssignSplit
-from shardbeam.transforms.build_label_map import BuildLabelMap, DistinctCategories
-from shardbeam.transforms.check_join import CheckJoin
-from shardbeam.transforms.core.labels import LabelMap, LabelSettings
+from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -17,16 +11,16 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     ImageRef,
     ListedImage,
-    Record,
     decode_annotations,
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.tally import JoinTally, SourceTally
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.take_census import TakeCensus
 from tests.transforms.local_pipeline import local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test", "folders": "folders"})
@@ -61,14 +55,16 @@ def entry(
     )
 
 
-# JoinAnnotations
-
-
 COCO_SOURCES = [
     Source(name=name, roots=("/images",), format="coco", settings={"annotations": ["a.json"]})
     for name in ("train", "test")
 ]
 FOLDERS = Source(name="folders", roots=("/images",), format="image-folder")
+
+# Bytes of an image with its annotations.
+SAID = 5 + len(entry("train", "a.jpg")[1].annotations)
+NOTHING_SAID = 5 + len(encode_annotations(ImageAnnotations(image_id="")))
+FOLDER_SAYS = ImageAnnotations(image_id="cat/a.jpg", labels=("cat",))
 
 # {case: (source and key, how often listed, what annotation files say, what becomes of it)}
 JOINS: dict[str, tuple[tuple[str, str], int, list[AnnotationEntry], list[object]]] = {
@@ -174,6 +170,7 @@ def test_every_branch_of_the_join() -> None:
         listed=8,
         images=4,
         examples=4,
+        num_bytes=3 * SAID + NOTHING_SAID,
         unannotated=1,
         unlisted=3,
         rejected={
@@ -184,38 +181,42 @@ def test_every_branch_of_the_join() -> None:
         },
         excluded={Exclusion.HIDDEN_FILE.value: 1, Exclusion.NOT_AN_IMAGE_NAME.value: 1},
     )
-    tally = JoinTally(
+    census = Census(
         splits={
             "train": train,
-            "test": SplitOutcome(listed=1, images=1, examples=1, unannotated=1),
+            "test": SplitOutcome(
+                listed=1, images=1, examples=1, num_bytes=NOTHING_SAID, unannotated=1
+            ),
             "folders": SplitOutcome(
                 listed=3,
                 images=1,
                 examples=1,
+                num_bytes=5 + len(encode_annotations(FOLDER_SAYS)),
                 rejected={"no_class_folder": 1},
                 excluded={Exclusion.LABEL_EXCLUDED.value: 1},
             ),
         },
         sources={
-            "train": SourceTally(
+            "train": SourceCensus(
                 referenced=6,
                 matched=4,
                 listed_key="claimed.jpg",
                 referenced_key="claimed.jpg",
             ),
-            "test": SourceTally(listed_key="good.jpg"),
-            "folders": SourceTally(listed_key="a.jpg"),
+            "test": SourceCensus(listed_key="good.jpg"),
+            "folders": SourceCensus(listed_key="a.jpg"),
         },
-        labels=("cat", "dog"),
     )
+    for label in ("cat", "dog"):
+        census.add_category(Category(label, origin="the images' names"))
     with local_pipeline() as pipeline:
         result = (
-            (pipeline | "Images" >> beam.Create(images),),
-            (pipeline | "Entries" >> beam.Create(entries),),
+            pipeline | "Images" >> beam.Create(images),
+            pipeline | "Entries" >> beam.Create(entries),
         ) | JoinAnnotations(sources=[*COCO_SOURCES, FOLDERS], settings=settings)
         assert_that(
             result.records,
-            summaries(records, summary=lambda record: (record.source, record.key)),
+            summaries(records, summary=lambda element: (element[1].source, element[1].key)),
             label="Records",
         )
         assert_that(
@@ -229,7 +230,7 @@ def test_every_branch_of_the_join() -> None:
             ),
             label="Rejects",
         )
-        assert_that(result.tally, equal_to([tally]), label="Tally")
+        assert_that((result.census,) | TakeCensus(), equal_to([census]), label="Census")
 
 
 def test_of_what_claims_one_file_the_first_annotation_file_wins() -> None:
@@ -240,96 +241,18 @@ def test_of_what_claims_one_file_the_first_annotation_file_wins() -> None:
     ]
     with local_pipeline() as pipeline:
         result = (
-            (pipeline | "Images" >> beam.Create([listed("train", "a.jpg")]),),
-            (pipeline | "Entries" >> beam.Create(entries),),
+            pipeline | "Images" >> beam.Create([listed("train", "a.jpg")]),
+            pipeline | "Entries" >> beam.Create(entries),
         ) | JoinAnnotations(
             sources=COCO_SOURCES, settings=JoinSettings(splits=SPLITS, labels=LabelSettings())
         )
         assert_that(
             result.records,
             summaries(
-                ["first"], summary=lambda record: decode_annotations(record.annotations).image_id
+                [("train", "first")],
+                summary=lambda element: (
+                    element[0],
+                    decode_annotations(element[1].annotations).image_id,
+                ),
             ),
         )
-
-
-# CheckJoin, BuildLabelMap, AssignSplit
-
-
-def test_a_join_that_matches_goes_on_and_one_that_does_not_stops_the_run() -> None:
-    good = JoinTally(sources={"train": SourceTally(referenced=2, matched=1)})
-    with local_pipeline() as pipeline:
-        checked = pipeline | beam.Create([good]) | CheckJoin(sources=COCO_SOURCES)
-        assert_that(checked, equal_to([good]))
-
-    bad = JoinTally(
-        sources={"train": SourceTally(referenced=2, listed_key="b/1.jpg", referenced_key="1.jpg")}
-    )
-    pipeline = local_pipeline()
-    pipeline | beam.Create([bad]) | CheckJoin(sources=COCO_SOURCES)
-    with pytest.raises(RuntimeError, match=r"'1\.jpg', .* 'b/1\.jpg'; move the root down: add /b"):
-        pipeline.run()
-
-
-def test_the_label_map_knows_what_files_declare_and_names_tell() -> None:
-    categories = [Category("dog", origin="b"), Category("cat", origin="a")]
-    with local_pipeline() as pipeline:
-        label_map = (
-            pipeline | "Categories" >> beam.Create(categories),
-            pipeline | "Tally" >> beam.Create([JoinTally(labels=("ant", "cat"))]),
-        ) | BuildLabelMap(settings=LabelSettings(), objects=False)
-        assert_that(
-            label_map,
-            equal_to(
-                [
-                    LabelMap(
-                        ids={"ant": 0, "cat": 1, "dog": 2},
-                        names={"ant": "ant", "cat": "cat", "dog": "dog"},
-                    )
-                ]
-            ),
-        )
-
-
-def test_a_category_that_comes_with_each_image_is_one() -> None:
-    combine = DistinctCategories()
-    categories = [
-        Category(name, source_id, f"{number:03d}.xml", keypoints=("nose",), is_thing=True)
-        for number in range(300)
-        for name, source_id in (("cat", 2), ("dog", None))
-    ]
-    accumulators = []
-    for begin in range(0, len(categories), 100):
-        accumulator = combine.create_accumulator()
-        for category in reversed(categories[begin : begin + 100]):
-            accumulator = combine.add_input(accumulator, category)
-        assert len(accumulator) == 2
-        accumulators.append(accumulator)
-    merged = combine.merge_accumulators(reversed(accumulators))
-    assert sorted(combine.extract_output(merged), key=lambda category: category.name) == [
-        Category("cat", 2, "000.xml", keypoints=("nose",)),
-        Category("dog", None, "000.xml", keypoints=("nose",)),
-    ]
-    other = combine.add_input(merged, Category("cat", 2, "z", keypoints=("nose", "tail")))
-    assert len(combine.extract_output(other)) == 3
-
-
-def test_contradicting_categories_stop_the_run() -> None:
-    categories = [Category("cat", 1, "a.json"), Category("cat", 2, "b.json")]
-    pipeline = local_pipeline()
-    (
-        pipeline | "Categories" >> beam.Create(categories),
-        pipeline | "Tally" >> beam.Create([JoinTally()]),
-    ) | BuildLabelMap(settings=LabelSettings(), objects=True)
-    with pytest.raises(RuntimeError, match=r"InputError: a\.json: class 'cat' has id 1 here"):
-        pipeline.run()
-
-
-def test_records_are_keyed_by_the_split_that_the_join_has_found() -> None:
-    records = [
-        Record(source="s", key=key, image=image(), annotations=b"", split=split)
-        for key, split in (("a", "train"), ("b", "test"), ("c", "train"))
-    ]
-    with local_pipeline() as pipeline:
-        assigned = pipeline | beam.Create(records) | AssignSplit()
-        assert_that(assigned, equal_to([(record.split, record) for record in records]))

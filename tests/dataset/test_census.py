@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.records import Category, ImageRef, Record, Reject
+from shardbeam.transforms.dataset.census import (
+    Census,
+    SourceCensus,
+    fingerprint_file,
+    merge_censuses,
+)
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.formats.joining import JoinedKey
+
+
+def file(name: str = "a", *, size_bytes: int = 5, version: str = "1", offset: int = 0) -> ImageRef:
+    return ImageRef(uri=f"/images/{name}", size_bytes=size_bytes, version=version, offset=offset)
+
+
+def record(split: str) -> Record:
+    return Record(
+        source="s", key="a", image=file(), annotations=b"1234567", split=split, examples=3
+    )
+
+
+def reject(*, listed: bool, reason: Reason = Reason.MISSING_IMAGE) -> Reject:
+    return Reject(
+        split="train", source="s", key="a", stage="join", reason=reason, detail="", listed=listed
+    )
+
+
+class Key(NamedTuple):
+    key: str
+    joined: JoinedKey
+    listed: int
+    referenced: int
+
+
+JOINED = st.builds(
+    JoinedKey,
+    split=st.sampled_from(["train", "test"]),
+    record=st.sampled_from([None, record("train")]),
+    rejects=st.sampled_from(
+        [(), (reject(listed=False),), (reject(listed=True), reject(listed=False))]
+    ),
+    excluded=st.sampled_from([None, Exclusion.HIDDEN_FILE]),
+    labels=st.sampled_from([(), ("cat",), ("dog", "cat")]),
+)
+KEYS = st.builds(
+    Key,
+    key=st.sampled_from(["a.jpg", "b.jpg", "c/d.jpg", "e"]),
+    joined=JOINED,
+    listed=st.integers(0, 2),
+    referenced=st.integers(0, 2),
+)
+CATEGORIES = st.builds(
+    Category,
+    name=st.sampled_from(["cat", "dog"]),
+    source_id=st.sampled_from([None, 1]),
+    origin=st.sampled_from(["1.json", "2.json"]),
+)
+FILES = st.builds(file, st.sampled_from("ab"), version=st.sampled_from("12"))
+
+
+def count(seen: list[Key | Category | ImageRef]) -> Census:
+    census = Census()
+    for each in seen:
+        if isinstance(each, Category):
+            census.add_category(each)
+        elif isinstance(each, ImageRef):
+            census.listing.add_images(1, split=each.version)
+            census.listing.add_fingerprint(fingerprint_file(each))
+        else:
+            census.add_joined(
+                each.joined,
+                source="s",
+                key=each.key,
+                listed=each.listed,
+                referenced=each.referenced,
+            )
+    return census
+
+
+@given(st.lists(KEYS | CATEGORIES | FILES), st.integers(0, 20), st.integers(0, 20))
+def test_parts_add_up_to_the_same_in_any_order_and_grouping(
+    seen: list[Key | Category | ImageRef], one: int, other: int
+) -> None:
+    first, second = sorted((one, other))
+    a, b, c = count(seen[:first]), count(seen[first:second]), count(seen[second:])
+    whole = count(seen)
+    assert merge_censuses([c, Census(), a, b]) == whole
+    assert merge_censuses([merge_censuses([b, c]), a]) == whole
+    # What was merged is as it was: a runner may keep it.
+    assert a == count(seen[:first])
+
+
+def test_what_the_join_decides_is_counted_by_split() -> None:
+    twice = (reject(listed=True), reject(listed=False, reason=Reason.DUPLICATE_KEY))
+    census = count(
+        [
+            Key("a.jpg", JoinedKey(split="train", record=record("train"), unannotated=True), 1, 0),
+            Key("b.jpg", JoinedKey(split="train", rejects=twice), 2, 1),
+            Key("c.txt", JoinedKey(split="test", excluded=Exclusion.NOT_AN_IMAGE_NAME), 1, 0),
+        ]
+    )
+    assert census.splits == {
+        # Three Examples of five bytes each, and seven of annotations.
+        "train": SplitOutcome(
+            listed=3,
+            images=1,
+            examples=3,
+            num_bytes=22,
+            unannotated=1,
+            unlisted=1,
+            rejected={"duplicate_key": 1, "missing_image": 1},
+        ),
+        "test": SplitOutcome(listed=1, excluded={"not_an_image_name": 1}),
+    }
+    assert census.sources == {
+        "s": SourceCensus(referenced=1, matched=1, listed_key="a.jpg", referenced_key="b.jpg")
+    }
+
+
+def test_copies_in_deeper_folders_are_not_what_is_meant() -> None:
+    listed = ["copies/cat/1.jpg", "images/2.jpg", "images/1.jpg", "masks/1.png"]
+    keys = [Key(key, JoinedKey(split="train"), listed=1, referenced=0) for key in listed]
+    keys += [Key(key, JoinedKey(split="train"), listed=0, referenced=1) for key in ("2", "1.jpg")]
+    for order in (keys, keys[::-1]):
+        seen = count([*order]).sources["s"]
+        assert (seen.listed_key, seen.referenced_key) == ("images/1.jpg", "1.jpg")
+
+
+def test_an_image_id_without_a_file_is_not_a_name() -> None:
+    unknown = JoinedKey(
+        split="train", rejects=(reject(listed=False, reason=Reason.UNKNOWN_IMAGE_ID),)
+    )
+    assert count([Key("image_id=9", unknown, 0, 1)]).sources["s"] == SourceCensus(referenced=1)
+
+
+def test_a_class_is_kept_once_with_its_first_origin() -> None:
+    declared = [
+        Category(name, source_id, f"{number:03d}.xml", keypoints=("nose",))
+        for number in range(300)
+        for name, source_id in (("cat", 2), ("dog", None))
+    ]
+    told = Key("a", JoinedKey(split="train", labels=("ant", "dog")), 1, 0)
+    for order in (declared, declared[::-1]):
+        assert sorted(count([*order, told]).categories.values(), key=str) == [
+            Category("ant", origin="the images' names"),
+            Category("cat", 2, "000.xml", keypoints=("nose",)),
+            Category("dog", origin="the images' names"),
+            Category("dog", None, "000.xml", keypoints=("nose",)),
+        ]
+
+
+@pytest.mark.parametrize(
+    "other", [file("b"), file(size_bytes=6), file(version="2"), file(offset=1)]
+)
+def test_a_listings_fingerprint_changes_with_place_size_and_version(other: ImageRef) -> None:
+    listing, again = count([file()]).listing, count([file()]).listing
+    assert listing == again
+    assert listing.fingerprint != count([other]).listing.fingerprint

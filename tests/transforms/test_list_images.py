@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import ImageRef, ListedImage, Reject
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.list_images import ListImages
+from shardbeam.transforms.take_census import TakeCensus
+from tests.transforms.local_pipeline import local_pipeline, summaries
+
+SPLITS = SplitAssignment(by_source={"train": "train", "test": "test"})
+
+
+def make_images(folder: Path) -> str:
+    (folder / "b").mkdir(parents=True)
+    (folder / "a.jpg").write_bytes(b"12345")
+    (folder / "b" / "c.txt").touch()
+    return str(folder)
+
+
+def test_listing_gives_every_file_of_every_source_with_size_and_version(tmp_path: Path) -> None:
+    train = make_images(tmp_path / "one")
+    test = make_images(tmp_path / "other")
+    os.utime(f"{train}/a.jpg", ns=(7, 7))
+    os.utime(f"{train}/b/c.txt", ns=(8, 8))
+    os.utime(f"{test}/a.jpg", ns=(9, 9))
+    os.utime(f"{test}/b/c.txt", ns=(9, 9))
+    sources = [
+        Source(name="train", roots=(train,), format="image-folder"),
+        Source(name="test", roots=(test,), format="image-folder"),
+    ]
+    expected = [
+        (
+            ("train", "a.jpg"),
+            ListedImage("a.jpg", ImageRef(uri=f"{train}/a.jpg", size_bytes=5, version="7")),
+        ),
+        (
+            ("train", "b/c.txt"),
+            ListedImage("b/c.txt", ImageRef(uri=f"{train}/b/c.txt", size_bytes=0, version="8")),
+        ),
+        (
+            ("test", "a.jpg"),
+            ListedImage("a.jpg", ImageRef(uri=f"{test}/a.jpg", size_bytes=5, version="9")),
+        ),
+        (
+            ("test", "b/c.txt"),
+            ListedImage("b/c.txt", ImageRef(uri=f"{test}/b/c.txt", size_bytes=0, version="9")),
+        ),
+    ]
+    with local_pipeline() as pipeline:
+        result = pipeline | ListImages(sources=sources, splits=SPLITS)
+        assert_that(result.images, equal_to(expected), label="Images")
+        assert_that(result.rejects, equal_to([]), label="Rejects")
+        assert_that(
+            (result.census,) | TakeCensus(),
+            summaries([{"test": 2, "train": 2}], summary=lambda census: census.listing.files),
+            label="Census",
+        )
+
+
+def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -> None:
+    try:
+        (tmp_path / os.fsdecode(b"\xe9.jpg")).touch()
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    source = Source(name="train", roots=(str(tmp_path),), format="image-folder")
+    reject = Reject(
+        split="train",
+        source="train",
+        key="\\udce9.jpg",
+        stage="list",
+        reason=Reason.UNREADABLE_NAME,
+        detail="the file's name is not valid UTF-8; rename the file",
+        listed=True,
+    )
+    with local_pipeline() as pipeline:
+        result = pipeline | ListImages(sources=[source], splits=SPLITS)
+        assert_that(result.images, equal_to([]), label="Images")
+        assert_that(result.rejects, equal_to([reject]), label="Rejects")
+        assert_that(
+            (result.census,) | TakeCensus(),
+            summaries([{"train": 1}], summary=lambda census: census.listing.files),
+            label="Census",
+        )
+
+
+def test_sources_without_images_have_a_census_all_the_same() -> None:
+    source = Source(name="train", roots=(), format="image-folder")
+    with local_pipeline() as pipeline:
+        result = pipeline | ListImages(sources=[source], splits=SPLITS)
+        assert_that(
+            (result.census,) | TakeCensus(),
+            summaries([{}], summary=lambda census: census.listing.files),
+        )
+
+
+def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
+    pipeline = local_pipeline()
+    source = Source(name="train", roots=(str(tmp_path),), format="image-folder")
+    pipeline | ListImages(sources=[source], splits=SPLITS)
+    with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: no files found"):
+        pipeline.run()

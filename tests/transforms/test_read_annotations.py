@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import apache_beam as beam
+from apache_beam.testing.util import assert_that, equal_to
+
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Category
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.read_annotations import ReadAnnotations
+from shardbeam.transforms.take_census import TakeCensus
+from tests.transforms.local_pipeline import local_pipeline, summaries
+
+SPLITS = SplitAssignment(by_source={"train": "train"})
+
+
+def coco(*file_names: str) -> str:
+    return json.dumps(
+        {
+            "images": [{"id": n, "file_name": name} for n, name in enumerate(file_names)],
+            "annotations": [{"id": 1, "image_id": 9, "category_id": 3, "bbox": [0, 0, 1, 1]}],
+            "categories": [{"id": 3, "name": "cat"}],
+        }
+    )
+
+
+def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text(coco("a.jpg"))
+    (tmp_path / "2.json").write_text(coco("b.jpg", "a.jpg"))
+    files = [str(tmp_path / name) for name in ("1.json", "2.json")]
+    source = Source(name="train", roots=("/x",), format="coco", settings={"annotations": files})
+    expected = [
+        (("train", "a.jpg"), 0, 0, None),
+        (("train", "b.jpg"), 1, 0, None),
+        (("train", "a.jpg"), 1, 1, None),
+        (("train", "image_id=9"), 0, 1, Reason.UNKNOWN_IMAGE_ID),
+        (("train", "image_id=9"), 1, 2, Reason.UNKNOWN_IMAGE_ID),
+    ]
+    with local_pipeline() as pipeline:
+        result = pipeline | beam.Create([]) | ReadAnnotations(sources=[source], splits=SPLITS)
+        assert_that(
+            result.entries,
+            summaries(
+                expected,
+                summary=lambda element: (
+                    element[0],
+                    element[1].file_index,
+                    element[1].position,
+                    element[1].defect,
+                ),
+            ),
+            label="Entries",
+        )
+        assert_that(
+            (result.census,) | TakeCensus(),
+            summaries(
+                [[Category("cat", 3, files[0])]],
+                summary=lambda census: list(census.categories.values()),
+            ),
+            label="Census",
+        )
+
+
+def test_without_annotation_files_there_are_neither_entries_nor_categories() -> None:
+    source = Source(name="train", roots=("/x",), format="image-folder")
+    with local_pipeline() as pipeline:
+        result = pipeline | beam.Create([]) | ReadAnnotations(sources=[source], splits=SPLITS)
+        assert_that(result.entries, equal_to([]), label="Entries")
+        assert_that((result.census,) | TakeCensus(), equal_to([Census()]), label="Census")

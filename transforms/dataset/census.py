@@ -1,0 +1,164 @@
+"""The census: all that a run counts before it writes.
+
+Counts are data and never Beam's counters, which count retries twice: each bundle emits the census
+of its own elements, and all of them are merged into one, in any order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Category, ImageRef
+from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
+from shardbeam.transforms.formats.joining import JoinedKey
+from shardbeam.transforms.formats.names import listing_exclusion
+
+_MODULUS = 1 << 256
+
+
+class ListingSummary(msgspec.Struct):
+    """What a listing held.
+
+    Attributes:
+        files: `{split: listed images}`.
+        fingerprint: Tells one listing from the next: the sum over all listed files of the SHA-256
+            of URI, place in it, size and version, modulo 2²⁵⁶, in hex. Of containers the files
+            count, not the images in them.
+    """
+
+    files: dict[str, int] = {}
+    fingerprint: str = f"{0:064x}"
+
+    def add_images(self, number: int, *, split: str) -> None:
+        """Counts images of one split."""
+        self.files[split] = self.files.get(split, 0) + number
+
+    def add_fingerprint(self, fingerprint: str) -> None:
+        """Adds the fingerprint of more files."""
+        total = (int(self.fingerprint, 16) + int(fingerprint, 16)) % _MODULUS
+        self.fingerprint = f"{total:064x}"
+
+
+def fingerprint_file(file: ImageRef) -> str:
+    """Digests where a listed file lies, and which version of it, as `ListingSummary` has it."""
+    text = f"{file.uri}\0{file.offset}\0{file.size_bytes}\0{file.version}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class SourceCensus(msgspec.Struct):
+    """What the join saw of one source.
+
+    Attributes:
+        referenced: Keys that its annotation files name, and image ids without one.
+        matched: How many of these are listed.
+        listed_key: The first listed key of an image, of those in the fewest folders; empty where
+            there is none.
+        referenced_key: The first key that the annotation files name, likewise.
+    """
+
+    referenced: int = 0
+    matched: int = 0
+    listed_key: str = ""
+    referenced_key: str = ""
+
+    def add(self, other: SourceCensus) -> None:
+        """Adds another count of the same source."""
+        self.referenced += other.referenced
+        self.matched += other.matched
+        self.listed_key = _first(self.listed_key, other.listed_key)
+        self.referenced_key = _first(self.referenced_key, other.referenced_key)
+
+
+class Census(msgspec.Struct):
+    """What was counted so far: of some elements, or of all.
+
+    Attributes:
+        listing: What was listed.
+        splits: What the join made of it, by split; `images` and `num_bytes` are the records that
+            go on to be encoded, and their size.
+        sources: The same by source.
+        categories: The declared classes, each with the first of its origins, under a text that
+            tells one from the next.
+    """
+
+    listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
+    splits: dict[str, SplitOutcome] = {}
+    sources: dict[str, SourceCensus] = {}
+    categories: dict[str, Category] = {}
+
+    def add_category(self, category: Category) -> None:
+        """Adds a declared class: once, however many files declare it."""
+        identity = msgspec.json.encode(msgspec.structs.replace(category, origin="")).decode()
+        known = self.categories.get(identity)
+        if known is None or category.origin < known.origin:
+            self.categories[identity] = category
+
+    def add_joined(
+        self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int
+    ) -> None:
+        """Adds what became of one key.
+
+        Args:
+            joined: What became of it.
+            source: Its source.
+            key: The key.
+            listed: How many listed files have it.
+            referenced: How many annotation entries name it.
+        """
+        for label in joined.labels:
+            self.add_category(Category(name=label, origin="the images' names"))
+        counts = self.splits.setdefault(joined.split, SplitOutcome())
+        counts.listed += listed
+        if joined.record is not None:
+            counts.images += 1
+            counts.examples += joined.record.examples
+            counts.num_bytes += joined.record.expected_bytes
+        counts.unannotated += joined.unannotated
+        if joined.excluded is not None:
+            counts.excluded = add_counts(counts.excluded, {joined.excluded.value: 1})
+        for reject in joined.rejects:
+            counts.unlisted += not reject.listed
+            counts.rejected = add_counts(counts.rejected, {reject.reason.value: 1})
+        names_a_file = all(r.reason is not Reason.UNKNOWN_IMAGE_ID for r in joined.rejects)
+        self.sources.setdefault(source, SourceCensus()).add(
+            SourceCensus(
+                referenced=int(referenced > 0),
+                matched=int(referenced > 0 and listed > 0),
+                listed_key=key if listed and listing_exclusion(key) is None else "",
+                referenced_key=key if referenced and names_a_file else "",
+            )
+        )
+
+    def add(self, other: Census) -> None:
+        """Adds another census, and leaves that as it is."""
+        for split, number in other.listing.files.items():
+            self.listing.add_images(number, split=split)
+        self.listing.add_fingerprint(other.listing.fingerprint)
+        for split, counts in other.splits.items():
+            self.splits.setdefault(split, SplitOutcome()).add(counts)
+        for source, seen in other.sources.items():
+            self.sources.setdefault(source, SourceCensus()).add(seen)
+        for category in other.categories.values():
+            self.add_category(category)
+
+
+def merge_censuses(censuses: Iterable[Census]) -> Census:
+    """Adds censuses up, in any order."""
+    merged = Census()
+    for census in censuses:
+        merged.add(census)
+    return merged
+
+
+def _first(one: str, other: str) -> str:
+    return min(one, other, key=_by_depth) if one and other else one or other
+
+
+def _by_depth(key: str) -> tuple[int, str]:
+    # Beside the images there may be copies in folders of their own: the root is meant for these
+    # less often.
+    return key.count("/"), key
