@@ -11,7 +11,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, decode_annotations
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.cifar import Cifar10Format, Cifar100Format
-from shardbeam.transforms.images.cifar import PIXEL_BYTES
+from shardbeam.transforms.images.check import CIFAR_BYTES
 from shardbeam.transforms.storage.archives import list_root
 
 _FILES = (
@@ -61,8 +61,8 @@ def _read(root: str, *, is_cifar100: bool, coarse: bool) -> int:
         entries = [item for item in items if isinstance(item, AnnotationEntry)]
         assert [image.key for image in listed] == [entry.key for entry in entries]
         for image, entry in zip(listed, entries, strict=True):
-            assert image.image.size_bytes == PIXEL_BYTES
-            assert image.image.offset + PIXEL_BYTES <= file.size_bytes
+            assert image.image.size_bytes == CIFAR_BYTES
+            assert image.image.offset + CIFAR_BYTES <= file.size_bytes
             assert entry.split in source.splits()
             if entry.defect is None:
                 annotations = decode_annotations(entry.annotations)
@@ -78,7 +78,7 @@ def _batch(random: random.Random, *, label_bytes: int) -> bytes:
     records = []
     for _ in range(random.choice((0, 1, 2, 3, 3, 3))):
         labels = bytes(random.choice((0, 1, 9, 10, 19, 20, 99, 255)) for _ in range(label_bytes))
-        records.append(labels + bytes(PIXEL_BYTES))
+        records.append(labels + bytes(CIFAR_BYTES))
     data = b"".join(records)
     return data[: random.choice((*[len(data)] * 8, 1, 3073))]
 

@@ -15,29 +15,17 @@ from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, Record, Value
-from shardbeam.transforms.examples import example_pb2
-from shardbeam.transforms.examples.boxes import AnnotatedAs, AnnotatedFrame, annotated_frame
-from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    FeatureRole,
-    FeatureSpec,
-)
-from shardbeam.transforms.examples.keypoints import keypoint_features
+from shardbeam.transforms.examples.annotated import AnnotatedImage
+from shardbeam.transforms.examples.boxes import AnnotatedAs, annotated_frame
+from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.examples.maps import semantic_features
 from shardbeam.transforms.examples.masks import instance_masks
-from shardbeam.transforms.examples.objects import WrittenObject, objects_in_pixels, write_objects
-from shardbeam.transforms.examples.panoptic import PanopticMaps
-from shardbeam.transforms.examples.schema import (
-    Constant,
-    FeaturePlan,
-    FeatureSettings,
-    plan_features,
-)
-from shardbeam.transforms.examples.wire import splice_image, wrap_features
+from shardbeam.transforms.examples.objects import WrittenObject, keypoint_features, write_objects
+from shardbeam.transforms.examples.panoptic import panoptic_features
+from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.images.check import StoredImage
 
-_IMAGE = "image/encoded"
 _MASKS = "image/object/mask"
 _DEFAULTS: Mapping[FeatureKind, Value] = {
     FeatureKind.BYTES: "",
@@ -105,16 +93,12 @@ class ExampleEncoder:
             ValueError: As for `plan_features`.
         """
         plan = plan_features(features)
+        self._settings = features
         self._keys = frozenset(plan.defaults)
         self._extras = plan.extras.values()
-        self._image_key = plan.defaults[_IMAGE].key if _IMAGE in plan.defaults else None
-        self._before_image, self._after_image = _split_at(plan, self._image_key)
-        self._kinds = features.kinds
+        self._layout = ExampleLayout(plan)
         self._per_annotation = features.example_per == "annotation"
         self._label_map = label_map
-        self._panoptic_maps = PanopticMaps(
-            label_map=label_map, stuff=features.panoptic_stuff, bits=features.panoptic_bits
-        )
         self._annotated_as = annotated_as
 
     def encode(
@@ -154,45 +138,43 @@ class ExampleEncoder:
         )
         if frame.size_corrected:
             corrections[Correction.SIZE_CORRECTED.value] += 1
-        objects = list(
-            write_objects(
-                objects_in_pixels(annotations, width=frame.width, height=frame.height),
-                frame=frame,
-                image=image,
-                label_map=self._label_map,
-                corrections=corrections,
-            )
+        subject = AnnotatedImage(
+            annotations=annotations,
+            image=image,
+            frame=frame,
+            masks=masks or {},
+            label_map=self._label_map,
+            corrections=corrections,
         )
+        objects = list(write_objects(subject))
         sha256 = sha256 or hashlib.sha256(image.data).hexdigest()
         values = self._image_values(record, annotations=annotations, image=image, sha256=sha256)
         values |= self._label_values(annotations, corrections=corrections)
-        values |= self._map_values(
-            annotations, frame=frame, image=image, masks=masks or {}, corrections=corrections
-        )
+        if Kind.PANOPTIC in self._settings.kinds:
+            values |= panoptic_features(
+                subject,
+                stuff=self._settings.panoptic_stuff,
+                bits=self._settings.panoptic_bits,
+            )
+        elif Kind.SEMANTIC in self._settings.kinds:
+            values |= semantic_features(subject)
         object_masks: list[bytes] = []
         if self._keys & {_MASKS, "annotation/mask"}:
-            object_masks = instance_masks(
-                objects,
-                frame=frame,
-                image=image,
-                normalized=annotations.normalized,
-                masks=masks or {},
-                corrections=corrections,
-            )
+            object_masks = instance_masks(objects, subject=subject)
         if self._per_annotation:
             examples = [
                 values | annotation
                 for annotation in self._values_by_annotation(
-                    objects, masks=object_masks, annotations=annotations, image=image
+                    objects, masks=object_masks, subject=subject
                 )
             ]
         else:
-            values |= self._object_values(objects, masks=object_masks, frame=frame)
+            values |= self._object_values(objects, masks=object_masks, subject=subject)
             examples = [values]
         return EncodedImage(
             examples=tuple(
                 _digest(
-                    self._serialize(example, image=image.data),
+                    self._layout.serialize(example, image=image.data),
                     sha256=sha256,
                     objects=1 if self._per_annotation else len(objects),
                 )
@@ -209,17 +191,10 @@ class ExampleEncoder:
         """
         corrections = Counter(annotations.corrections)
         values = self._label_values(annotations, corrections=corrections)
-        chunks = self._serialize(values, image=b"")
+        chunks = self._layout.serialize(values, image=b"")
         return EncodedImage(
             examples=(_digest(chunks, sha256="", objects=0),), corrections=corrections
         )
-
-    def _serialize(self, values: Mapping[str, Iterable[Any]], *, image: bytes) -> tuple[bytes, ...]:
-        before = _serialize(self._before_image, values)
-        after = _serialize(self._after_image, values)
-        if self._image_key is None:
-            return (wrap_features(after),)
-        return splice_image(before=before, key=self._image_key, image=image, after=after)
 
     def _image_values(
         self, record: Record, *, annotations: ImageAnnotations, image: StoredImage, sha256: str
@@ -263,32 +238,8 @@ class ExampleEncoder:
                 values[extra.spec.key] = list(self._extra_values(extra, given))
         return values
 
-    def _map_values(
-        self,
-        annotations: ImageAnnotations,
-        *,
-        frame: AnnotatedFrame,
-        image: StoredImage,
-        masks: Mapping[MaskRole, bytes],
-        corrections: Counter[str],
-    ) -> dict[str, list[Any]]:
-        if Kind.PANOPTIC in self._kinds:
-            return self._panoptic_maps.features(
-                annotations, frame=frame, image=image, masks=masks, corrections=corrections
-            )
-        if Kind.SEMANTIC in self._kinds:
-            return semantic_features(
-                annotations,
-                frame=frame,
-                image=image,
-                masks=masks,
-                label_map=self._label_map,
-                corrections=corrections,
-            )
-        return {}
-
     def _object_values(
-        self, objects: list[WrittenObject], *, masks: list[bytes], frame: AnnotatedFrame
+        self, objects: list[WrittenObject], *, masks: list[bytes], subject: AnnotatedImage
     ) -> dict[str, Iterable[Any]]:
         values: dict[str, Iterable[Any]] = {
             "image/object/bbox/xmin": [item.box[0] for item in objects],
@@ -301,32 +252,28 @@ class ExampleEncoder:
             "image/object/area": [item.area for item in objects],
             _MASKS: masks,
         }
-        if Kind.KEYPOINTS in self._kinds:
-            values |= keypoint_features(objects, frame=frame, label_map=self._label_map)
+        if Kind.KEYPOINTS in self._settings.kinds:
+            values |= keypoint_features(objects, subject=subject)
         for extra in self._extras:
             if extra.per_object:
                 values[extra.spec.key] = [self._attribute(extra, item) for item in objects]
         return values
 
     def _values_by_annotation(
-        self,
-        objects: list[WrittenObject],
-        *,
-        masks: list[bytes],
-        annotations: ImageAnnotations,
-        image: StoredImage,
+        self, objects: list[WrittenObject], *, masks: list[bytes], subject: AnnotatedImage
     ) -> Iterator[dict[str, Iterable[Any]]]:
-        image_id = _integer_id(annotations) if "annotation/image_id" in self._keys else 0
+        image_id = _integer_id(subject.annotations) if "annotation/image_id" in self._keys else 0
+        width, height = subject.size
         for index, item in enumerate(objects):
             xmin, ymin, xmax, ymax = item.box
             values: dict[str, Iterable[Any]] = {
                 "annotation/id": [item.annotation.annotation_id],
                 "annotation/image_id": [image_id],
                 "annotation/bbox": [
-                    xmin * image.width,
-                    ymin * image.height,
-                    (xmax - xmin) * image.width,
-                    (ymax - ymin) * image.height,
+                    xmin * width,
+                    ymin * height,
+                    (xmax - xmin) * width,
+                    (ymax - ymin) * height,
                 ],
                 "annotation/area": [item.area],
                 "annotation/is_crowd": [int(item.annotation.is_crowd)],
@@ -386,46 +333,3 @@ def _digest(chunks: tuple[bytes, ...], *, sha256: str, objects: int) -> EncodedE
         sha256=sha256,
         objects=objects,
     )
-
-
-def _split_at(plan: FeaturePlan, image_key: str | None) -> tuple[FeaturePlan, FeaturePlan]:
-    """Splits a plan, without the image, into the keys that sort before and after it."""
-    before: tuple[dict[str, FeatureSpec], list[Constant]] = ({}, [])
-    after: tuple[dict[str, FeatureSpec], list[Constant]] = ({}, [])
-
-    def part(spec: FeatureSpec) -> tuple[dict[str, FeatureSpec], list[Constant]]:
-        # Protobuf sorts a map's keys by their bytes.
-        return before if image_key and spec.key.encode() < image_key.encode() else after
-
-    for default_key, spec in plan.defaults.items():
-        if default_key != _IMAGE:
-            part(spec)[0][default_key] = spec
-    for constant in plan.constants:
-        part(constant.spec)[1].append(constant)
-    return (
-        FeaturePlan(defaults=before[0], constants=tuple(before[1])),
-        FeaturePlan(defaults=after[0], constants=tuple(after[1])),
-    )
-
-
-def _serialize(plan: FeaturePlan, values: Mapping[str, Iterable[Any]]) -> bytes:
-    features = example_pb2.Features()
-    feature = features.feature
-    for default_key, spec in plan.defaults.items():
-        _fill(feature[spec.key], spec.kind, values[default_key])
-    for constant in plan.constants:
-        _fill(feature[constant.spec.key], constant.spec.kind, constant.values)
-    return features.SerializeToString(deterministic=True)
-
-
-def _fill(feature: example_pb2.Feature, kind: FeatureKind, values: Iterable[Any]) -> None:
-    filled: example_pb2.BytesList | example_pb2.Int64List | example_pb2.FloatList
-    if kind is FeatureKind.BYTES:
-        filled = feature.bytes_list
-    elif kind is FeatureKind.INT64:
-        filled = feature.int64_list
-    else:
-        filled = feature.float_list
-    # An empty list must still be there, so that readers see a feature of its kind.
-    filled.SetInParent()
-    filled.value.extend(values)

@@ -1,114 +1,141 @@
-"""Masks of objects: from polygons, run lengths and Pascal VOC's PNGs to one PNG an object."""
+"""Masks of objects: from polygons, run lengths and Pascal VOC's PNGs to one PNG an object.
+
+The devkit of Pascal VOC numbers the pixels of `SegmentationObject` like the objects of the XML
+file, from 1; 0 is the background and 255 the border between objects. Nothing else links the two, so
+the boxes must confirm it: a map that is numbered otherwise is matched by them.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import MaskRole
-from shardbeam.transforms.examples.annotating_image import pixels_in_written_frame
-from shardbeam.transforms.examples.boxes import AnnotatedFrame, Size, orient_pixels
+from shardbeam.transforms.examples.annotated import AnnotatedImage
+from shardbeam.transforms.examples.boxes import Box, Size, orient_pixels
 from shardbeam.transforms.examples.mask_png import encode_mask
 from shardbeam.transforms.examples.objects import WrittenObject
-from shardbeam.transforms.examples.patches import Patch, find_patch, resize_nearest
+from shardbeam.transforms.examples.patches import (
+    Patch,
+    box_iou,
+    find_patch,
+    overlap_area,
+    resize_nearest,
+)
 from shardbeam.transforms.examples.segmentation import draw_segmentation, has_segmentation
-from shardbeam.transforms.examples.voc_objects import match_voc_objects
-from shardbeam.transforms.images.check import StoredImage
-from shardbeam.transforms.images.mask_file import read_indices
+from shardbeam.transforms.images.mask_file import IndexMap, read_indices
+
+_BORDER = 255
+# The border, which belongs to no object, leaves less than the box, rarely more.
+_MIN_SHARE_IN_BOX = 0.75
+_MIN_IOU = 0.5
 
 
-def instance_masks(
-    objects: Sequence[WrittenObject],
-    *,
-    frame: AnnotatedFrame,
-    image: StoredImage,
-    normalized: bool,
-    masks: Mapping[MaskRole, bytes],
-    corrections: Counter[str],
-) -> list[bytes]:
+def instance_masks(objects: Sequence[WrittenObject], *, subject: AnnotatedImage) -> list[bytes]:
     """Renders a mask for each object: a PNG of the whole stored image, one channel, 0 and 1.
 
     The pixels are those that pycocotools draws in the annotated frame; those of an image that is
     turned or resized are turned along, and resized to the nearest neighbour. An object without a
     segmentation, or with one that nothing can be made of, gets an empty mask: readers want as
-    many masks as boxes, and can tell an empty one from what somebody drew, which the filled box
-    would be taken for.
-
-    Args:
-        objects: The objects.
-        frame: The frame that they refer to.
-        image: The image as it is stored.
-        normalized: Whether polygons are in fractions of the frame, not pixels.
-        masks: The files that annotate the image, by what their pixels mean.
-        corrections: What is changed or left out is counted here.
+    many masks as boxes, and can tell an empty one from what an annotator drew, which the filled
+    box would be taken for.
 
     Raises:
         RejectedError: A mask file cannot be used.
     """
-    size = (image.width, image.height)
-    voc_patches = _voc_patches(
-        objects, frame=frame, image=image, masks=masks, corrections=corrections
-    )
+    frame, (width, height) = subject.frame, subject.size
+    voc_patches: Sequence[Patch | None] = [None] * len(objects)
+    if MaskRole.VOC_OBJECT in subject.masks:
+        data = subject.masks[MaskRole.VOC_OBJECT]
+        numbers = read_indices(data, size=subject.file_size, voc_colours=True)
+        voc_patches = _match_voc_objects(
+            subject.turn_mask(numbers), objects=objects, subject=subject
+        )
     encoded = []
-    for item, voc_patch in zip(objects, voc_patches, strict=True):
+    for item, patch in zip(objects, voc_patches, strict=True):
         if has_segmentation(item.annotation.segmentation):
-            patch = _draw(item, frame=frame, normalized=normalized, corrections=corrections)
-            patch = _turn(patch, frame=frame)
-        else:
-            patch = voc_patch
-            if patch is None:
-                corrections[Correction.MASK_EMPTY_NO_SEGMENTATION.value] += 1
-        patch = _resize(patch, old=frame.written_size, new=size)
-        encoded.append(encode_mask(patch, width=image.width, height=image.height))
+            patch = _draw(item, subject=subject)
+            if patch is not None and frame.orientation != 1:
+                whole = patch.whole(width=frame.width, height=frame.height)
+                patch = find_patch(orient_pixels(whole, orientation=frame.orientation))
+        elif patch is None:
+            subject.count(Correction.MASK_EMPTY_NO_SEGMENTATION)
+        patch = _resize(patch, old=frame.written_size, new=subject.size)
+        encoded.append(encode_mask(patch, width=width, height=height))
     return encoded
 
 
-def _draw(
-    item: WrittenObject, *, frame: AnnotatedFrame, normalized: bool, corrections: Counter[str]
-) -> Patch | None:
+def _draw(item: WrittenObject, *, subject: AnnotatedImage) -> Patch | None:
     """Draws an object's mask in the annotated frame."""
     try:
         return draw_segmentation(
             item.annotation.segmentation,
-            frame=(frame.width, frame.height),
+            frame=(subject.frame.width, subject.frame.height),
             box=item.annotation.bbox,
-            normalized=normalized,
-            corrections=corrections,
+            normalized=subject.annotations.normalized,
+            corrections=subject.corrections,
         )
     except ValueError:
-        corrections[Correction.MASK_EMPTY_BAD_SEGMENTATION.value] += 1
+        subject.count(Correction.MASK_EMPTY_BAD_SEGMENTATION)
         return None
-
-
-def _voc_patches(
-    objects: Sequence[WrittenObject],
-    *,
-    frame: AnnotatedFrame,
-    image: StoredImage,
-    masks: Mapping[MaskRole, bytes],
-    corrections: Counter[str],
-) -> Sequence[Patch | None]:
-    """Finds the objects in Pascal VOC's map of objects, in the written frame."""
-    data = masks.get(MaskRole.VOC_OBJECT)
-    if data is None:
-        return [None] * len(objects)
-    numbers = pixels_in_written_frame(
-        read_indices(data, size=(image.file_width, image.file_height), voc_colours=True),
-        frame=frame,
-        image=image,
-    )
-    return match_voc_objects(numbers, objects=objects, corrections=corrections)
-
-
-def _turn(patch: Patch | None, *, frame: AnnotatedFrame) -> Patch | None:
-    if patch is None or frame.orientation == 1:
-        return patch
-    whole = patch.whole(width=frame.width, height=frame.height)
-    return find_patch(orient_pixels(whole, orientation=frame.orientation))
 
 
 def _resize(patch: Patch | None, *, old: Size, new: Size) -> Patch | None:
     if patch is None or old == new:
         return patch
     return find_patch(resize_nearest(patch.whole(width=old[0], height=old[1]), size=new))
+
+
+def _match_voc_objects(
+    numbers: IndexMap,
+    *,
+    objects: Sequence[WrittenObject],
+    subject: AnnotatedImage,
+) -> list[Patch | None]:
+    """Finds the mask of each object in Pascal VOC's map of objects, in the written frame.
+
+    Object n of the XML file (its `annotation_id`, or its place among the objects) gets the pixels
+    of number n if at least three quarters of what they span lie in its box; otherwise those of the
+    number that spans about the same as its box (IoU of 0.5 or more), if no object has got them.
+    """
+    height, width = numbers.shape
+    patches = _patches(numbers)
+    boxes = [
+        (item.box[0] * width, item.box[1] * height, item.box[2] * width, item.box[3] * height)
+        for item in objects
+    ]
+    matched: list[Patch | None] = [None] * len(objects)
+    for index, item in enumerate(objects):
+        number = item.annotation.annotation_id or item.position + 1
+        patch = patches.get(number)
+        if patch is not None and _share_in_box(patch, boxes[index]) >= _MIN_SHARE_IN_BOX:
+            matched[index] = patches.pop(number)
+    candidates = sorted(
+        (
+            (-box_iou(patch.box, boxes[index]), index, number)
+            for index, patch_or_none in enumerate(matched)
+            if patch_or_none is None
+            for number, patch in patches.items()
+        ),
+    )
+    for negative_iou, index, number in candidates:
+        if -negative_iou >= _MIN_IOU and matched[index] is None and number in patches:
+            matched[index] = patches.pop(number)
+            subject.count(Correction.MASK_MATCHED_BY_BOX)
+    return matched
+
+
+def _patches(numbers: IndexMap) -> dict[int, Patch]:
+    patches = {}
+    for number in np.flatnonzero(np.bincount(numbers.ravel())).tolist():
+        if number not in (0, _BORDER):
+            patch = find_patch((numbers == number).view(np.uint8))
+            if patch is not None:
+                patches[number] = patch
+    return patches
+
+
+def _share_in_box(patch: Patch, box: Box) -> float:
+    return overlap_area(patch.box, box) / overlap_area(patch.box, patch.box)

@@ -7,7 +7,6 @@ no segment. `image/panoptic/segment_id` gives the ids that the indices stand for
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -17,12 +16,10 @@ import numpy.typing as npt
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import ImageAnnotations, MaskRole
-from shardbeam.transforms.examples.annotating_image import pixels_in_written_frame
-from shardbeam.transforms.examples.boxes import AnnotatedFrame
+from shardbeam.transforms.core.records import MaskRole
+from shardbeam.transforms.examples.annotated import AnnotatedImage
 from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
-from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids
 
 _MAX_SEGMENT_ID = (1 << 24) - 1
@@ -41,114 +38,84 @@ class _Segment(NamedTuple):
     is_thing: bool
 
 
-class PanopticMaps:
-    """Renders panoptic maps. Threads may share one.
+def panoptic_features(
+    subject: AnnotatedImage, *, stuff: Literal["zero", "index"], bits: Literal[8, 16]
+) -> dict[str, list[Any]]:
+    """Renders an image's maps: `{default key: values}`.
+
+    Value i of the instance mask stands for the segment whose id is entry i - 1 of
+    `image/panoptic/segment_id`. An image without panoptic annotations gets maps of 0.
 
     Args:
-        label_map: The classes.
+        subject: The image with its annotations.
         stuff: Whether the instance mask is `zero` where stuff is, or holds its `index`.
         bits: Bits of a pixel of the category and the instance mask.
+
+    Raises:
+        RejectedError: The mask cannot be read, is not of this image, or has more segments
+            than fit into the pixels' bits.
     """
+    segments = _written_segments(subject)
+    known = {item.segment_id for item in subject.annotations.segments}
+    data = subject.masks.get(MaskRole.PANOPTIC)
+    if data is None and known:
+        raise RejectedError(
+            Reason.MASK_UNREADABLE,
+            f"{len(subject.annotations.segments)} panoptic segments, and no mask file",
+        )
+    if data is None:
+        subject.count(Correction.MAP_MISSING_LEFT_VOID)
+        indices: IndexMap = np.zeros((subject.image.height, subject.image.width), np.uint8)
+    else:
+        ids = subject.turn_mask(read_segment_ids(data, size=subject.file_size))
+        indices = _index(ids, segments=segments, known=known, subject=subject)
+        indices = resize_nearest(indices, size=subject.size)
+    of_stuff = stuff_classes(subject.label_map)
+    classes = [
+        _THING_CLASS if segment.is_thing else of_stuff[segment.label_id] for segment in segments
+    ]
+    numbers = [
+        number if segment.is_thing or stuff == "index" else 0
+        for number, segment in enumerate(segments, start=1)
+    ]
+    _check_numbers(numbers, classes=classes, bits=bits)
+    dtype = _DTYPES[bits]
+    categories = [segment.label_id for segment in segments]
+    return {
+        "image/segmentation/class/encoded": [_look_up(classes, indices, dtype=np.uint8)],
+        "image/panoptic/category_mask": [_look_up(categories, indices, dtype=dtype)],
+        "image/panoptic/instance_mask": [_look_up(numbers, indices, dtype=dtype)],
+        "image/panoptic/segment_id": [segment.segment_id for segment in segments],
+    }
 
-    def __init__(
-        self, *, label_map: LabelMap, stuff: Literal["zero", "index"], bits: Literal[8, 16]
-    ) -> None:
-        self._label_map = label_map
-        self._stuff_classes = stuff_classes(label_map)
-        self._indexes_stuff = stuff == "index"
-        self._bits = bits
 
-    def features(
-        self,
-        annotations: ImageAnnotations,
-        *,
-        frame: AnnotatedFrame,
-        image: StoredImage,
-        masks: Mapping[MaskRole, bytes],
-        corrections: Counter[str],
-    ) -> dict[str, list[Any]]:
-        """Renders an image's maps: `{default key: values}`.
-
-        Value i of the instance mask stands for the segment whose id is entry i - 1 of
-        `image/panoptic/segment_id`. An image without panoptic annotations gets maps
-        of 0.
-
-        Args:
-            annotations: What the source says about the image.
-            frame: The frame that it refers to.
-            image: The image as it is stored.
-            masks: The files that annotate the image, by what their pixels mean.
-            corrections: What is changed or left out is counted here.
-
-        Raises:
-            RejectedError: The mask cannot be read, is not of this image, or has more segments
-                than fit into the pixels' bits.
-        """
-        segments = self._written_segments(annotations, corrections=corrections)
-        data = masks.get(MaskRole.PANOPTIC)
-        if data is None and annotations.segments:
-            raise RejectedError(
-                Reason.MASK_UNREADABLE,
-                f"{len(annotations.segments)} panoptic segments, and no mask file",
-            )
-        if data is None:
-            corrections[Correction.MAP_MISSING_LEFT_VOID.value] += 1
-            indices: IndexMap = np.zeros((image.height, image.width), np.uint8)
+def _written_segments(subject: AnnotatedImage) -> list[_Segment]:
+    segments: dict[int, _Segment] = {}
+    for item in subject.annotations.segments:
+        found = subject.label_map.lookup(item.label)
+        if found is None:
+            subject.count(Correction.REGION_OF_EXCLUDED_LABEL_VOID)
+        elif item.segment_id in segments:
+            subject.count(Correction.DUPLICATE_SEGMENT_DROPPED)
         else:
-            ids = pixels_in_written_frame(
-                read_segment_ids(data, size=(image.file_width, image.file_height)),
-                frame=frame,
-                image=image,
-            )
-            known = {item.segment_id for item in annotations.segments}
-            indices = _index(ids, segments=segments, known=known, corrections=corrections)
-            indices = resize_nearest(indices, size=(image.width, image.height))
-        dtype = _DTYPES[self._bits]
-        categories = [segment.label_id for segment in segments]
-        classes = [
-            _THING_CLASS if segment.is_thing else self._stuff_classes[segment.label_id]
-            for segment in segments
-        ]
-        numbers = [
-            number if segment.is_thing or self._indexes_stuff else 0
-            for number, segment in enumerate(segments, start=1)
-        ]
-        self._check_numbers(numbers, classes=classes)
-        return {
-            "image/segmentation/class/encoded": [_look_up(classes, indices, dtype=np.uint8)],
-            "image/panoptic/category_mask": [_look_up(categories, indices, dtype=dtype)],
-            "image/panoptic/instance_mask": [_look_up(numbers, indices, dtype=dtype)],
-            "image/panoptic/segment_id": [segment.segment_id for segment in segments],
-        }
+            is_thing = item.label not in subject.label_map.stuff
+            segments[item.segment_id] = _Segment(item.segment_id, found[1], is_thing)
+    return list(segments.values())
 
-    def _written_segments(
-        self, annotations: ImageAnnotations, *, corrections: Counter[str]
-    ) -> list[_Segment]:
-        segments: dict[int, _Segment] = {}
-        for item in annotations.segments:
-            found = self._label_map.lookup(item.label)
-            if found is None:
-                corrections[Correction.REGION_OF_EXCLUDED_LABEL_VOID.value] += 1
-            elif item.segment_id in segments:
-                corrections[Correction.DUPLICATE_SEGMENT_DROPPED.value] += 1
-            else:
-                is_thing = item.label not in self._label_map.stuff
-                segments[item.segment_id] = _Segment(item.segment_id, found[1], is_thing)
-        return list(segments.values())
 
-    def _check_numbers(self, numbers: list[int], *, classes: list[int]) -> None:
-        if max(numbers, default=0) >= 2**self._bits:
-            fix = "set panoptic.bits: 16" if self._bits == 8 else "no mask can hold so many"
-            raise RejectedError(
-                Reason.TOO_MANY_SEGMENTS,
-                f"{len(numbers)} segments do not fit into pixels of {self._bits} bits; {fix}",
-            )
-        if max(classes, default=0) > _MAX_CLASS:
-            raise RejectedError(
-                Reason.TOO_MANY_SEGMENTS,
-                f"more than {_MAX_CLASS - _THING_CLASS} classes of stuff do not fit into "
-                "image/segmentation/class/encoded; leave some out with labels.include",
-            )
+def _check_numbers(numbers: list[int], *, classes: list[int], bits: int) -> None:
+    if max(numbers, default=0) >= 2**bits:
+        fix = "set panoptic.bits: 16" if bits == 8 else "no mask can hold so many"
+        raise RejectedError(
+            Reason.TOO_MANY_SEGMENTS,
+            f"{len(numbers)} segments do not fit into pixels of {bits} bits; {fix}",
+        )
+    if max(classes, default=0) > _MAX_CLASS:
+        raise RejectedError(
+            Reason.TOO_MANY_SEGMENTS,
+            f"more than {_MAX_CLASS - _THING_CLASS} classes of stuff do not fit into "
+            "image/segmentation/class/encoded; leave some out with labels.include",
+        )
 
 
 def stuff_classes(label_map: LabelMap) -> dict[int, int]:
@@ -173,7 +140,7 @@ def _index(
     *,
     segments: list[_Segment],
     known: set[int],
-    corrections: Counter[str],
+    subject: AnnotatedImage,
 ) -> IndexMap:
     """Replaces each id by the place of its segment, from 1; 0 where there is none."""
     # Of the table's 64 MB the system only hands out what is touched.
@@ -185,11 +152,11 @@ def _index(
     pixels = np.bincount(indices.ravel(), minlength=len(segments) + 1)
     empty = int(np.count_nonzero(pixels[1:] == 0))
     if empty:
-        corrections[Correction.SEGMENT_WITHOUT_PIXELS.value] += empty
+        subject.count(Correction.SEGMENT_WITHOUT_PIXELS, empty)
     if pixels[0]:
         strange = set(np.unique(ids[indices == 0]).tolist()) - known - {0}
         if strange:
-            corrections[Correction.REGION_OF_UNKNOWN_SEGMENT_VOID.value] += len(strange)
+            subject.count(Correction.REGION_OF_UNKNOWN_SEGMENT_VOID, len(strange))
     return indices
 
 

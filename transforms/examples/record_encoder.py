@@ -16,8 +16,7 @@ from shardbeam.transforms.examples.boxes import AnnotatedAs
 from shardbeam.transforms.examples.encode import EncodedImage, ExampleEncoder
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
 from shardbeam.transforms.examples.versions import library_versions
-from shardbeam.transforms.images.check import StoredImage, check_image
-from shardbeam.transforms.images.cifar import store_cifar
+from shardbeam.transforms.images.check import StoredImage, check_image, store_cifar
 from shardbeam.transforms.images.settings import ImageSettings
 from shardbeam.transforms.storage.image_bytes import read_bytes
 

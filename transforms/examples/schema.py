@@ -21,110 +21,78 @@ from shardbeam.transforms.examples.features import (
     FeatureSpec,
 )
 
+_BYTES, _INT64, _FLOAT = FeatureKind.BYTES, FeatureKind.INT64, FeatureKind.FLOAT
+
+
+def _one(
+    key: str, kind: FeatureKind, role: FeatureRole = FeatureRole.VALUE, *, length: int = 1
+) -> FeatureSpec:
+    return FeatureSpec(key, kind, repeated=False, role=role, length=length)
+
+
+def _list(key: str, kind: FeatureKind, role: FeatureRole = FeatureRole.VALUE) -> FeatureSpec:
+    return FeatureSpec(key, kind, repeated=True, role=role)
+
+
 _IMAGE_FEATURES = (
-    FeatureSpec("image/encoded", FeatureKind.BYTES, repeated=False, role=FeatureRole.IMAGE),
-    FeatureSpec("image/format", FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT),
-    FeatureSpec("image/height", FeatureKind.INT64, repeated=False),
-    FeatureSpec("image/width", FeatureKind.INT64, repeated=False),
-    FeatureSpec("image/filename", FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT),
-    FeatureSpec("image/source_id", FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT),
-    FeatureSpec("image/key/sha256", FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT),
+    _one("image/encoded", _BYTES, FeatureRole.IMAGE),
+    _one("image/format", _BYTES, FeatureRole.TEXT),
+    _one("image/height", _INT64),
+    _one("image/width", _INT64),
+    _one("image/filename", _BYTES, FeatureRole.TEXT),
+    _one("image/source_id", _BYTES, FeatureRole.TEXT),
+    _one("image/key/sha256", _BYTES, FeatureRole.TEXT),
 )
 # Written only where the config renames or adds them.
-_OPTIONAL_FEATURES = (FeatureSpec("image/depth", FeatureKind.INT64, repeated=False),)
+_OPTIONAL_FEATURES = (_one("image/depth", _INT64),)
 _KIND_FEATURES = {
     Kind.CLASSIFICATION: (
-        FeatureSpec("image/class/label", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL),
-        FeatureSpec(
-            "image/class/text", FeatureKind.BYTES, repeated=True, role=FeatureRole.LABEL_TEXT
-        ),
+        _list("image/class/label", _INT64, FeatureRole.LABEL),
+        _list("image/class/text", _BYTES, FeatureRole.LABEL_TEXT),
     ),
-    Kind.LABEL_CONFIDENCE: (
-        FeatureSpec("image/class/confidence", FeatureKind.FLOAT, repeated=True),
-    ),
+    Kind.LABEL_CONFIDENCE: (_list("image/class/confidence", _FLOAT),),
     Kind.DETECTION: (
-        FeatureSpec("image/object/bbox/xmin", FeatureKind.FLOAT, repeated=True),
-        FeatureSpec("image/object/bbox/xmax", FeatureKind.FLOAT, repeated=True),
-        FeatureSpec("image/object/bbox/ymin", FeatureKind.FLOAT, repeated=True),
-        FeatureSpec("image/object/bbox/ymax", FeatureKind.FLOAT, repeated=True),
-        FeatureSpec(
-            "image/object/class/label", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL
-        ),
-        FeatureSpec(
-            "image/object/class/text", FeatureKind.BYTES, repeated=True, role=FeatureRole.LABEL_TEXT
-        ),
-        FeatureSpec("image/object/is_crowd", FeatureKind.INT64, repeated=True),
-        FeatureSpec("image/object/area", FeatureKind.FLOAT, repeated=True),
+        _list("image/object/bbox/xmin", _FLOAT),
+        _list("image/object/bbox/xmax", _FLOAT),
+        _list("image/object/bbox/ymin", _FLOAT),
+        _list("image/object/bbox/ymax", _FLOAT),
+        _list("image/object/class/label", _INT64, FeatureRole.LABEL),
+        _list("image/object/class/text", _BYTES, FeatureRole.LABEL_TEXT),
+        _list("image/object/is_crowd", _INT64),
+        _list("image/object/area", _FLOAT),
     ),
-    Kind.INSTANCE_MASKS: (
-        FeatureSpec("image/object/mask", FeatureKind.BYTES, repeated=True, role=FeatureRole.MASK),
-    ),
+    Kind.INSTANCE_MASKS: (_list("image/object/mask", _BYTES, FeatureRole.MASK),),
     Kind.KEYPOINTS: (
-        FeatureSpec("image/object/keypoint/x", FeatureKind.FLOAT, repeated=True),
-        FeatureSpec("image/object/keypoint/y", FeatureKind.FLOAT, repeated=True),
-        FeatureSpec("image/object/keypoint/visibility", FeatureKind.INT64, repeated=True),
-        FeatureSpec("image/object/keypoint/num", FeatureKind.INT64, repeated=True),
-        FeatureSpec(
-            "image/object/keypoint/text", FeatureKind.BYTES, repeated=True, role=FeatureRole.TEXT
-        ),
+        _list("image/object/keypoint/x", _FLOAT),
+        _list("image/object/keypoint/y", _FLOAT),
+        _list("image/object/keypoint/visibility", _INT64),
+        _list("image/object/keypoint/num", _INT64),
+        _list("image/object/keypoint/text", _BYTES, FeatureRole.TEXT),
     ),
-    Kind.CAPTIONS: (
-        FeatureSpec("image/caption", FeatureKind.BYTES, repeated=True, role=FeatureRole.TEXT),
-    ),
+    Kind.CAPTIONS: (_list("image/caption", _BYTES, FeatureRole.TEXT),),
     Kind.SEMANTIC: (
-        FeatureSpec(
-            "image/segmentation/class/encoded",
-            FeatureKind.BYTES,
-            repeated=False,
-            role=FeatureRole.MASK,
-        ),
-        FeatureSpec(
-            "image/segmentation/class/format",
-            FeatureKind.BYTES,
-            repeated=False,
-            role=FeatureRole.TEXT,
-        ),
+        _one("image/segmentation/class/encoded", _BYTES, FeatureRole.MASK),
+        _one("image/segmentation/class/format", _BYTES, FeatureRole.TEXT),
     ),
     Kind.PANOPTIC: (
-        FeatureSpec(
-            "image/segmentation/class/encoded",
-            FeatureKind.BYTES,
-            repeated=False,
-            role=FeatureRole.MASK,
-        ),
-        FeatureSpec(
-            "image/panoptic/category_mask",
-            FeatureKind.BYTES,
-            repeated=False,
-            role=FeatureRole.MASK,
-        ),
-        FeatureSpec(
-            "image/panoptic/instance_mask",
-            FeatureKind.BYTES,
-            repeated=False,
-            role=FeatureRole.MASK,
-        ),
-        FeatureSpec("image/panoptic/segment_id", FeatureKind.INT64, repeated=True),
+        _one("image/segmentation/class/encoded", _BYTES, FeatureRole.MASK),
+        _one("image/panoptic/category_mask", _BYTES, FeatureRole.MASK),
+        _one("image/panoptic/instance_mask", _BYTES, FeatureRole.MASK),
+        _list("image/panoptic/segment_id", _INT64),
     ),
 }
 _PANOPTIC_MASKS = frozenset({"image/panoptic/category_mask", "image/panoptic/instance_mask"})
 # What an Example of a single object holds instead of the lists of objects.
 _ANNOTATION_FEATURES = (
-    FeatureSpec("annotation/id", FeatureKind.INT64, repeated=False),
-    FeatureSpec("annotation/image_id", FeatureKind.INT64, repeated=False),
-    FeatureSpec("annotation/bbox", FeatureKind.FLOAT, repeated=False, length=4),
-    FeatureSpec("annotation/area", FeatureKind.FLOAT, repeated=False),
-    FeatureSpec("annotation/is_crowd", FeatureKind.INT64, repeated=False),
-    FeatureSpec(
-        "annotation/class/label", FeatureKind.INT64, repeated=False, role=FeatureRole.LABEL
-    ),
-    FeatureSpec(
-        "annotation/class/text", FeatureKind.BYTES, repeated=False, role=FeatureRole.LABEL_TEXT
-    ),
+    _one("annotation/id", _INT64),
+    _one("annotation/image_id", _INT64),
+    _one("annotation/bbox", _FLOAT, length=4),
+    _one("annotation/area", _FLOAT),
+    _one("annotation/is_crowd", _INT64),
+    _one("annotation/class/label", _INT64, FeatureRole.LABEL),
+    _one("annotation/class/text", _BYTES, FeatureRole.LABEL_TEXT),
 )
-_ANNOTATION_MASK = FeatureSpec(
-    "annotation/mask", FeatureKind.BYTES, repeated=False, role=FeatureRole.MASK
-)
+_ANNOTATION_MASK = _one("annotation/mask", _BYTES, FeatureRole.MASK)
 _OBJECT_KINDS = frozenset({Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.KEYPOINTS})
 
 _CONSTANT_KINDS = {str: FeatureKind.BYTES, int: FeatureKind.INT64, float: FeatureKind.FLOAT}

@@ -9,38 +9,82 @@ Wire format: https://protobuf.dev/programming-guides/encoding; messages: `exampl
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shardbeam.transforms.examples import example_pb2
+from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
+from shardbeam.transforms.examples.schema import FeaturePlan
+
+_IMAGE = "image/encoded"
 # Tags of the length-delimited fields 1 and 2.
 _FIELD_1 = b"\x0a"
 _FIELD_2 = b"\x12"
 
 
-def splice_image(
-    *, before: bytes, key: str, image: bytes, after: bytes
-) -> tuple[bytes, bytes, bytes]:
-    """Serializes an Example whose features are given in part.
+class ExampleLayout:
+    """Serializes Examples of one plan; holds nothing that changes.
 
     Args:
-        before: The serialized `Features` whose keys sort before `key`.
-        key: The image's key.
-        image: The only value of its `bytes_list`.
-        after: The serialized `Features` whose keys sort after `key`.
-
-    Returns:
-        The Example's bytes in three parts, the second of them `image` itself: the same as
-        protobuf's deterministic serialization of the whole.
+        plan: The features.
     """
-    encoded_key = key.encode()
-    bytes_list = _header(_FIELD_1, len(image))
-    bytes_field = _header(_FIELD_1, len(bytes_list) + len(image)) + bytes_list
-    feature = _header(_FIELD_2, len(bytes_field) + len(image)) + bytes_field
-    entry = _header(_FIELD_1, len(encoded_key)) + encoded_key + feature
-    features = before + _header(_FIELD_1, len(entry) + len(image)) + entry
-    return _header(_FIELD_1, len(features) + len(image) + len(after)) + features, image, after
+
+    def __init__(self, plan: FeaturePlan) -> None:
+        image = plan.defaults.get(_IMAGE)
+        self._image_key = None if image is None else image.key.encode()
+        # Each feature as written, with its default key, or its values in every Example.
+        self._before: list[tuple[FeatureSpec, str, Iterable[Any]]] = []
+        self._after: list[tuple[FeatureSpec, str, Iterable[Any]]] = []
+        for spec, default_key, constant in (
+            *((spec, default_key, ()) for default_key, spec in plan.defaults.items()),
+            *((constant.spec, "", constant.values) for constant in plan.constants),
+        ):
+            # Protobuf sorts a map's keys by their bytes.
+            is_before = self._image_key is not None and spec.key.encode() < self._image_key
+            if default_key != _IMAGE:
+                (self._before if is_before else self._after).append((spec, default_key, constant))
+
+    def serialize(self, values: Mapping[str, Iterable[Any]], *, image: bytes) -> tuple[bytes, ...]:
+        """Serializes an Example.
+
+        Args:
+            values: `{default key: values}` of all features but the image.
+            image: The encoded image.
+
+        Returns:
+            The Example's bytes in parts, of which the image is one if it is written: the same as
+            protobuf's deterministic serialization of the whole.
+        """
+        before, after = _serialize(self._before, values), _serialize(self._after, values)
+        if self._image_key is None:
+            return (_header(_FIELD_1, len(after)) + after,)
+        bytes_list = _header(_FIELD_1, len(image))
+        bytes_field = _header(_FIELD_1, len(bytes_list) + len(image)) + bytes_list
+        feature = _header(_FIELD_2, len(bytes_field) + len(image)) + bytes_field
+        entry = _header(_FIELD_1, len(self._image_key)) + self._image_key + feature
+        features = before + _header(_FIELD_1, len(entry) + len(image)) + entry
+        size = len(features) + len(image) + len(after)
+        return _header(_FIELD_1, size) + features, image, after
 
 
-def wrap_features(features: bytes) -> bytes:
-    """Serializes an Example of serialized `Features`."""
-    return _header(_FIELD_1, len(features)) + features
+def _serialize(
+    features: Iterable[tuple[FeatureSpec, str, Iterable[Any]]],
+    values: Mapping[str, Iterable[Any]],
+) -> bytes:
+    message = example_pb2.Features()
+    for spec, default_key, constant in features:
+        feature = message.feature[spec.key]
+        filled: example_pb2.BytesList | example_pb2.Int64List | example_pb2.FloatList
+        if spec.kind is FeatureKind.BYTES:
+            filled = feature.bytes_list
+        elif spec.kind is FeatureKind.INT64:
+            filled = feature.int64_list
+        else:
+            filled = feature.float_list
+        # An empty list must still be there, so that readers see a feature of its kind.
+        filled.SetInParent()
+        filled.value.extend(values[default_key] if default_key else constant)
+    return message.SerializeToString(deterministic=True)
 
 
 def _header(tag: bytes, length: int) -> bytes:

@@ -33,7 +33,7 @@ from shardbeam.transforms.formats.annotation_file import decode_text, split_line
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
 from shardbeam.transforms.formats.root_files import read_file
-from shardbeam.transforms.images.cifar import PIXEL_BYTES
+from shardbeam.transforms.images.check import CIFAR_BYTES
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.reader import StorageReader
@@ -146,7 +146,7 @@ class _CifarFormat(Format):
         """
         del root
         labels = len(self.label_bytes)
-        record_bytes = labels + PIXEL_BYTES
+        record_bytes = labels + CIFAR_BYTES
         if file.header_bytes or file.problem:
             raise InputError(
                 uri=file.uri,
@@ -172,7 +172,7 @@ class _CifarFormat(Format):
                 key=key,
                 image=ImageRef(
                     uri=file.uri,
-                    size_bytes=PIXEL_BYTES,
+                    size_bytes=CIFAR_BYTES,
                     version=file.version,
                     offset=file.offset + begin + labels,
                     whole=False,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import msgspec
+import numpy as np
 import PIL
 import simplejpeg
-from PIL import features
+from PIL import Image, features
 
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -16,16 +19,18 @@ from shardbeam.transforms.images.convert import (
     to_gray,
     to_rgb,
 )
-from shardbeam.transforms.images.damage import find_damage
 from shardbeam.transforms.images.decode import decode_image, pillow_errors_as_rejects
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
-from shardbeam.transforms.images.jpeg import scan_jpeg
+from shardbeam.transforms.images.jpeg import find_damage, scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
 from shardbeam.transforms.images.settings import ImageSettings
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
 
 # Libraries inside Pillow that decode or encode.
 _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")
+
+_CIFAR_SIDE_PX = 32
+CIFAR_BYTES = 3 * _CIFAR_SIDE_PX * _CIFAR_SIDE_PX
 
 
 class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +121,40 @@ def check_image(data: bytes, *, name: str, settings: ImageSettings) -> StoredIma
     stored = _convert(data, file_format, scanned=header, settings=settings)
     return msgspec.structs.replace(
         stored, corrections=corrections + stored.corrections, notes=notes
+    )
+
+
+def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
+    """Stores an image of a CIFAR batch: bare pixels.
+
+    The format: https://www.cs.toronto.edu/~kriz/cifar.html (binary version): 1,024 red, 1,024
+    green and 1,024 blue values of 32 x 32 pixels, row by row.
+
+    Args:
+        pixels: Its 3,072 values.
+        raw: Whether they are stored as they are, or as a PNG.
+
+    Raises:
+        RejectedError: There are more or fewer of them.
+    """
+    if len(pixels) != CIFAR_BYTES:
+        raise RejectedError(
+            Reason.TRUNCATED, f"expected {CIFAR_BYTES} pixel values, got {len(pixels)}"
+        )
+    png = io.BytesIO()
+    if not raw:
+        planes = np.frombuffer(pixels, np.uint8).reshape(3, _CIFAR_SIDE_PX, _CIFAR_SIDE_PX)
+        Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0))).save(png, "PNG")
+    return StoredImage(
+        data=pixels if raw else png.getvalue(),
+        format="raw" if raw else "png",
+        width=_CIFAR_SIDE_PX,
+        height=_CIFAR_SIDE_PX,
+        file_width=_CIFAR_SIDE_PX,
+        file_height=_CIFAR_SIDE_PX,
+        orientation=1,
+        upright=True,
+        corrections=() if raw else (Correction.IMAGE_CONVERTED,),
     )
 
 

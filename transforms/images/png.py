@@ -18,26 +18,19 @@ _SIGNATURE_BYTES = 8
 _CHUNK = struct.Struct(">I4s")
 _CHECKSUM = struct.Struct(">I")
 _GRAY, _RGB, _PALETTE, _GRAY_ALPHA, _RGB_ALPHA = 0, 2, 3, 4, 6
-_CHANNELS = {_GRAY: 1, _RGB: 3, _PALETTE: 1, _GRAY_ALPHA: 2, _RGB_ALPHA: 4}
-_BIT_DEPTHS = {
-    _GRAY: (1, 2, 4, 8, 16),
-    _RGB: (8, 16),
-    _PALETTE: (1, 2, 4, 8),
-    _GRAY_ALPHA: (8, 16),
-    _RGB_ALPHA: (8, 16),
+# Channels and bit depths of each colour type.
+_COLOR_TYPES = {
+    _GRAY: (1, (1, 2, 4, 8, 16)),
+    _RGB: (3, (8, 16)),
+    _PALETTE: (1, (1, 2, 4, 8)),
+    _GRAY_ALPHA: (2, (8, 16)),
+    _RGB_ALPHA: (4, (8, 16)),
 }
 # First column, first row, column step and row step of each pass: in one pass, and Adam7.
-_PASSES = (
-    ((0, 0, 1, 1),),
-    (
-        (0, 0, 8, 8),
-        (4, 0, 8, 8),
-        (0, 4, 4, 8),
-        (2, 0, 4, 4),
-        (0, 2, 2, 4),
-        (1, 0, 2, 2),
-        (0, 1, 1, 2),
-    ),
+_ONE_PASS = ((0, 0, 1, 1),)
+_ADAM7 = (
+    *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
+    *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
 )
 # DEFLATE expands at most 1,032 times, so that a step gives no more than 4.2 MB.
 _INFLATE_STEP_BYTES = 1 << 12
@@ -162,7 +155,7 @@ def _parse_shape(content: bytes) -> _Shape:
     if not shape.width or not shape.height:
         raise RejectedError(Reason.CORRUPT, "PNG: the header says there are no pixels")
     if (
-        shape.bit_depth not in _BIT_DEPTHS.get(shape.color_type, ())
+        shape.bit_depth not in _COLOR_TYPES.get(shape.color_type, (0, ()))[1]
         or shape.compression
         or shape.filtering
         or shape.interlacing > 1
@@ -173,9 +166,9 @@ def _parse_shape(content: bytes) -> _Shape:
 
 def _pixel_data_bytes(shape: _Shape) -> int:
     """Returns how many bytes the filtered rows of all passes have."""
-    bits_per_pixel = shape.bit_depth * _CHANNELS[shape.color_type]
+    bits_per_pixel = shape.bit_depth * _COLOR_TYPES[shape.color_type][0]
     total = 0
-    for left, top, column_step, row_step in _PASSES[shape.interlacing]:
+    for left, top, column_step, row_step in _ADAM7 if shape.interlacing else _ONE_PASS:
         columns = -(-(shape.width - left) // column_step)
         rows = -(-(shape.height - top) // row_step)
         if columns > 0 and rows > 0:

@@ -25,43 +25,35 @@ class FileFormat(str, enum.Enum):
     PSD = "psd"
 
 
-_SIGNATURES = (
-    (re.compile(rb"\xff\xd8\xff"), FileFormat.JPEG),
-    (re.compile(rb"\x89PNG\r\n\x1a\n"), FileFormat.PNG),
-    (re.compile(rb"GIF8[79]a"), FileFormat.GIF),
-    (re.compile(rb"RIFF....WEBP", re.DOTALL), FileFormat.WEBP),
+# What the files of each format begin with, and the extensions that claim it. `.heif` is not here:
+# such a file may hold HEIC or AVIF.
+_FORMATS: dict[FileFormat, tuple[bytes, str]] = {
+    FileFormat.JPEG: (rb"\xff\xd8\xff", "jpg jpeg jpe jfif jfi jif pjpeg pjpg pjp mpo jps"),
+    FileFormat.PNG: (rb"\x89PNG\r\n\x1a\n", "png apng"),
+    FileFormat.GIF: (rb"GIF8[79]a", "gif"),
+    FileFormat.WEBP: (rb"RIFF....WEBP", "webp"),
     # "BM" alone also begins texts: the header's length, below 256, tells them apart.
-    (re.compile(rb"BM.{13}\0\0\0", re.DOTALL), FileFormat.BMP),
-    (re.compile(rb"II[*+]\0|MM\0[*+]"), FileFormat.TIFF),
-    (re.compile(rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51"), FileFormat.JPEG_2000),
+    FileFormat.BMP: (rb"BM.{13}\0\0\0", "bmp dib"),
+    FileFormat.TIFF: (rb"II[*+]\0|MM\0[*+]", "tif tiff"),
+    FileFormat.JPEG_2000: (
+        rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
+        "jp2 j2k j2c jpc jpf jpx",
+    ),
     # `mif1` says only "an image of any codec"; the compatible brands that follow say which.
-    (re.compile(rb"....ftyp(avi[fs]|m[is]f1.{0,40}?avi[fs])", re.DOTALL), FileFormat.AVIF),
-    (re.compile(rb"....ftyp(he[iv][cxms]|m[is]f1)", re.DOTALL), FileFormat.HEIC),
-    (re.compile(rb"P[1-6][\s#]"), FileFormat.PNM),
-    (re.compile(rb"\x00\x00\x01\x00"), FileFormat.ICO),
-    (re.compile(rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n"), FileFormat.JPEG_XL),
-    (re.compile(rb"8BPS\x00[\x01\x02]"), FileFormat.PSD),
-)
-
-# `.heif` is not here: such a file may hold HEIC or AVIF.
-_EXTENSIONS = {
-    FileFormat.JPEG: "jpg jpeg jpe jfif jfi jif pjpeg pjpg pjp mpo jps",
-    FileFormat.PNG: "png apng",
-    FileFormat.GIF: "gif",
-    FileFormat.WEBP: "webp",
-    FileFormat.BMP: "bmp dib",
-    FileFormat.TIFF: "tif tiff",
-    FileFormat.JPEG_2000: "jp2 j2k j2c jpc jpf jpx",
-    FileFormat.AVIF: "avif avifs",
-    FileFormat.PNM: "pnm pbm pgm ppm",
-    FileFormat.ICO: "ico",
-    FileFormat.HEIC: "heic",
-    FileFormat.JPEG_XL: "jxl",
-    FileFormat.PSD: "psd",
+    FileFormat.AVIF: (rb"....ftyp(avi[fs]|m[is]f1.{0,40}?avi[fs])", "avif avifs"),
+    FileFormat.HEIC: (rb"....ftyp(he[iv][cxms]|m[is]f1)", "heic"),
+    FileFormat.PNM: (rb"P[1-6][\s#]", "pnm pbm pgm ppm"),
+    FileFormat.ICO: (rb"\x00\x00\x01\x00", "ico"),
+    FileFormat.JPEG_XL: (rb"\xff\x0a|\0\0\0\x0cJXL \r\n\x87\n", "jxl"),
+    FileFormat.PSD: (rb"8BPS\x00[\x01\x02]", "psd"),
 }
+_SIGNATURES = [
+    (re.compile(signature, re.DOTALL), file_format)
+    for file_format, (signature, _) in _FORMATS.items()
+]
 _FORMATS_BY_EXTENSION = {
     f".{extension}": file_format
-    for file_format, extensions in _EXTENSIONS.items()
+    for file_format, (_, extensions) in _FORMATS.items()
     for extension in extensions.split()
 }
 
