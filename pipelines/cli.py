@@ -136,9 +136,9 @@ def _run_build(arguments: BuildArguments) -> int:
 
     with without_collector():
         from shardbeam.configs.load import ConfigError
-        from shardbeam.pipelines.output_state import OutputError
         from shardbeam.pipelines.run import run_build, run_plan
         from shardbeam.pipelines.run_error import RunError
+        from shardbeam.pipelines.versions import OutputError
         from shardbeam.transforms.core.errors import InputError
         from shardbeam.transforms.dataset.lease import LeaseError
         from shardbeam.transforms.formats.load import FormatError

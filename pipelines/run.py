@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import functools
 import sys
@@ -11,12 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import apache_beam as beam
 import msgspec
 from apache_beam.options.pipeline_options import (
     DirectOptions,
+    GoogleCloudOptions,
     PipelineOptions,
     StandardOptions,
 )
@@ -28,15 +28,7 @@ from shardbeam.pipelines.failures import ended_as_failed, explain_failure
 from shardbeam.pipelines.flags import DATAFLOW_RUNNER
 from shardbeam.pipelines.interrupts import catch_error, interrupted_with, interruptible, run_to_end
 from shardbeam.pipelines.json_log import write_line
-from shardbeam.pipelines.lease import (
-    ask_for_job,
-    describe_job,
-    describe_run,
-    keep_lease,
-    lease_uri,
-    take_output,
-)
-from shardbeam.pipelines.output_state import check_apart, is_committed
+from shardbeam.pipelines.output import hold_output, read_latest
 from shardbeam.pipelines.plan import Plan, make_plan
 from shardbeam.pipelines.preview import Preview, list_inputs, preview_dataset
 from shardbeam.pipelines.previous import find_previous
@@ -47,19 +39,15 @@ from shardbeam.pipelines.summary import Summary, print_job, print_summary
 from shardbeam.pipelines.usage import UsageMeter, forecast_usage
 from shardbeam.pipelines.versions import (
     Inputs,
-    check_replaceable,
     check_versions,
-    find_current,
     name_output,
     place_output,
-    read_latest,
 )
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.commit import DATASET_INFO
 from shardbeam.transforms.dataset.dataset import RunRecord, RunSettings, run_path
-from shardbeam.transforms.dataset.lease import LEASE_S, LeaseLostError
-from shardbeam.transforms.dataset.lease_keeper import LeaseKeeper
+from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
 from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.staging import Staging
@@ -74,8 +62,7 @@ if TYPE_CHECKING:
 _CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 _CLUSTER_WORDS = (
     "interrupted; the job server was told to cancel the job, but the cluster may go on with it: "
-    "look there before the same command is started again. The output is kept from other runs for "
-    f"{LEASE_S:.0f} s more"
+    "look there before the same command is started again"
 )
 
 T = TypeVar("T", Preview, ListingSummary)
@@ -113,23 +100,21 @@ def run_build(arguments: BuildArguments) -> int:
     started = datetime.datetime.now(tz=datetime.timezone.utc)
     started_s = time.monotonic()
     runner = make_runner(options)
-    record = describe_run(
-        plan, runner=runner, options=options, ends_with_process=_ends_with_process(runner)
-    )
     inputs = Inputs(
         plan=plan.digest,
         annotation_files=_stat_annotation_files(plan),
         list_images=functools.partial(_list_images, plan),
     )
-    lease, found = take_output(
-        lease_uri(plan),
-        record,
-        look=functools.partial(_look_at_output, arguments, plan, inputs=inputs, started=started),
-        must_write=_must_write,
-        ask=functools.partial(ask_for_job, options=options),
+    lease, found = hold_output(
+        plan,
+        inputs=inputs,
+        started=started,
+        overwrite=arguments.overwrite,
+        if_changed=arguments.if_changed,
+        runner=type(runner).__name__,
     )
     plan = found.plan
-    with keep_lease(lease) as keeper:
+    with lease:
         if found.current is None:
             try:
                 return _build(
@@ -139,7 +124,7 @@ def run_build(arguments: BuildArguments) -> int:
                     previous=previous,
                     options=options,
                     runner=runner,
-                    keeper=keeper,
+                    lease=lease,
                     meter=meter,
                     started=started,
                     started_s=started_s,
@@ -147,7 +132,7 @@ def run_build(arguments: BuildArguments) -> int:
             except KeyboardInterrupt:
                 if not _ends_with_process(runner):
                     # What was submitted may go on.
-                    keeper.leave()
+                    lease.leave()
                 raise
         message = "nothing to do: inputs and config are as they were"
         if found.left is not None:
@@ -156,7 +141,7 @@ def run_build(arguments: BuildArguments) -> int:
             # Perhaps a run was killed after its commit.
             write_pointer(plan.latest, folder=plan.output)
             message += f"; {plan.latest} names this version again"
-        keeper.release()
+        lease.release()
         return _finish(
             arguments,
             plan,
@@ -175,7 +160,7 @@ def _build(
     previous: str,
     options: PipelineOptions,
     runner: PipelineRunner,
-    keeper: LeaseKeeper,
+    lease: Lease,
     meter: UsageMeter,
     started: datetime.datetime,
     started_s: float,
@@ -183,7 +168,9 @@ def _build(
     """Builds, with the lease in hand; see `run_build`."""
     on_dataflow = type(runner).__name__ == DATAFLOW_RUNNER
     run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
-    staging = Staging(output=plan.output, plan=plan.digest, run_id=run_id)
+    staging = Staging(
+        output=plan.output, plan=plan.digest, run_id=run_id, lease=lease.claim(is_job=on_dataflow)
+    )
     pipeline = beam.Pipeline(runner=runner, options=options)
     build_dataset(
         pipeline,
@@ -193,8 +180,6 @@ def _build(
             started_at=started.isoformat(),
             runner=type(runner).__name__,
             annotation_files=annotation_files,
-            # Nobody may be waiting for a job on Dataflow.
-            lease=keeper.claim(released_by_job=on_dataflow),
             latest=plan.latest,
             previous=previous,
         ),
@@ -206,9 +191,9 @@ def _build(
     words = _CLUSTER_WORDS if type(runner).__name__ in _CLUSTER_RUNNERS else ""
     if on_dataflow:
         job = _submit(pipeline, runner=runner, options=options)
-        _hand_over(keeper, job, options=options)
+        _hand_over(lease, job, options=options)
         if job is None or not _waits(arguments):
-            keeper.leave()
+            lease.leave()
             print_job(job, output=plan.output, as_json=arguments.json, json_log=arguments.json_log)
             return 0
         follow = functools.partial(_follow, job, meter=meter, json_log=arguments.json_log)
@@ -226,13 +211,13 @@ def _build(
     with interrupted_with(words), monitor:
         error = catch_error(follow)
     if error is not None and not _has_ended(error, runner=runner):
-        keeper.leave()
+        lease.leave()
     recorded = _read_outcome(staging)
     if recorded is None or recorded.status is Status.APPROVED:
         # It ended before its gate, or after it and before it was committed.
         raise explain_failure(error)
     # Before the requests are added up.
-    keeper.release()
+    lease.release()
     return _finish(arguments, plan, outcome=recorded, started_s=started_s, usage=meter.usage())
 
 
@@ -241,54 +226,6 @@ def _count_processes(runner: PipelineRunner, *, options: PipelineOptions) -> int
     direct = options.view_as(DirectOptions)
     is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
     return 0 if isinstance(runner, LocalRunner) and is_alone else 1
-
-
-class _Found(NamedTuple):
-    """What is in the output before a build.
-
-    Attributes:
-        plan: The plan, placed: with the folder that is to be written, or is current.
-        current: The run that committed it, if there is nothing to do.
-        left: Its staging, if that is there all the same.
-        is_pointer_stale: Whether the pointer names another version all the same.
-    """
-
-    plan: Plan
-    current: RunRecord | None = None
-    left: Staging | None = None
-    is_pointer_stale: bool = False
-
-
-def _look_at_output(
-    arguments: BuildArguments, plan: Plan, *, inputs: Inputs, started: datetime.datetime
-) -> _Found:
-    """Looks which folder is the output, whether it may be written, and has to be. Writes nothing.
-
-    Raises:
-        OutputError: The output folder cannot be used as asked.
-        InputError: The input cannot be listed.
-    """
-    plan = place_output(plan, inputs=inputs, started=started)
-    check_apart(plan.output, sources=plan.sources)
-    latest = read_latest(plan)
-    current = find_current(plan, inputs=inputs, latest=latest) if arguments.if_changed else None
-    if current is not None:
-        staging = Staging(output=current.output, plan=plan.digest, run_id="")
-        return _Found(
-            plan=dataclasses.replace(plan, output=current.output),
-            current=current.run,
-            left=staging if staging.is_left() else None,
-            is_pointer_stale=bool(plan.latest) and latest != current.output,
-        )
-    if is_committed(plan.output):
-        check_replaceable(
-            plan, overwrite=arguments.overwrite, if_changed=arguments.if_changed, latest=latest
-        )
-    return _Found(plan=plan)
-
-
-def _must_write(found: _Found) -> bool:
-    return found.current is None or found.left is not None or found.is_pointer_stale
 
 
 def _ends_with_process(runner: PipelineRunner) -> bool:
@@ -407,10 +344,11 @@ def _submit(
         return submit_job(pipeline, runner=runner, options=options)
 
 
-def _hand_over(keeper: LeaseKeeper, job: Job | None, *, options: PipelineOptions) -> None:
+def _hand_over(lease: Lease, job: Job | None, *, options: PipelineOptions) -> None:
     """Makes a job, or the one that a template is going to start, the holder of the lease."""
+    name = options.view_as(GoogleCloudOptions).job_name
     try:
-        keeper.name_job(describe_job(options, job_id=job.id if job else ""))
+        lease.hand_over(f"job {job.id}" if job else f"a job named {name}")
     except LeaseLostError as error:
         if job is None:
             raise

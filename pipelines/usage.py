@@ -119,9 +119,9 @@ def _writing(outcome: Outcome) -> StorageUsage:
         requests={
             # What is there before, the staging before the gate and when it is cleared.
             "list": 8 + 2 * math.ceil(2 * shards / _PAGE_FILES),
-            # Each shard is looked up, and its result read for its record; what is moved, is asked
-            # for its version. Three are for the lease.
-            "get": 2 * shards + moved + 13,
+            # Each shard is looked up after the lease, and its result read for its record; what is
+            # moved, is asked for its version. About ten are for the lease.
+            "get": 4 * shards + moved + 18,
             # Shard, index, result, progress and record; then the dataset's own files, and the
             # lease, which is taken and released.
             "insert": 5 * shards + rejects + 12,

@@ -1,4 +1,4 @@
-"""Versions of a dataset: which folder a run writes, which one is there already, and the latest."""
+"""Versions of a dataset: which folder a run writes, and what tells one version from the next."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import os
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -21,38 +21,28 @@ from shardbeam.configs.placeholders import (
     parse_template,
     placeholders,
 )
-from shardbeam.pipelines.output_state import OutputError, check_apart
 from shardbeam.pipelines.plan import Plan
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import ListingSummary
-from shardbeam.transforms.dataset.commit import DATASET_INFO
-from shardbeam.transforms.dataset.dataset import RunRecord, read_runs
-from shardbeam.transforms.dataset.pointer import read_pointer
-from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.dataset.dataset import RunRecord
+from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.storage.base import is_uri
 
 _PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
 _FINGERPRINT_DIGITS = 12
 
 
-class Version(NamedTuple):
-    """A committed version.
-
-    Attributes:
-        output: Its folder.
-        run: The run that committed it.
-    """
-
-    output: str
-    run: RunRecord
+class OutputError(ValueError):
+    """The output folder cannot be used as asked. The message is one line."""
 
 
 class Inputs:
-    """What a plan reads, as far as it can be told without reading an image.
+    """What a plan reads, as far as that can be told without reading an image.
 
-    Attributes:
+    Args:
+        plan: The plan's digest.
         annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each file
             that defines a format.
+        list_images: Lists the images; called once, and only if that is needed.
     """
 
     def __init__(
@@ -62,13 +52,6 @@ class Inputs:
         annotation_files: tuple[tuple[str, int, str], ...],
         list_images: Callable[[], ListingSummary],
     ) -> None:
-        """Prepares, and lists nothing yet.
-
-        Args:
-            plan: The plan's digest.
-            annotation_files: See above.
-            list_images: Lists the images; called once, and only if that is needed.
-        """
         self.annotation_files = annotation_files
         self._plan = plan
         self._list_images = list_images
@@ -112,27 +95,18 @@ def name_output(plan: Plan) -> str:
     return fill_template(plan.output_template, values)
 
 
-def versions_root(plan: Plan) -> str | None:
-    """Names the folder that holds all versions of a plan's output.
-
-    Returns:
-        The part of the output's path before `{date}` or `{fingerprint}`; None where every run of
-        the plan has the same folder.
-    """
-    parts = plan.output_template.split("/")
-    for count, part in enumerate(parts):
-        if placeholders(part) & {DATE, FINGERPRINT}:
-            return fill_template("/".join(parts[:count]), {VERSION: plan.dataset.version})
-    return None
-
-
 def run_date(started: datetime.datetime) -> str:
     """Returns what `{date}` stands for: the UTC date of the run's start, `YYYYMMDD`.
 
     A run that was killed, and is started again on another day, has another folder, and does not
-    find its finished shards. Whoever knows of the unfinished run can give its start here.
+    find its finished shards.
     """
     return f"{started.astimezone(datetime.timezone.utc):%Y%m%d}"
+
+
+def is_version(path: str, *, plan: Plan) -> bool:
+    """Says whether a path can be what a plan's output is called in one of its runs."""
+    return _matches(path, plan.output_template)
 
 
 def check_versions(plan: Plan, *, if_changed: bool) -> None:
@@ -155,7 +129,8 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
         raise OutputError(
             f"{plan.latest}: output.latest lies within the folder of a version; choose another path"
         )
-    if any(_matches(plan.latest, folder) for folder in _folders_above(plan.output_template)):
+    parts = plan.output_template.split("/")
+    if any(_matches(plan.latest, "/".join(parts[:count])) for count in range(1, len(parts))):
         raise OutputError(
             f"{plan.latest}: output.latest is a file, but output.path lies below it; choose "
             "another path"
@@ -163,77 +138,28 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
     check_apart(plan.latest, sources=plan.sources, key="output.latest")
 
 
-def read_latest(plan: Plan) -> str | None:
-    """Returns the version that the pointer names; None where there is none.
-
-    What is no version of this plan's output is not followed.
-
-    Raises:
-        OutputError: The file is no pointer.
-    """
-    if not plan.latest:
-        return None
-    try:
-        folder = read_pointer(plan.latest)
-    except InputError as error:
-        raise OutputError(str(error)) from error
-    return folder if folder is not None and _matches(folder, plan.output_template) else None
-
-
-def find_current(plan: Plan, *, inputs: Inputs, latest: str | None) -> Version | None:
-    """Finds the version that has been built from these inputs.
-
-    The run's own folder, and with `{date}` in its name also the one that the pointer names.
+def check_apart(path: str, *, sources: Iterable[Source], key: str = "output.path") -> None:
+    """Refuses an output within an image root: a run would list what it writes.
 
     Args:
-        plan: The plan, placed.
-        inputs: What it reads.
-        latest: What the pointer names.
-    """
-    outputs = [plan.output]
-    if latest is not None and DATE in placeholders(plan.output_template):
-        outputs.insert(0, latest)
-    for output in dict.fromkeys(outputs):
-        if storage_for(output).stat(join_uri(output, DATASET_INFO)) is None:
-            continue
-        last = max(read_runs(output), key=lambda run: run.finished_at, default=None)
-        if last is not None and inputs.were_read_by(last):
-            return Version(output=output, run=last)
-    return None
-
-
-def check_replaceable(plan: Plan, *, overwrite: bool, if_changed: bool, latest: str | None) -> None:
-    """Decides whether the committed dataset in a plan's output may be replaced.
-
-    Args:
-        plan: The plan, placed.
-        overwrite: Whether that was asked for.
-        if_changed: Whether it was found out that something has changed.
-        latest: What the pointer names.
+        path: What is written.
+        sources: Where images are listed.
+        key: The config's key that says the path.
 
     Raises:
-        OutputError: It may not.
+        OutputError: It lies within one.
     """
-    has_fingerprint = FINGERPRINT in placeholders(plan.output_template)
-    if not overwrite:
-        changed = "; inputs or config have changed" if if_changed else ""
-        fix = "choose another output.path"
-        if plan.output != plan.output_template and not has_fingerprint:
-            fix = "put {fingerprint} into output.path"
-        raise OutputError(
-            f"{plan.output}: holds a committed dataset already{changed}; add --overwrite to "
-            f"replace it, or {fix}"
-        )
-    if latest == plan.output:
-        raise OutputError(
-            f"{plan.output}: readers are led here by {plan.latest}, and would see half a dataset "
-            "while it is replaced; put {fingerprint} into output.path, or choose another version"
-        )
+    for root in (root for source in sources for root in source.roots):
+        if f"{_real_path(path)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
+            raise OutputError(
+                f"{path}: lies within the images' folder {root}, whose listing would "
+                f"hold what is written; choose another {key}"
+            )
 
 
-def _folders_above(template: str) -> list[str]:
-    parts = template.split("/")
-    return ["/".join(parts[:count]) for count in range(1, len(parts))]
+def _real_path(path: str) -> str:
+    """Follows symbolic links on local disk, behind which one folder may lie within another."""
+    return path if is_uri(path) else os.path.realpath(path)
 
 
 def _matches(path: str, template: str) -> bool:

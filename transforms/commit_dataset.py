@@ -37,7 +37,6 @@ from shardbeam.transforms.dataset.dataset import (
     metadata_paths,
     write_dataset_files,
 )
-from shardbeam.transforms.dataset.lease import check_claim, release_claim
 from shardbeam.transforms.dataset.outcome import Status
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.shard_result import ShardResult
@@ -151,9 +150,8 @@ def _gate(
     staging: Staging,
 ) -> Iterator[Move]:
     del start
-    if run.lease is not None:
-        # From here on two runs would be in each other's way.
-        check_claim(run.lease)
+    # From here on two runs would be in each other's way.
+    staging.check_lease()
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     outcome = judge(splits, max_ratio=dataset.max_reject_ratio, rejects_root=staging.rejects_root)
     outcome = msgspec.structs.replace(outcome, reuse=count_reuse(run.previous, shards))
@@ -161,6 +159,7 @@ def _gate(
     with staging.explain_errors():
         staging.write_outcome(outcome)
         if outcome.status is not Status.APPROVED:
+            staging.release_lease()
             raise RefusedError(outcome.message)
         prepare_output(
             [move.file for move in moves],
@@ -202,6 +201,7 @@ class _MoveFn(beam.DoFn):
         self._executor.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
+        self._staging.check_lease()
         self._moves: deque[Future[None]] = deque()
 
     def process(self, move: Move) -> Iterator[str]:
@@ -231,10 +231,8 @@ def _finish(
     staging: Staging,
 ) -> str:
     del moved
-    lease = run.lease if run.lease is not None and run.lease.released_by_job else None
-    if lease is not None:
-        # A repetition must not come after what another run has begun meanwhile.
-        check_claim(lease)
+    # A repetition must not come after what another run has begun meanwhile.
+    staging.check_lease()
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with staging.explain_errors():
         write_dataset_files(
@@ -251,7 +249,6 @@ def _finish(
         if run.latest:
             write_pointer(run.latest, folder=staging.output)
         staging.clear()
-    if lease is not None:
-        release_claim(lease)
+    staging.release_lease()
     report_usage()
     return staging.output

@@ -371,6 +371,7 @@ class _WriteShardFn(beam.DoFn):
 
     def _find_or_write(self, work: ShardWork, write: Write) -> ShardResult:
         target = work.target
+        self._staging.check_lease()
         found, origin = self._staging.find_shard(shard_key=target.shard_key), Origin.WRITTEN
         if found is None:
             found, origin = self._copy(target)

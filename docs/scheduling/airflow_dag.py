@@ -48,7 +48,7 @@ with DAG(
         # The triggerer waits for the job, and no worker of Airflow's is kept for it.
         deferrable=True,
         # A job that is started again goes on with the finished shards. Not at once: for 15 minutes
-        # the output's lease waits for the job that was launched before to start.
+        # the job that has failed still holds the output's lease.
         retries=2,
         retry_delay=datetime.timedelta(minutes=20),
         execution_timeout=datetime.timedelta(hours=12),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from shardbeam.transforms.dataset.lease import LeaseRecord, new_record, read_lease
+from shardbeam.pipelines import run as pipelines_run
+from shardbeam.pipelines.run_error import RunError
+from shardbeam.pipelines.runners import LocalRunner
+from shardbeam.transforms.dataset.object_lease import LeaseRecord, read_lease
 from tests.gcs.memory_file_systems import MemoryFileSystem
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs
@@ -26,14 +27,16 @@ def words(gcs: ProxiedGcs, bucket: str, shapes: Path) -> list[str]:
     ]
 
 
-def write_foreign(gcs: ProxiedGcs, uri: str, *, expires_in_s: float = 60) -> bytes:
-    """Writes the lease of a run on another machine."""
-    record = new_record(plan="p", output="o", runner="LocalRunner", ends_with_process=False)
-    expires_at = record.renewed_at + datetime.timedelta(seconds=expires_in_s)
-    record = msgspec.structs.replace(
-        record, host="elsewhere", user="ann", pid=7, expires_at=expires_at
-    )
-    data = msgspec.json.encode(record)
+def write_foreign(gcs: ProxiedGcs, uri: str, *, year: int = 2100) -> bytes:
+    """Writes the lease of a run on another machine, which expires in that year."""
+    data = json.dumps(
+        {
+            **{"holder": "x", "plan": "p", "output": "o", "runner": "LocalRunner"},
+            **{"host": "elsewhere", "user": "ann", "pid": 7},
+            **dict.fromkeys(("acquired_at", "renewed_at"), "2000-01-01T00:00:00Z"),
+            "expires_at": f"{year}-01-01T00:00:00Z",
+        }
+    ).encode()
     gcs.write(uri, data)
     return data
 
@@ -43,7 +46,7 @@ def is_lease(request: Request) -> bool:
 
 
 def read_record(uri: str) -> LeaseRecord:
-    record = read_lease(uri).record
+    record, _ = read_lease(uri)
     assert record is not None
     return record
 
@@ -54,9 +57,10 @@ def test_what_a_lease_asks_for(gcs: ProxiedGcs, bucket: str, words: list[str]) -
         result = run(*words, *more, "--json")
         assert result.exit_code == 0, result.stderr
         requests = [request for request in gcs.proxy.requests if is_lease(request)]
-        # It is looked at, taken, looked at twice by the gate, and released.
-        first = ["get"] if not more else ["get", "get"]
-        assert [request.kind for request in requests] == [*first, "insert", "get", "get", "insert"]
+        # It is looked at and taken; looked at before the shard, the gate, the moves and the finish,
+        # for its generation and its content; and released.
+        first, looks = ["get"] if not more else ["get", "get"], ["get"] * 8
+        assert [request.kind for request in requests] == [*first, "insert", *looks, "insert"]
         taken, released = (request for request in requests if request.kind == "insert")
         assert (taken.query["ifGenerationMatch"] == "0") == (not more)
         assert released.query["ifGenerationMatch"] not in ("0", taken.query["ifGenerationMatch"])
@@ -88,7 +92,7 @@ def test_a_second_run_asks_for_the_lease_only(
 
 
 def test_an_expired_lease_is_taken_over(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
-    write_foreign(gcs, f"{bucket}/out/runs/.lease.json", expires_in_s=0)
+    write_foreign(gcs, f"{bucket}/out/runs/.lease.json", year=2001)
     assert run(*words).exit_code == 0
     assert check_whole(gcs.read_tree(f"{bucket}/out"))
 
@@ -130,6 +134,42 @@ def test_a_lease_that_is_lost_is_noticed_at_the_gate(
     assert read_record(uri).host == "elsewhere"
 
 
+class FlinkRunner(LocalRunner):
+    """One that is taken for a cluster."""
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "released"),
+    [
+        (None, 0, True),
+        (RuntimeError("Pipeline job-1 failed in state FAILED: out of slots"), 1, True),
+        (RunError("the connection to the job server broke"), 1, False),
+        (KeyboardInterrupt(), 130, False),
+    ],
+    ids=["committed", "failed", "not known", "interrupted"],
+)
+def test_a_cluster_that_may_go_on_holds_the_lease_until_it_expires(
+    error: BaseException | None,
+    exit_code: int,
+    released: bool,
+    bucket: str,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        assert error is not None
+        raise error
+
+    monkeypatch.setattr(pipelines_run, "make_runner", lambda options: FlinkRunner(options=options))
+    if error is not None:
+        monkeypatch.setattr(pipelines_run, "run_to_end", fail)
+    result = run(*words)
+    assert result.exit_code == exit_code, result
+    record = read_record(f"{bucket}/out/runs/.lease.json")
+    assert (record.runner, record.released) == ("FlinkRunner", released)
+    assert run(*words, "--overwrite").exit_code == (4 if not released else 0 if not error else 1)
+
+
 def test_denied_writing_is_told_before_any_work(
     gcs: ProxiedGcs, bucket: str, words: list[str]
 ) -> None:
@@ -156,6 +196,6 @@ def test_a_storage_without_preconditions_says_so_once_and_builds(
     assert [
         record.getMessage()
         for record in caplog.records
-        if record.name == "shardbeam.pipelines.lease"
+        if record.name == "shardbeam.pipelines.output"
     ] == [f"{root}/out: this storage keeps no lease; let only one run at a time write there"]
     assert not [path for path in MemoryFileSystem.files.content if "lease" in path]

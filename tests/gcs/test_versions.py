@@ -44,15 +44,13 @@ def test_the_pointer_is_written_after_the_dataset(
     *_, before, last = [
         request
         for request in gcs.proxy.requests
-        if request.kind == "insert" and "/.shardbeam-leases/" not in request.name
+        if request.kind == "insert" and not request.name.endswith("/runs/.lease.json")
     ]
     assert before.name.endswith("/dataset_info.json")
     assert last.name == "out/latest"
-    # Nothing beside the two and the lease, and no request that is not in the summary.
+    # Nothing beside the two, and no request that is not in the summary.
     name = summary["output"].rpartition("/")[2]
-    assert {path.partition("/")[0] for path in gcs.names(f"{bucket}/out")} == {
-        *(name, "latest", ".shardbeam-leases")
-    }
+    assert {path.partition("/")[0] for path in gcs.names(f"{bucket}/out")} == {name, "latest"}
     assert summary["storage"]["requests"] == gcs.proxy.counts()
 
 

@@ -17,7 +17,7 @@ from shardbeam.configs.load import ConfigError
 from shardbeam.configs.schema import CocoSource
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
-from shardbeam.pipelines.output_state import OutputError
+from shardbeam.pipelines.versions import OutputError
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.load import FormatError
 

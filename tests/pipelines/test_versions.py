@@ -318,9 +318,9 @@ def test_a_run_killed_at_any_moment_of_its_end(inputs: Path) -> None:
         assert build(inputs, "{fingerprint}", *flags)["current"]
         assert pointed(inputs) == name
         assert read_dataset(root / name) == expected
-        # Nothing is left beside the two, and the lease.
+        # Nothing is left beside the two.
         left = {path.partition("/")[0] for path in read_tree(root)}
-        assert left == {name, "latest", ".shardbeam-leases"}
+        assert left == {name, "latest"}
 
 
 def test_the_pointer_never_names_half(inputs: Path) -> None:

@@ -11,7 +11,6 @@ import json
 import re
 import threading
 import traceback
-import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -64,7 +63,6 @@ class DataflowService:
         lost: Whether the service does not know the job any more.
         refusal: What to answer to a submission instead: an HTTP status and a message.
         on_submit: Called with the job as soon as it is submitted.
-        listed: The names of the jobs that run, whoever submitted them.
         denial: What to answer to any question instead: an HTTP status and a message.
     """
 
@@ -76,7 +74,6 @@ class DataflowService:
         self.lost = False
         self.refusal: tuple[int, str] | None = None
         self.on_submit: Callable[[Json], None] = lambda job: None
-        self.listed: Sequence[str] = ()
         self.denial: tuple[int, str] | None = None
 
     def flags(self, *, port: int) -> tuple[str, ...]:
@@ -123,16 +120,6 @@ class DataflowService:
             return {"metrics": []}
         return self.messages() if what == "messages" else self.describe()
 
-    def list_jobs(self, query: Mapping[str, Sequence[str]]) -> Json:
-        assert query["filter"] in (["ACTIVE"], ["3"])
-        return {
-            "jobs": [
-                {"id": JOB_ID, "name": name, "currentState": "JOB_STATE_RUNNING"}
-                for name in self.listed
-                if name in query["name"]
-            ]
-        }
-
     def messages(self) -> Json:
         return {
             "jobMessages": [
@@ -160,9 +147,6 @@ def _handler(service: DataflowService) -> type[http.server.BaseHTTPRequestHandle
             found = _JOBS.fullmatch(self.path)
             if service.denial is not None:
                 self._answer(*_error(*service.denial))
-            elif found is not None and found[1] is None:
-                query = urllib.parse.parse_qs(found["query"])
-                self._answer(200, service.list_jobs(query))
             elif found is None or found[1] != JOB_ID or service.lost:
                 self._answer(*_error(404, "no such job"))
             else:

@@ -1,4 +1,4 @@
-"""The lease of a job on Dataflow: it lives as long as the job, whoever waits for that."""
+"""The lease of a job on Dataflow: its workers renew it, and the job's end releases it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shardbeam.pipelines import dataflow_jobs
-from shardbeam.transforms.dataset.lease import LeaseRecord, read_lease
+from shardbeam.transforms.dataset.object_lease import JOB_S, LeaseRecord, read_lease
 from tests.pipelines.dataset import Run, check_whole, finish, run, start
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.dataflow_service import JOB_ID, PROJECT, REGION, run_staged
 
 SDK = f"--sdk_container_image={IMAGE}"
-PLACE = f"--region={REGION} --project={PROJECT}"
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataflow_jobs, "_TIMEOUT_S", 5.0)
 
 
 def uri(cloud: Cloud) -> str:
@@ -29,15 +22,18 @@ def uri(cloud: Cloud) -> str:
 
 
 def read_record(cloud: Cloud) -> LeaseRecord:
-    record = read_lease(uri(cloud)).record
+    record, _ = read_lease(uri(cloud))
     assert record is not None
     return record
 
 
-def expire(cloud: Cloud) -> None:
-    """Makes the lease one that has not been renewed for long."""
-    past = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-    record = msgspec.structs.replace(read_record(cloud), expires_at=past)
+def age(cloud: Cloud, *, seconds: float) -> None:
+    """Makes the lease one that was renewed so long ago."""
+    record = read_record(cloud)
+    ago = datetime.timedelta(seconds=seconds)
+    record = msgspec.structs.replace(
+        record, renewed_at=record.renewed_at - ago, expires_at=record.expires_at - ago
+    )
     cloud.gcs.write(uri(cloud), msgspec.json.encode(record))
 
 
@@ -46,7 +42,7 @@ def submit(cloud: Cloud, *more: str) -> Run:
 
 
 def build_here(cloud: Cloud) -> Run:
-    """Builds in this process; the service can be asked all the same."""
+    """Builds in this process."""
     words = cloud.words("--overwrite")
     return run(*(word for word in words if not word.startswith("--runner")))
 
@@ -58,78 +54,57 @@ def check_held(result: Run, *, words: str) -> None:
     assert words in message
 
 
-def test_a_job_that_nobody_waits_for_holds_the_lease(cloud: Cloud) -> None:
+def test_a_job_without_a_process_holds_the_lease(cloud: Cloud) -> None:
     assert submit(cloud).exit_code == 0
     record = read_record(cloud)
-    assert record.job is not None
-    assert (record.job.id, record.job.project, record.job.region) == (JOB_ID, PROJECT, REGION)
-    assert (record.runner, record.expires_at, record.released) == ("DataflowRunner", None, False)
-    # The process has nothing to do with it any more.
-    assert record.process is None
-    cloud.service.states = ["JOB_STATE_RUNNING"]
-    words = f"job {JOB_ID} (submitted by process "
+    assert (record.job_name, record.runner) == (f"job {JOB_ID}", "DataflowRunner")
+    assert (record.expires_at - record.renewed_at).total_seconds() == JOB_S
     for second in (submit(cloud), build_here(cloud)):
-        check_held(second, words=words)
-        check_held(second, words=f"or cancel it: gcloud dataflow jobs cancel {JOB_ID} {PLACE}")
+        check_held(second, words=f"DataflowRunner, job {JOB_ID} (submitted by process ")
     assert read_record(cloud) == record
+    # A job that has ended badly does not renew it.
+    age(cloud, seconds=JOB_S)
+    assert build_here(cloud).exit_code == 0
+    assert check_whole(cloud.gcs.read_tree(cloud.output))
+
+
+def test_the_workers_of_a_job_renew_the_lease_and_the_end_releases_it(cloud: Cloud) -> None:
+    assert submit(cloud).exit_code == 0
+    age(cloud, seconds=2 * JOB_S)
+    before = read_record(cloud)
+    job = cloud.service.job
+    assert job is not None
+    run_staged(job, gcs=cloud.gcs)
+    record = read_record(cloud)
+    assert record.released
+    assert record.expires_at > before.expires_at
+    assert build_here(cloud).exit_code == 0
 
 
 @pytest.mark.parametrize(
-    "state", ["PENDING", "QUEUED", "CANCELLING", "DRAINING", "STOPPED", "UNKNOWN"]
+    ("states", "refusal"),
+    [
+        (["JOB_STATE_RUNNING", "JOB_STATE_FAILED"], None),
+        (["JOB_STATE_DONE"], (403, "The Dataflow API is not enabled.")),
+    ],
+    ids=["failed", "not accepted"],
 )
-def test_a_job_that_may_still_write_holds_it(state: str, cloud: Cloud) -> None:
-    assert submit(cloud).exit_code == 0
-    cloud.service.states = [f"JOB_STATE_{state}"]
-    check_held(build_here(cloud), words="another run is writing it: DataflowRunner, job ")
-
-
-@pytest.mark.parametrize("state", ["DONE", "FAILED", "CANCELLED", "UPDATED", "lost"])
-def test_a_job_that_has_ended_holds_nothing(state: str, cloud: Cloud) -> None:
-    assert submit(cloud).exit_code == 0
-    cloud.service.states = [f"JOB_STATE_{state}"]
-    cloud.service.lost = state == "lost"
-    result = build_here(cloud)
-    assert result.exit_code == 0, result.stderr
-    assert check_whole(cloud.gcs.read_tree(cloud.output))
-    assert read_record(cloud).runner == "LocalRunner"
-
-
-@pytest.mark.parametrize("status", [403, 503])
-def test_a_service_that_cannot_be_asked(status: int, cloud: Cloud) -> None:
-    assert submit(cloud).exit_code == 0
-    cloud.service.denial = (status, "dataflow.jobs.get is missing.")
-    result = build_here(cloud)
-    check_held(result, words="whether it still runs cannot be told (")
-    check_held(result, words="dataflow.jobs.get is missing.")
-    check_held(
-        result,
-        words=f"Ask: gcloud dataflow jobs describe {JOB_ID} {PLACE}. If it has ended, delete "
-        f"{uri(cloud)}",
-    )
-    # As it says.
-    cloud.gcs.delete(uri(cloud))
-    assert build_here(cloud).exit_code == 0
-
-
-def test_a_job_releases_the_lease_when_it_has_committed(cloud: Cloud) -> None:
-    cloud.service.run_jobs(gcs=cloud.gcs)
-    result = run(*cloud.words(SDK, "--wait"))
-    assert result.exit_code == 0, result.stderr
-    assert read_record(cloud).released
-    # So that the next run need not ask.
-    cloud.service.denial = (403, "no")
-    assert build_here(cloud).exit_code == 0
-
-
-def test_a_job_that_was_followed_to_a_bad_end_is_released(cloud: Cloud) -> None:
-    cloud.service.states = ["JOB_STATE_RUNNING", "JOB_STATE_FAILED"]
+def test_a_job_that_was_followed_to_a_bad_end_is_released(
+    states: list[str], refusal: tuple[int, str] | None, cloud: Cloud
+) -> None:
+    cloud.service.states, cloud.service.refusal = states, refusal
     assert run(*cloud.words(SDK, "--wait")).exit_code == 1
     assert read_record(cloud).released
 
 
-def test_a_job_that_is_not_accepted_is_released(cloud: Cloud) -> None:
-    cloud.service.refusal = (403, "The Dataflow API is not enabled.")
-    assert run(*cloud.words(SDK, "--wait")).exit_code == 1
+def test_a_refused_job_releases_the_lease(cloud: Cloud) -> None:
+    assert submit(cloud, "--set", "rejects.max_ratio=0").exit_code == 0
+    images = f"{cloud.bucket}/images"
+    cloud.gcs.write(f"{images}/{cloud.gcs.names(images)[0]}", b"")
+    job = cloud.service.job
+    assert job is not None
+    with pytest.raises(Exception, match="too many rejects, nothing was committed"):
+        run_staged(job, gcs=cloud.gcs)
     assert read_record(cloud).released
 
 
@@ -148,7 +123,7 @@ def test_ctrl_c_leaves_the_lease_to_the_job(cloud: Cloud, tmp_path: Path) -> Non
             break
     process.send_signal(signal.SIGINT)
     assert finish(process).exit_code == 130
-    check_held(build_here(cloud), words=f"gcloud dataflow jobs cancel {JOB_ID} {PLACE}")
+    check_held(build_here(cloud), words=f"job {JOB_ID} (submitted by process {process.pid} of ")
 
 
 def test_a_lease_that_is_lost_while_the_job_is_submitted(cloud: Cloud) -> None:
@@ -162,7 +137,7 @@ def test_a_lease_that_is_lost_while_the_job_is_submitted(cloud: Cloud) -> None:
     check_held(
         result,
         words=f"Job {JOB_ID} was submitted all the same, and will not commit; to cancel it: gcloud "
-        f"dataflow jobs cancel {JOB_ID} {PLACE}",
+        f"dataflow jobs cancel {JOB_ID} --region={REGION} --project={PROJECT}",
     )
     assert read_record(cloud).holder == "another"
 
@@ -182,37 +157,10 @@ def test_a_job_whose_lease_was_taken_commits_nothing(cloud: Cloud) -> None:
     assert check_whole(after)
 
 
-# Templates, whose job somebody else starts
-
-
-def write_template(cloud: Cloud, name: str) -> Run:
-    template = f"{cloud.bucket}/templates/{name}"
-    return run(*cloud.words(SDK, f"--template_location={template}", f"--job_name={name}"))
-
-
 def test_the_job_of_a_template_is_known_by_its_name(cloud: Cloud) -> None:
-    assert write_template(cloud, "nightly").exit_code == 0
-    record = read_record(cloud)
-    assert record.job is not None
-    assert (record.job.name, record.job.id) == ("nightly", "")
+    template = f"{cloud.bucket}/templates/nightly"
+    words = cloud.words(SDK, f"--template_location={template}", "--job_name=nightly")
+    assert run(*words).exit_code == 0
     # It may be about to start.
-    check_held(build_here(cloud), words="a job named nightly (submitted by process ")
-    expire(cloud)
-    cloud.service.listed = ["daily", "nightly"]
-    check_held(build_here(cloud), words=f"gcloud dataflow jobs cancel {JOB_ID} {PLACE}")
-    cloud.service.denial = (403, "dataflow.jobs.list is missing")
-    check_held(build_here(cloud), words=f"jobs list --filter=name=nightly {PLACE}. If it has ended")
-    cloud.service.denial = None
-    cloud.service.listed = ["daily"]
-    result = build_here(cloud)
-    assert result.exit_code == 0, result.stderr
-
-
-def test_a_template_started_again_under_its_name_follows_itself(cloud: Cloud) -> None:
-    assert write_template(cloud, "nightly").exit_code == 0
-    check_held(write_template(cloud, "nightly"), words="a job named nightly")
-    expire(cloud)
-    # What runs under the name is the very job that is being written down.
-    cloud.service.listed = ["nightly"]
-    check_held(write_template(cloud, "daily"), words="a job named nightly")
-    assert write_template(cloud, "nightly").exit_code == 0
+    for second in (run(*words), build_here(cloud)):
+        check_held(second, words="a job named nightly (submitted by process ")

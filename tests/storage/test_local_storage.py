@@ -1,12 +1,6 @@
 from __future__ import annotations
 
-import errno
-import fcntl
-import multiprocessing
 import os
-import signal
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +8,7 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.local import LocalStorage, swap_scratch
+from shardbeam.transforms.storage.local import LocalStorage
 
 STORAGE = LocalStorage()
 
@@ -145,121 +139,3 @@ def test_unknown_schemes_are_refused_by_name() -> None:
 )
 def test_joining_paths(root: str, expected: str) -> None:
     assert join_uri(root, "x", "y") == expected
-
-
-# Comparing and swapping, between processes
-
-
-def count_up(uri: str, times: int) -> None:
-    for _ in range(times):
-        while True:
-            stored = STORAGE.stat(uri)
-            version = None if stored is None else stored.version
-            try:
-                count = 0 if stored is None else int(STORAGE.read(uri, version=version))
-            except ChangedError:
-                continue
-            if STORAGE.swap(uri, str(count + 1).encode(), version=version) is not None:
-                break
-
-
-def test_processes_that_swap_at_once_lose_no_change(tmp_path: Path) -> None:
-    uri = str(tmp_path / "count")
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=count_up, args=(uri, 30)) for _ in range(3)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-        assert process.exitcode == 0
-    assert STORAGE.read(uri) == b"90"
-
-
-def swap_and_hang(uri: str, version: str) -> None:
-    def hang(fd: object) -> None:
-        del fd
-        time.sleep(600)
-
-    # Before the rename, with the lock in hand.
-    os.fsync = hang
-    STORAGE.swap(uri, b"never", version=version)
-
-
-@pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[str]:
-    """A file whose swap was killed in the middle."""
-    uri = str(tmp_path / "x")
-    version = STORAGE.swap(uri, b"first", version=None)
-    process = multiprocessing.get_context("spawn").Process(
-        target=swap_and_hang, args=(uri, version)
-    )
-    process.start()
-    while not Path(swap_scratch(uri)).exists():
-        assert process.is_alive()
-        time.sleep(0.01)
-    yield uri
-    assert process.exitcode == -signal.SIGKILL
-
-
-def kill_children() -> None:
-    for process in multiprocessing.active_children():
-        process.kill()
-        process.join(60)
-
-
-def test_a_killed_swap_leaves_the_old_file_and_no_lock(hanging: str) -> None:
-    kill_children()
-    assert STORAGE.read(hanging) == b"first"
-    stored = STORAGE.stat(hanging)
-    assert stored is not None
-    assert STORAGE.swap(hanging, b"second", version=stored.version) is not None
-    assert paths(Path(hanging).parent) == ["x"]
-
-
-def test_a_swap_waits_for_another_one(hanging: str) -> None:
-    descriptor = os.open(os.path.dirname(hanging), os.O_RDONLY)
-    with pytest.raises(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    kill_children()
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(descriptor)
-
-
-def test_a_swap_without_locks_still_compares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    uri = str(tmp_path / "x")
-    version = STORAGE.swap(uri, b"first", version=None)
-    assert version is not None
-    assert STORAGE.swap(uri, b"other", version=None) is None
-    assert STORAGE.swap(uri, b"second", version=version) is not None
-
-
-def test_a_swap_follows_no_link(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_bytes(b"mine")
-    (tmp_path / "x.tmp").symlink_to(tmp_path / "mine")
-    assert STORAGE.swap(str(tmp_path / "x"), b"first", version=None) is not None
-    assert (tmp_path / "mine").read_bytes() == b"mine"
-    assert not (tmp_path / "x").is_symlink()
-
-
-def test_a_folder_that_goes_while_it_is_listed_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("kept/a", "going/b"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).touch()
-    scandir = os.scandir
-
-    def delete_and_scan(path: str) -> object:
-        if path.endswith("/going"):
-            (tmp_path / "going" / "b").unlink()
-            (tmp_path / "going").rmdir()
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", delete_and_scan)
-    assert [file.path for file in LocalStorage().list(str(tmp_path))] == ["kept/a"]

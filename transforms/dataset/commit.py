@@ -19,8 +19,8 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.lease import LEASE_NAME
 from shardbeam.transforms.dataset.manifest import Manifest, decode_manifest
+from shardbeam.transforms.dataset.object_lease import LEASE_PATH
 from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status, add_counts
 from shardbeam.transforms.dataset.shard_record import (
     RECORD_FILE,
@@ -37,12 +37,10 @@ from shardbeam.transforms.dataset.staging import (
 )
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.local import swap_scratch
 
 DATASET_INFO = "dataset_info.json"
 MANIFEST = "manifest.json"
 RUNS_FOLDER = "runs"
-LEASE_PATH = f"{RUNS_FOLDER}/{LEASE_NAME}"
 # No split can have this name.
 _NO_SPLIT_FILE = "no-split"
 # Whoever writes a file of rejects holds and sorts all that are in it.
@@ -401,7 +399,7 @@ def foreign_files(output: str) -> list[str]:
         Paths relative to `output`, sorted.
     """
     manifest = read_manifest(output)
-    ours = {LEASE_PATH, swap_scratch(LEASE_PATH)}
+    ours = {LEASE_PATH}
     if manifest is not None:
         ours.update(manifest.paths(), (MANIFEST, DATASET_INFO))
     for paths in staged_commits(output).values():

@@ -22,7 +22,6 @@ from shardbeam.transforms.dataset.commit import (
     count_reuse,
 )
 from shardbeam.transforms.dataset.label_files import label_map_pbtxt, labels_txt
-from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.manifest import (
     FileEntry,
     Fingerprint,
@@ -90,8 +89,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
         runner: Name of its runner.
         annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
             file that defines a format.
-        lease: The lease of the output, which the run has to hold when it commits; None where
-            the storage keeps none.
         latest: The pointer that names the dataset once it is committed; empty where there is none.
         previous: Folder of the dataset whose unchanged shards are copied; empty for none.
     """
@@ -99,7 +96,6 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     runner: str
     annotation_files: tuple[tuple[str, int, str], ...]
-    lease: LeaseClaim | None = None
     latest: str = ""
     previous: str = ""
 

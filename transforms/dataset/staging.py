@@ -22,7 +22,9 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.manifest import check_paths
+from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
 from shardbeam.transforms.dataset.outcome import Outcome, ShardProgress, Totals
 from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
 from shardbeam.transforms.storage.base import StoredFile, join_uri
@@ -63,11 +65,14 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         output: The dataset's folder.
         plan: Digest of the config.
         run_id: This run's start in UTC, which names its files.
+        lease: The lease of the output, which the run has to hold when it commits; None where
+            workers have nothing that they can check.
     """
 
     output: str
     plan: str
     run_id: str
+    lease: LeaseClaim | None = None
 
     @property
     def root(self) -> str:
@@ -92,6 +97,20 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """Explains what keeps the output from being written; see `explain_write_errors`."""
         with explain_write_errors(self.output):
             yield
+
+    def check_lease(self) -> None:
+        """Makes sure that no other run has taken the output meanwhile.
+
+        Raises:
+            InputError: One has.
+        """
+        if self.lease is not None:
+            check_claim(self.lease)
+
+    def release_lease(self) -> None:
+        """Gives the lease up where the job itself has to."""
+        if self.lease is not None and self.lease.is_job:
+            release_claim(self.lease)
 
     # Finished shards
 

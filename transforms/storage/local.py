@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -22,7 +21,6 @@ class LocalStorage(Storage):
     """Files and folders. Symbolic links are followed, loops among them are not."""
 
     is_remote: ClassVar[bool] = False
-    can_swap: ClassVar[bool] = True
 
     def list(self, root: str) -> Iterator[StoredFile]:
         """Yields every regular file below `root`; see the base class."""
@@ -100,28 +98,6 @@ class LocalStorage(Storage):
             file.write(data)
         self.rename(scratch, uri)
 
-    def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
-        """Compares and renames, one process at a time; see the base class.
-
-        A kill leaves `uri` as it was, and at most `swap_scratch(uri)` beside it.
-        """
-        folder = os.path.dirname(uri) or "."
-        os.makedirs(folder, exist_ok=True)
-        with _locked_folder(folder):
-            before = self.stat(uri)
-            if (None if before is None else before.version) != version:
-                return None
-            # One name is enough: whoever has the lock may use it, and nothing piles up.
-            scratch = swap_scratch(uri)
-            self.delete(scratch)
-            with self.create(scratch) as file:
-                file.write(data)
-            if version is not None:
-                _set_later(scratch, than_ns=int(version))
-            after = _version(os.stat(scratch))
-            os.replace(scratch, uri)
-            return after
-
     def holds(self, root: str) -> bool:
         """Says whether there is such a file or folder; see the base class."""
         return os.path.lexists(root)
@@ -146,36 +122,6 @@ class LocalStorage(Storage):
         """Removes an empty folder; see the base class."""
         with contextlib.suppress(OSError):
             os.rmdir(root)
-
-
-def swap_scratch(uri: str) -> str:
-    """Names the file that a swap on local disk leaves beside `uri` if it is killed."""
-    return f"{uri}.tmp"
-
-
-@contextlib.contextmanager
-def _locked_folder(folder: str) -> Iterator[None]:
-    """Keeps other processes of this machine out; the lock of one that is killed is gone with it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        # Some mounts know no locks of folders. There, what is left is a moment between comparing
-        # and renaming.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _set_later(path: str, *, than_ns: int) -> None:
-    """Sees to it that a file's time, its version, is later than another's.
-
-    Clocks of file systems stand still for milliseconds, some for seconds.
-    """
-    step_ns = 1
-    while os.stat(path).st_mtime_ns <= than_ns:
-        os.utime(path, ns=(than_ns + step_ns, than_ns + step_ns))
-        step_ns *= 10
 
 
 def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[StoredFile]:

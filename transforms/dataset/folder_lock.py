@@ -1,0 +1,113 @@
+"""The lease of an output on disk: a lock of the kernel on the folder itself (flock(2)), no file.
+
+A process that is stopped keeps it, one that ends in any way frees it, and processes that it starts
+do not inherit it. The same folder by another path (a link, a bind mount) has the same lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+
+from shardbeam.transforms.dataset.lease import Lease, LeaseError
+
+_log = logging.getLogger(__name__)
+
+
+class FolderLock(Lease):
+    """A lock on a folder: from now on where the folder is there, otherwise from `take` on.
+
+    Args:
+        output: The folder.
+
+    Raises:
+        LeaseError: Another run holds it.
+        OSError: The folder cannot be opened.
+    """
+
+    def __init__(self, output: str) -> None:
+        super().__init__(output)
+        # The folders that were made for the lock, the deepest first.
+        self._made: list[str] = []
+        self._descriptor: int | None = None
+        if os.path.isdir(output):
+            self._lock()
+
+    def take(self) -> bool:
+        """Makes the folder if it is not there, and locks it; see the base class."""
+        if self._descriptor is not None:
+            return True
+        self._lock()
+        return False
+
+    def release(self, *, wait_s: float = 10.0) -> None:
+        """Unlocks the folder, and removes it if it was made for the lock and is empty.
+
+        Args:
+            wait_s: Without effect: the kernel does not keep anything waiting.
+        """
+        del wait_s
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
+        for folder in self._made:
+            try:
+                os.rmdir(folder)
+            except OSError:
+                break
+        os.close(descriptor)
+
+    def _lock(self) -> None:
+        while self._descriptor is None:
+            missing = _missing_folders(self.output)
+            os.makedirs(self.output, exist_ok=True)
+            self._made = self._made or missing
+            try:
+                # Python opens with O_CLOEXEC.
+                descriptor = os.open(self.output, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                # Another run that had made it has just removed it.
+                continue
+            try:
+                _flock(descriptor, folder=self.output)
+                is_there = _is_at(descriptor, self.output)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            if is_there:
+                self._descriptor = descriptor
+            else:
+                # It was moved away, or removed, before it was locked.
+                os.close(descriptor)
+
+
+def _missing_folders(path: str) -> list[str]:
+    missing = []
+    while path and not os.path.lexists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    return missing
+
+
+def _flock(descriptor: int, *, folder: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno == errno.EWOULDBLOCK:
+            raise LeaseError(
+                f"{folder}: another run on this machine is writing it; wait for its end"
+            ) from None
+        _log.warning(
+            "%s: this file system keeps no locks (%s); let only one run at a time write there",
+            folder,
+            error.strerror,
+        )
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,340 @@
+"""The lease of an output on object storage: an object that says which run holds it, until when.
+
+It is made and replaced on condition of its generation, and never deleted: of two runs that come at
+the same moment one gets it, and a run that comes too late notices. Its holder renews it; a run that
+was killed does not, so that its lease expires. A lease that has expired is kept as long as no other
+run takes it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import logging
+import os
+import platform
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.lease import Lease, LeaseClaim, LeaseError, LeaseLostError
+from shardbeam.transforms.storage.base import ChangedError, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+_log = logging.getLogger(__name__)
+
+# Where the object lies, below the dataset's folder.
+LEASE_PATH = "runs/.lease.json"
+# How long a process holds the lease without renewing it, and how often it renews it.
+LEASE_S = 120.0
+RENEW_S = LEASE_S / 3
+# How long a job holds it without the process that submitted it; its workers renew it.
+JOB_S = 900.0
+
+# A lease is about 1 KB.
+_MAX_BYTES = 1 << 16
+_Time = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+Clock = Callable[[], datetime.datetime]
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the object says.
+
+    Attributes:
+        holder: A random id of the holding run.
+        plan: Digest of its config.
+        output: The dataset's folder.
+        runner: Name of its runner.
+        user: Who started it, where that is known.
+        host: On which machine.
+        pid: In which process there.
+        job_name: Id or name of its job, where that goes on without the process.
+        acquired_at: Since when it holds the lease.
+        renewed_at: When it last said so.
+        expires_at: Until when it holds the lease, if it does not renew it.
+        released: Whether it holds the lease no more.
+    """
+
+    holder: str
+    plan: str
+    output: str
+    runner: str
+    user: str
+    host: str
+    pid: int
+    job_name: str = ""
+    acquired_at: _Time
+    renewed_at: _Time
+    expires_at: _Time
+    released: bool = False
+
+
+def utc_now() -> datetime.datetime:
+    """Returns the time."""
+    return datetime.datetime.now(tz=datetime.timezone.utc)
+
+
+class ObjectLease(Lease):
+    """An object that says which run holds the lease, and until when.
+
+    Args:
+        output: The dataset's folder.
+        plan: Digest of the config.
+        runner: Name of the runner.
+        clock: Tells the time.
+        renew_s: Seconds between two renewals.
+
+    Raises:
+        LeaseError: Another run holds it.
+        InputError: It cannot be read, or something else lies in its place.
+    """
+
+    def __init__(
+        self,
+        output: str,
+        *,
+        plan: str,
+        runner: str,
+        clock: Clock = utc_now,
+        renew_s: float = RENEW_S,
+    ) -> None:
+        super().__init__(output)
+        self.uri = join_uri(output, LEASE_PATH)
+        self._clock = clock
+        self._renew_s = renew_s
+        self._lives_s = LEASE_S
+        now = clock()
+        self._record = LeaseRecord(
+            holder=uuid.uuid4().hex,
+            plan=plan,
+            output=output,
+            runner=runner,
+            user=_user(),
+            host=platform.node(),
+            pid=os.getpid(),
+            acquired_at=now,
+            renewed_at=now,
+            expires_at=now,
+        )
+        self._is_held = False
+        self._ended = threading.Event()
+        self._releasing: threading.Thread | None = None
+        self._version = self._find_free()
+
+    def _find_free(self) -> str | None:
+        record, version = read_lease(self.uri)
+        now = self._clock()
+        if record is not None and not record.released and now < record.expires_at:
+            raise LeaseError(
+                f"{self.output}: another run is writing it: {_who(record)}, since "
+                f"{_time(record.acquired_at)}; wait for its end. If it has crashed, "
+                f"its lease ends in {(record.expires_at - now).total_seconds():.0f} s, "
+                f"{_time(record.expires_at)}"
+            )
+        return version
+
+    def take(self) -> bool:
+        """Creates or replaces the object, and renews it from now on; see the base class."""
+        self._record = msgspec.structs.replace(self._record, acquired_at=self._clock())
+        version = storage_for(self.uri).swap(self.uri, self._encode(), version=self._version)
+        if version is None:
+            self._version = self._find_free()
+            return False
+        self._version = version
+        self._is_held = True
+        threading.Thread(target=self._keep, name="lease", daemon=True).start()
+        return True
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._renew_s):
+            try:
+                self._replace()
+            except LeaseLostError as error:
+                # The next step of the run that checks its lease fails.
+                self.lost = error
+                return
+            except (InputError, OSError):
+                _log.info("the lease could not be renewed: %s", self.uri, exc_info=True)
+
+    def claim(self, *, is_job: bool = False) -> LeaseClaim:
+        """Describes the lease for workers; see the base class."""
+        return LeaseClaim(uri=self.uri, holder=self._record.holder, is_job=is_job)
+
+    def hand_over(self, job: str) -> None:
+        """Names the job, and lets the lease live longer without renewal; see the base class."""
+        self._record = msgspec.structs.replace(self._record, job_name=job)
+        self._lives_s = JOB_S
+        try:
+            self._replace()
+        except LeaseLostError as error:
+            self.lost = error
+            raise
+        except (InputError, OSError):
+            _log.warning("the lease does not name its job: %s", self.uri, exc_info=True)
+
+    def leave(self) -> None:
+        """Ends the renewal; see the base class."""
+        self._is_held = False
+        self._ended.set()
+
+    def release(self, *, wait_s: float = 10.0) -> None:
+        """Marks the object as released, by one request as a rule; see the base class.
+
+        A thread of its own makes the request, so that neither a storage that does not answer nor a
+        lock of the client's that the interrupted code holds can keep the caller for longer.
+        """
+        if self._is_held:
+            self._is_held = False
+            self._releasing = threading.Thread(target=self._release, name="release", daemon=True)
+            self._releasing.start()
+        if self._releasing is not None:
+            self._releasing.join(wait_s)
+
+    def _release(self) -> None:
+        self._ended.set()
+        try:
+            self._replace(released=True)
+        except LeaseLostError as error:
+            self.lost = error
+        except (InputError, OSError):
+            _log.info("the lease could not be released: %s", self.uri, exc_info=True)
+
+    def _replace(self, *, released: bool = False) -> None:
+        """Replaces the object, if it is still this run's.
+
+        A renewal and the release may meet here: the storage lets one of two replacements of the
+        same generation win, and the other one looks again.
+
+        Raises:
+            LeaseLostError: Another run has taken the lease.
+            InputError: It cannot be written.
+        """
+        storage = storage_for(self.uri)
+        while True:
+            data = self._encode(released=released)
+            version = storage.swap(self.uri, data, version=self._version)
+            if version is not None:
+                self._version = version
+                return
+            record, version = read_lease(self.uri)
+            if record is None or record.holder != self._record.holder:
+                raise LeaseLostError(f"{self.uri}: {_describe_loss(record)}")
+            if record.released:
+                return
+            self._version = version
+
+    def _encode(self, *, released: bool = False) -> bytes:
+        now = self._clock()
+        return _encode(
+            msgspec.structs.replace(
+                self._record,
+                renewed_at=now,
+                expires_at=now + datetime.timedelta(seconds=0 if released else self._lives_s),
+                released=released,
+            )
+        )
+
+
+def check_claim(claim: LeaseClaim, *, clock: Clock = utc_now) -> None:
+    """Makes sure, in a worker, that a run's lease is still its own; renews that of a job.
+
+    Raises:
+        InputError: Another run has taken it, or it cannot be read.
+    """
+    record, version = read_lease(claim.uri)
+    if record is None or record.holder != claim.holder:
+        raise InputError(uri=claim.uri, problem=_describe_loss(record))
+    now = clock()
+    if claim.is_job and now > record.renewed_at + datetime.timedelta(seconds=JOB_S / 3):
+        expires_at = now + datetime.timedelta(seconds=JOB_S)
+        record = msgspec.structs.replace(record, renewed_at=now, expires_at=expires_at)
+        # Where it fails, another worker has just done the same.
+        storage_for(claim.uri).swap(claim.uri, _encode(record), version=version)
+
+
+def release_claim(claim: LeaseClaim) -> None:
+    """Releases a job's lease, in a worker, at the job's end; one that cannot be released expires.
+
+    The job's steps may be repeated after this: until another run takes it, the lease is theirs.
+    """
+    try:
+        record, version = read_lease(claim.uri)
+        if record is not None and record.holder == claim.holder:
+            data = _encode(msgspec.structs.replace(record, renewed_at=utc_now(), released=True))
+            storage_for(claim.uri).swap(claim.uri, data, version=version)
+    except (InputError, OSError):
+        _log.warning("the lease cannot be released: %s", claim.uri, exc_info=True)
+
+
+def read_lease(uri: str) -> tuple[LeaseRecord | None, str | None]:
+    """Reads a lease and its version; None for both where there is none.
+
+    Raises:
+        InputError: It cannot be read, or is none.
+    """
+    storage = storage_for(uri)
+    while True:
+        stored = storage.stat(uri)
+        if stored is None:
+            return None, None
+        if stored.size_bytes > _MAX_BYTES:
+            raise _not_a_lease(uri, problem=f"{stored.size_bytes:,} bytes long")
+        try:
+            data = storage.read(uri, version=stored.version)
+            return msgspec.json.decode(data, type=LeaseRecord), stored.version
+        except ChangedError:
+            # Its holder has just renewed it.
+            continue
+        except OSError as error:
+            raise InputError(
+                uri=uri, problem=f"cannot be read: {error.strerror or error}"
+            ) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _not_a_lease(uri, problem=str(error)) from error
+
+
+def _not_a_lease(uri: str, *, problem: str) -> InputError:
+    # It may stand for a run that goes on.
+    return InputError(
+        uri=uri,
+        problem=f"not a lease of Shardbeam: {problem}; if no run is writing there, delete the file",
+    )
+
+
+def _encode(record: LeaseRecord) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(record)) + b"\n"
+
+
+def _describe_loss(record: LeaseRecord | None) -> str:
+    taken = (
+        "the file is gone"
+        if record is None
+        else f"{_who(record)} took it at {_time(record.acquired_at)}"
+    )
+    return (
+        f"this run has lost its lease of the output, and stops: {taken}; let only one run at a "
+        "time write to an output"
+    )
+
+
+def _who(record: LeaseRecord) -> str:
+    starter = f"{record.user}@{record.host}" if record.user else record.host
+    if not record.job_name:
+        return f"{record.runner}, process {record.pid} of {starter}"
+    return f"{record.runner}, {record.job_name} (submitted by process {record.pid} of {starter})"
+
+
+def _time(time: datetime.datetime) -> str:
+    return f"{time.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A number without a name, as in many containers.
+        return ""
