@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
-from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
+from tests.gcs import memory
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs
 from tests.pipelines.dataset import coco_words, dataset_files, read_dataset, read_tree, run
@@ -192,32 +192,24 @@ def test_anonymous_is_said_to_the_storage(
     assert os.environ[ANONYMOUS_VARIABLE] == "1"
 
 
-@pytest.mark.parametrize("system", [MemoryFileSystem, FolderFileSystem])
-def test_a_build_by_a_file_system_of_beam(
-    system: type[MemoryFileSystem], shapes: Path, tmp_path: Path
-) -> None:
-    system.files.clear()
-    root = f"{system.scheme()}://host"
+@pytest.mark.parametrize("scheme", ["memory", "folders"])
+def test_a_build_by_fsspec(scheme: str, shapes: Path, tmp_path: Path) -> None:
+    memory.clear()
+    root = f"{scheme}://host"
     for path, data in read_tree(shapes).items():
-        folder = f"{root}/in/{path}".rpartition("/")[0]
-        if system is FolderFileSystem and folder not in system.files.folders:
-            FolderFileSystem({}).mkdirs(folder)
-        system.files.write(f"{root}/in/{path}", data)
+        memory.write(f"{root}/in/{path}", data)
     assert run(*coco_words(shapes, tmp_path / "out")).exit_code == 0
     result = run(*words(root))
     assert result.exit_code == 0, result.stderr
-    written = {
-        path.removeprefix(f"{root}/out/"): data
-        for path, (data, _) in system.files.content.items()
-        if path.startswith(f"{root}/out/")
-    }
+    written = memory.read_tree(f"{root}/out")
     assert not [path for path in written if path.startswith(".staging")]
     assert dataset_files(written) == read_dataset(tmp_path / "out")
 
 
 def test_unknown_schemes_are_refused_by_name(tmp_path: Path, shapes: Path) -> None:
     for uri, problem in (
-        ("ftp://host/x", "no file system of this scheme is known"),
+        ("nope://host/x", "no file system of this scheme is known"),
+        ("s3://host/x", "no file system of this scheme is known (Install s3fs"),
         ("file:///x", "write local paths without file://"),
     ):
         result = run(*coco_words(shapes, tmp_path / "out", "--set", f"output.path={uri}"))

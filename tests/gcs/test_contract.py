@@ -1,4 +1,4 @@
-"""What every storage does alike: on disk, in Google Cloud Storage, and by Beam's file systems."""
+"""What every storage does alike: on disk, in Google Cloud Storage, and by fsspec."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
-from shardbeam.transforms.storage.beam import BeamStorage
 from shardbeam.transforms.storage.find import expand_pattern, storage_for
+from shardbeam.transforms.storage.fsspec import FsspecStorage
 from shardbeam.transforms.storage.gcs import upload
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
+from tests.gcs import memory
 
 DATA = bytes(range(256)) * 4
 
@@ -29,8 +29,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(upload, "PART_BYTES", 1 << 18)
         bucket: str = request.getfixturevalue("bucket")
         return f"{bucket}/root"
-    MemoryFileSystem.files.clear()
-    FolderFileSystem.files.clear()
+    memory.clear()
     return f"{request.param}://host/root"
 
 
@@ -48,7 +47,7 @@ def write(storage: Storage, uri: str, data: bytes) -> StoredFile:
 
 
 def test_each_scheme_has_its_storage(root: str, storage: Storage) -> None:
-    kinds = {"/": LocalStorage, "g": GcsStorage, "m": BeamStorage, "f": BeamStorage}
+    kinds = {"/": LocalStorage, "g": GcsStorage, "m": FsspecStorage, "f": FsspecStorage}
     assert type(storage) is kinds[root[0]]
     assert storage.is_remote is not root.startswith("/")
 

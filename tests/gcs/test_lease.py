@@ -12,7 +12,7 @@ from shardbeam.pipelines import run as pipelines_run
 from shardbeam.pipelines.run_error import RunError
 from shardbeam.pipelines.runners import LocalRunner
 from shardbeam.transforms.dataset.object_lease import LeaseRecord, read_lease
-from tests.gcs.memory_file_systems import MemoryFileSystem
+from tests.gcs import memory
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs
 from tests.pipelines.dataset import check_whole, dataset_files, read_tree, run
@@ -183,10 +183,10 @@ def test_denied_writing_is_told_before_any_work(
 def test_a_storage_without_preconditions_says_so_once_and_builds(
     shapes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    MemoryFileSystem.files.clear()
+    memory.clear()
     root = "memory://host"
     for path, data in read_tree(shapes).items():
-        MemoryFileSystem.files.write(f"{root}/in/{path}", data)
+        memory.write(f"{root}/in/{path}", data)
     with caplog.at_level(logging.WARNING, logger="shardbeam"):
         result = run(
             *("build", "coco", "--images", f"{root}/in/images", "--output", f"{root}/out"),
@@ -198,4 +198,4 @@ def test_a_storage_without_preconditions_says_so_once_and_builds(
         for record in caplog.records
         if record.name == "shardbeam.pipelines.output"
     ] == [f"{root}/out: this storage keeps no lease; let only one run at a time write there"]
-    assert not [path for path in MemoryFileSystem.files.content if "lease" in path]
+    assert not [path for path in memory.read_tree(root) if "lease" in path]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from shardbeam.transforms.dataset.commit import prepare_output
 from shardbeam.transforms.dataset.manifest import FileEntry, InputEntry, Manifest, encode_manifest
@@ -16,7 +17,7 @@ from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
-from tests.gcs.memory_file_systems import MemoryFileSystem
+from tests.gcs import memory
 from tests.pipelines.dataset import coco_words, dataset_files, read_dataset, run
 
 OUTPUT = "memory://host/out"
@@ -56,16 +57,20 @@ class Meeting:
 
 @pytest.fixture
 def staging() -> Staging:
-    MemoryFileSystem.files.clear()
+    memory.clear()
     return Staging(output=OUTPUT, plan="plan", run_id="run")
 
 
 def meet(monkeypatch: pytest.MonkeyPatch, name: str) -> Meeting:
     original = getattr(MemoryFileSystem, name)
     meeting = Meeting(original)
-    monkeypatch.setattr(
-        MemoryFileSystem, name, lambda *args, **options: meeting.call(*args, **options)
-    )
+
+    def call(system: MemoryFileSystem, path: str, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+        # A file that is not there is asked for by itself.
+        function = meeting.call if path in system.store else original
+        return function(system, path, *args, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, name, call)
     return meeting
 
 
@@ -84,31 +89,31 @@ def write_output(names: list[str]) -> None:
         files=tuple(FileEntry(path=name, size_bytes=0, crc32c="") for name in names),
     )
     for name in names:
-        MemoryFileSystem.files.write(f"{OUTPUT}/{name}", b"old")
-    MemoryFileSystem.files.write(f"{OUTPUT}/manifest.json", encode_manifest(manifest))
+        memory.write(f"{OUTPUT}/{name}", b"old")
+    memory.write(f"{OUTPUT}/manifest.json", encode_manifest(manifest))
 
 
 def test_an_old_dataset_is_deleted_many_files_at_a_time(
     staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_output([f"{number}.tfrecord" for number in range(FILES)])
-    deletes = meet(monkeypatch, "delete")
+    deletes = meet(monkeypatch, "rm_file")
     prepare_output([], metadata=[], staging=staging)
     assert deletes.has_met
     assert deletes.calls == FILES
-    left = [name for name in MemoryFileSystem.files.content if "/.staging/" not in name]
-    assert left == [f"{OUTPUT}/manifest.json"]
+    left = [name for name in memory.read_tree(OUTPUT) if not name.startswith(".staging/")]
+    assert left == ["manifest.json"]
 
 
 def test_staging_is_cleared_many_files_at_a_time(
     staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(FILES):
-        MemoryFileSystem.files.write(staging.uri(f"shards/{number}/done"), b"")
-    deletes = meet(monkeypatch, "delete")
+        memory.write(staging.uri(f"shards/{number}/done"), b"")
+    deletes = meet(monkeypatch, "rm_file")
     staging.clear()
     assert deletes.has_met
-    assert not MemoryFileSystem.files.content
+    assert not memory.read_tree(OUTPUT)
 
 
 def test_progress_is_read_many_files_at_a_time_and_once(
@@ -116,7 +121,7 @@ def test_progress_is_read_many_files_at_a_time_and_once(
 ) -> None:
     for number in range(FILES):
         staging.write_progress(ShardProgress(number, True), split="train", shard_index=number)
-    reads = meet(monkeypatch, "open")
+    reads = meet(monkeypatch, "cat_file")
     seen: dict[str, tuple[str, ShardProgress]] = {}
     for _ in range(2):
         found = staging.read_progress(seen)
@@ -128,22 +133,17 @@ def test_progress_is_read_many_files_at_a_time_and_once(
 def test_a_commit_moves_many_files_at_a_time(
     shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    MemoryFileSystem.files.clear()
+    memory.clear()
     settings = ("--set", "output.num_shards=15", "--set", "rejects.max_ratio=1")
     assert run(*coco_words(shapes, tmp_path / "out", *settings)).exit_code == 0
-    moves = meet(monkeypatch, "rename")
+    moves = meet(monkeypatch, "cp_file")
     words = coco_words(shapes, tmp_path / "out", *settings)
     words[words.index(str(tmp_path / "out"))] = OUTPUT
     result = run(*words)
     assert result.exit_code == 0, result.stderr
     assert moves.has_met
     assert moves.calls == 2 * 15
-    prefix = f"{OUTPUT}/"
-    committed = {
-        name.removeprefix(prefix): data
-        for name, (data, _) in MemoryFileSystem.files.content.items()
-    }
-    assert dataset_files(committed) == read_dataset(tmp_path / "out")
+    assert dataset_files(memory.read_tree(OUTPUT)) == read_dataset(tmp_path / "out")
 
 
 def test_objects_of_google_cloud_storage_are_deleted_many_at_a_time(

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
-from tests.gcs.memory_file_systems import FolderFileSystem, MemoryFileSystem
+from tests.gcs import memory
 from tests.gcs.proxy import Request
 from tests.gcs.server import ProxiedGcs
 from tests.pipelines.dataset import Run, Tree, coco_words, dataset_files, read_dataset, run
@@ -227,25 +228,19 @@ def test_between_disk_and_the_bucket(
     assert copies(gcs) == []
 
 
-@pytest.mark.parametrize("system", [MemoryFileSystem, FolderFileSystem])
-def test_by_a_file_system_of_beam(
-    system: type[MemoryFileSystem], shapes: Path, expected: Tree
-) -> None:
-    system.files.clear()
-    root = f"{system.scheme()}://host"
+@pytest.mark.parametrize("scheme", ["memory", "folders"])
+def test_by_fsspec(scheme: str, shapes: Path, expected: Tree) -> None:
+    memory.clear()
+    root = f"{scheme}://host"
     assert run(*words(shapes, f"{root}/v1")).exit_code == 0
     shard = f"{root}/v1/coco-train.tfrecord-00001-of-{SHARDS:05}"
     for damaged in (0, 1):
         output = f"{root}/out{damaged}"
         reuse = reuse_of(run(*words(shapes, output, "--reuse", f"{root}/v1")))
         assert (reuse["copied_shards"], reuse["damaged_shards"]) == (SHARDS - damaged, damaged)
-        written = {
-            path.removeprefix(f"{output}/"): data
-            for path, (data, _) in system.files.content.items()
-            if path.startswith(f"{output}/")
-        }
+        written = memory.read_tree(output)
         assert not [path for path in written if path.startswith(".staging")]
         assert dataset_files(written) == expected
         # Of the same length: only the checksum tells.
-        data, time = system.files.content[shard]
-        system.files.content[shard] = bytes([data[0] ^ 1]) + data[1:], time
+        data = storage_for(shard).read(shard)
+        memory.write(shard, bytes([data[0] ^ 1]) + data[1:])

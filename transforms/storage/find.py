@@ -1,7 +1,7 @@
 """Finding the storage of a URI by its scheme, and the files that a pattern names.
 
 A path without a scheme lies on the local disk, `gs://` in Google Cloud Storage; all other schemes
-are those of Beam's file systems.
+are those that fsspec knows.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def _storage_by_scheme(scheme: str) -> Storage:
         from shardbeam.transforms.storage.gcs.storage import GcsStorage
 
         return GcsStorage()
-    from shardbeam.transforms.storage.beam import BeamStorage
+    from shardbeam.transforms.storage.fsspec import FsspecStorage
 
-    return BeamStorage(scheme)
+    return FsspecStorage(scheme)
 
 
 def expand_pattern(pattern: str) -> list[str]:

@@ -1,0 +1,76 @@
+"""Failures of fsspec's file systems: repeated where they may pass, said plainly where not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import fsspec as fsspec_storage
+from shardbeam.transforms.storage.fsspec import FsspecStorage
+from tests.gcs import memory
+
+URI = "memory://host/x"
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> FsspecStorage:
+    monkeypatch.setattr(fsspec_storage, "_INITIAL_WAIT_S", 0.01)
+    monkeypatch.setattr(fsspec_storage, "_MAX_WAIT_S", 0.02)
+    monkeypatch.setattr(fsspec_storage, "_DEADLINE_S", 0.5)
+    memory.clear()
+    memory.write(URI, b"data")
+    return FsspecStorage("memory")
+
+
+@pytest.fixture
+def failures(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """Errors that the next reads raise."""
+    errors: list[Exception] = []
+    read = MemoryFileSystem.cat_file
+
+    def fail(
+        self: MemoryFileSystem, path: str, start: int | None = None, end: int | None = None
+    ) -> bytes:
+        if errors:
+            raise errors.pop(0)
+        return bytes(read(self, path, start, end))
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", fail)
+    return errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionResetError(), TimeoutError(), asyncio.TimeoutError(), OSError(5, "busy\nstill")],
+    ids=repr,
+)
+def test_what_may_pass_is_repeated(
+    error: Exception, storage: FsspecStorage, failures: list[Exception]
+) -> None:
+    failures[:] = [error] * 3
+    assert storage.read(URI) == b"data"
+    failures[:] = [error] * 1000
+    with pytest.raises(InputError, match=r"memory://host/x: cannot be accessed") as caught:
+        storage.read(URI)
+    assert "\n" not in str(caught.value)
+    assert len(failures) > 900
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(), ImportError("no library"), ValueError("403")], ids=repr
+)
+def test_what_stays_is_an_error_at_once(
+    error: Exception, storage: FsspecStorage, failures: list[Exception]
+) -> None:
+    failures[:] = [error, error]
+    with pytest.raises(InputError, match=r"memory://host/x: cannot be accessed"):
+        storage.read(URI)
+    assert len(failures) == 1
+
+
+def test_a_file_system_that_is_not_configured_says_so() -> None:
+    with pytest.raises(InputError, match=r"^hdfs://host/x: cannot be accessed by fsspec: .+"):
+        FsspecStorage("hdfs").stat("hdfs://host/x")

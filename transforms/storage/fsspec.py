@@ -1,0 +1,265 @@
+"""Storage in any system that fsspec has a file system for: `s3://`, `hdfs://`, `abfs://`, ...
+
+fsspec knows no preconditions, and no version that a read could be pinned to. A file's version here
+is its ETag or its time of change, which is asked for before each read: a file that is replaced in
+the moment between the two is read as it is then, and found out only where its size is another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import errno
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, TypeVar, cast
+
+import fsspec
+from fsspec.spec import AbstractFileSystem
+from google.api_core import retry
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
+
+T = TypeVar("T")
+
+_DEADLINE_S = 300.0
+_INITIAL_WAIT_S = 0.3
+_MAX_WAIT_S = 20.0
+_TRANSIENT = (OSError, asyncio.TimeoutError)
+# What repeating does not mend.
+_LASTING = (
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+# Each file system has its own name for what changes with the content: the first that it has.
+_VERSION_KEYS = (
+    *("ETag", "etag", "generation", "mtime", "modified"),
+    *("LastModified", "last_modified", "modificationTime", "created"),
+)
+_MAX_WORDS = 200
+
+
+class FsspecStorage(Storage):
+    """Files of one scheme, by fsspec.
+
+    Args:
+        scheme: The scheme.
+
+    Raises:
+        InputError: fsspec knows no such scheme, or lacks the library for it.
+    """
+
+    def __init__(self, scheme: str) -> None:
+        uri = f"{scheme}://"
+        if scheme == "file":
+            raise InputError(uri=uri, problem="write local paths without file://")
+        try:
+            fsspec.get_filesystem_class(scheme)
+        except (ValueError, ImportError) as error:
+            raise InputError(
+                uri=uri,
+                problem=f"no file system of this scheme is known ({error}); local paths and gs:// "
+                "need nothing, others a package for fsspec: pip install s3fs for s3://, adlfs for "
+                "abfs://",
+            ) from error
+
+    def list(self, root: str) -> Iterator[StoredFile]:
+        """Yields every file below `root`; see the base class."""
+        root = root.rstrip("/")
+        system, path = _file_system(root)
+        prefix = f"{path.rstrip('/')}/"
+        try:
+            found = self._attempt(lambda: system.find(path, detail=True), uri=root)
+        except FileNotFoundError:
+            return
+        for name, info in found.items():
+            # Consoles show an empty folder by an object whose name ends in a slash.
+            if name.startswith(prefix) and not name.endswith("/"):
+                below = name.removeprefix(prefix)
+                yield _stored_file(info, path=below, uri=f"{root}/{below}")
+
+    def stat(self, uri: str) -> StoredFile | None:
+        """Describes a file; see the base class."""
+        system, path = _file_system(uri)
+        try:
+            info = self._attempt(lambda: system.info(path), uri=uri)
+        except FileNotFoundError:
+            return None
+        if info["type"] == "directory":
+            return None
+        return _stored_file(info, path=uri.rpartition("/")[2], uri=uri)
+
+    def read(
+        self,
+        uri: str,
+        *,
+        offset: int = 0,
+        size_bytes: int | None = None,
+        version: str | None = None,
+    ) -> bytes:
+        """Reads a file or a range of it; see the base class."""
+        if version is not None:
+            stored = self.stat(uri)
+            if stored is None:
+                raise ChangedError(f"{uri} was deleted after it was listed")
+            if stored.version != version:
+                raise ChangedError(f"{uri} was changed after it was listed")
+        if size_bytes == 0:
+            return b""
+        system, path = _file_system(uri)
+        start = offset or None
+        end = None if size_bytes is None else offset + size_bytes
+        return self._attempt(lambda: system.cat_file(path, start=start, end=end), uri=uri)
+
+    @contextlib.contextmanager
+    def create(self, uri: str) -> Iterator[BinaryIO]:
+        """Opens a new file for writing; see the base class."""
+        system, path = _file_system(uri)
+        file = self._attempt(
+            lambda: _in_folder(system, path, lambda: system.open(path, "wb")), uri=uri
+        )
+        try:
+            try:
+                yield cast(BinaryIO, file)
+            finally:
+                file.close()
+        except BaseException as error:
+            # Closing it has finished it, whatever is in it.
+            with contextlib.suppress(InputError, OSError):
+                self.delete(uri)
+            if isinstance(error, OSError):
+                raise _inaccessible(uri, error) from error
+            raise
+
+    def replace(self, uri: str, data: bytes) -> None:
+        """Writes a small file; see the base class."""
+        self.publish(uri, data, scratch=f"{uri}.{uuid.uuid4().hex}.tmp")
+
+    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
+        """Writes a small file, by way of `scratch` where there are moves; see the base class."""
+        del new
+        system, path = _file_system(uri)
+        if not _has_moves(system):
+            # An object store: it shows an object when that is whole.
+            self._attempt(lambda: system.pipe_file(path, data), uri=uri)
+            return
+        # A run that was killed here has left it.
+        self.delete(scratch)
+        with self.create(scratch) as file:
+            file.write(data)
+        self.rename(scratch, uri)
+
+    def holds(self, root: str) -> bool:
+        """Says whether there is anything below `root`; see the base class."""
+        system, path = _file_system(root)
+        return bool(self._attempt(lambda: system.exists(path), uri=root))
+
+    def rename(self, source: str, destination: str) -> None:
+        """Moves a file; see the base class.
+
+        Object stores copy it and delete the source. Others may refuse to replace a file, so that
+        it is deleted first: killed in between, there is none.
+        """
+        if self.stat(source) is None:
+            raise FileNotFoundError(f"{source}: no such file")
+        system, old = _file_system(source)
+        _, new = _file_system(destination)
+        if _has_moves(system):
+            self.delete(destination)
+            move = lambda: _in_folder(system, new, lambda: system.mv(old, new))  # noqa: E731
+            self._attempt(move, uri=destination)
+            return
+        # The general move takes brackets in names for patterns.
+        self._attempt(lambda: system.cp_file(old, new), uri=destination)
+        self.delete(source)
+
+    def delete(self, uri: str) -> None:
+        """Deletes a file; see the base class."""
+        system, path = _file_system(uri)
+        with contextlib.suppress(FileNotFoundError):
+            self._attempt(lambda: system.rm_file(path), uri=uri)
+
+    def delete_tree(self, root: str) -> None:
+        """Deletes all below a folder, and the folder; see the base class."""
+        self.delete_many(file.uri for file in self.list(root))
+        system, path = _file_system(root)
+        with contextlib.suppress(FileNotFoundError):
+            folders = [
+                name
+                for name, info in system.find(path, withdirs=True, detail=True).items()
+                if info["type"] == "directory"
+            ]
+            for folder in sorted({path, *folders}, reverse=True):
+                # Where folders are only parts of names, there is nothing left of them.
+                with contextlib.suppress(OSError, NotImplementedError):
+                    system.rmdir(folder)
+
+    def _attempt(self, function: Callable[[], T], *, uri: str) -> T:
+        """Calls a function, again and again while it fails for reasons that may pass.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            InputError: All else.
+        """
+        rule = retry.Retry(
+            predicate=_may_pass,
+            initial=_INITIAL_WAIT_S,
+            maximum=_MAX_WAIT_S,
+            timeout=_DEADLINE_S,
+        )
+        try:
+            return rule(function)()
+        except FileNotFoundError as error:
+            raise FileNotFoundError(errno.ENOENT, "no such file", uri) from error
+        except Exception as error:
+            # Each file system has errors of its own.
+            raise _inaccessible(uri, error) from error
+
+
+def _file_system(uri: str) -> tuple[AbstractFileSystem, str]:
+    """Finds the file system of a URI, which fsspec keeps, and the file's path in it."""
+    try:
+        system, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
+    except Exception as error:
+        # What a file system lacks, a library or credentials, each says in errors of its own.
+        raise _inaccessible(uri, error) from error
+    return system, path
+
+
+def _has_moves(system: AbstractFileSystem) -> bool:
+    """Says whether a file system moves a file in one step, as object stores do not."""
+    return type(system).mv is not AbstractFileSystem.mv
+
+
+def _in_folder(system: AbstractFileSystem, path: str, function: Callable[[], T]) -> T:
+    """Calls a function that makes a file, after its folder is made if that is missing."""
+    try:
+        return function()
+    except FileNotFoundError:
+        # Not made before: on S3 it would make a bucket.
+        system.makedirs(path.rpartition("/")[0], exist_ok=True)
+        return function()
+
+
+def _stored_file(info: Mapping[str, Any], *, path: str, uri: str) -> StoredFile:
+    version = next((info[key] for key in _VERSION_KEYS if info.get(key) is not None), "")
+    if isinstance(version, datetime.datetime):
+        version = version.timestamp()
+    return StoredFile(path=path, uri=uri, size_bytes=info["size"] or 0, version=str(version))
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, _TRANSIENT) and not isinstance(error, _LASTING)
+
+
+def _inaccessible(uri: str, error: Exception) -> InputError:
+    cause = error.__cause__ or error
+    words = " ".join(str(cause).split()) or type(cause).__name__
+    if len(words) > _MAX_WORDS:
+        words = f"{words[:_MAX_WORDS]}..."
+    return InputError(uri=uri, problem=f"cannot be accessed by fsspec: {words}")
