@@ -19,7 +19,7 @@ def main() -> None:
         return
     uri = sys.argv[1]
     started_s = time.monotonic()
-    source_format = CocoFormat(annotations=[uri])
+    source_format = CocoFormat(images="", annotations=[uri])
     entries = sum(1 for _ in source_format.read_annotations(storage=storage_for(uri), file_index=0))
     print(json.dumps({"parse_s": time.monotonic() - started_s, "entries": entries}))
 

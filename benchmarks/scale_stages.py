@@ -59,7 +59,9 @@ from shardbeam.transforms.dataset.shard_plan import plan_shards
 from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.joining import JoinSettings
+from shardbeam.transforms.formats.json_lines import JsonLinesFormat
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
@@ -216,7 +218,7 @@ def _expect(elements: PCollection[object], number: int) -> None:
 
 
 def list_stage(number: int, folder: Path) -> None:
-    source = Source(name="train", roots=(str(folder),), format="image-folder")
+    source = Source("train", ImageFolderFormat(images=str(folder)))
 
     def build(pipeline: beam.Pipeline) -> None:
         listed = pipeline | ListImages(sources=[source], splits=_SPLITS)
@@ -227,18 +229,19 @@ def list_stage(number: int, folder: Path) -> None:
 
 
 def _rows_source(folder: Path, *, resolve: bool) -> Source:
-    settings = {"manifest": [str(folder / "rows.jsonl")], "image_root": ["gs://a-bucket/of-images"]}
-    source = Source(name="train", roots=(), format="jsonl", settings=settings)
-    if not resolve:
-        return source
-    layout = json.loads((folder / "layout.json").read_bytes())
-    return Source(name="train", roots=(), format="jsonl", settings={**settings, **layout})
+    table = JsonLinesFormat(
+        manifest=[str(folder / "rows.jsonl")], image_root=["gs://a-bucket/of-images"]
+    )
+    if resolve:
+        data = (folder / "format.json").read_bytes()
+        table = msgspec.json.decode(data, type=JsonLinesFormat)
+    return Source("train", table)
 
 
 def survey_stage(number: int, folder: Path) -> None:
     del number
-    found = _rows_source(folder, resolve=False).load_format().resolved_settings()
-    (folder / "layout.json").write_text(json.dumps(found))
+    found = _rows_source(folder, resolve=False).format.resolve()
+    (folder / "format.json").write_bytes(msgspec.json.encode(found))
 
 
 def parse_jsonl_stage(number: int, folder: Path) -> None:
@@ -253,14 +256,14 @@ def parse_jsonl_stage(number: int, folder: Path) -> None:
 
 def parse_coco_stage(number: int, folder: Path) -> None:
     uri = str(folder / "instances.json")
-    source_format = CocoFormat(annotations=[uri])
+    source_format = CocoFormat(images="", annotations=[uri])
     items = source_format.read_annotations(storage=storage_for(uri), file_index=0)
     _check(sum(isinstance(item, AnnotationEntry) for item in items), expected=number)
 
 
 def join_stage(number: int, folder: Path) -> None:
     del folder
-    source = Source(name="train", roots=(), format="image-folder")
+    source = Source("train", ImageFolderFormat(images=""))
     settings = JoinSettings(splits=_SPLITS, labels=LabelSettings())
 
     def build(pipeline: beam.Pipeline) -> None:

@@ -10,136 +10,112 @@ import difflib
 import reprlib
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Literal, TypeAlias, TypeVar, Union
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, TypeAlias, TypeVar, Union
 
 import msgspec
 
+from shardbeam.configs.keys import choices, keys_of
 from shardbeam.configs.nearest import suggest
-from shardbeam.configs.schema import SOURCES, Config, CustomSource, Source
+from shardbeam.configs.problem import Path, Problem, format_path
+from shardbeam.configs.schema import Config, Source
 
 T = TypeVar("T")
-# Where a value lies: keys of mappings, and positions in lists.
-Path: TypeAlias = tuple[str | int, ...]
+# Finds the class of a format by its name; a ValueError says why there is none.
+FormatFinder: TypeAlias = Callable[[str], type[Source]]
 
 _shown = reprlib.Repr()
 _shown.maxstring = _shown.maxother = 60
 
 
-class Problem(Exception):
-    """A value of a config cannot be used.
-
-    Attributes:
-        path: Where it lies.
-        text: What was expected, what it is, and the nearest known name.
-    """
-
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self.text = text
-        super().__init__(f"{format_path(path)}: {text}")
-
-
-def format_path(path: Path) -> str:
-    """Writes a path as configs do: `splits.train.annotations[0]`."""
-    text = ""
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        else:
-            # A key with a blank, a dot or a control character must not look like a path.
-            plain = part.isprintable() and part and not set(" .:'") & set(part)
-            text += f"{'.' if text else ''}{part if plain else repr(part)}"
-    return text
-
-
-def convert(value: object, kind: type[T]) -> T:
-    """Converts plain data to a class of the schema.
+def convert(value: object, kind: type[T], *, find_format: FormatFinder) -> T:
+    """Converts plain data to a class of the vocabulary.
 
     Args:
         value: Mappings, lists and scalars, as YAML gives them.
-        kind: The class; wherever it says `Source`, `format` decides which subclass.
+        kind: The class.
+        find_format: Finds the class that stands where `kind` says `Source`, by the key `format`.
 
     Raises:
-        Problem: A key is unknown or missing, or a value is not what the schema says.
+        Problem: A key is unknown or missing, a value is not what the class says, or the keys
+            contradict each other.
     """
-    return typing.cast(T, _convert(value, kind, path=()))
+    return typing.cast(T, _Converter(find_format).convert(value, kind, path=()))
 
 
-def _convert(value: object, expected: object, *, path: Path) -> object:
-    kind = _plain_type(expected)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (Union, types.UnionType):
-        return _convert_to_union(value, expected, path=path)
-    if isinstance(value, Mapping):
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            return _convert_to_struct(value, kind, path=path)
-        if origin is dict:
-            return _convert_to_dict(value, *arguments, path=path)
-    if origin is list and isinstance(value, (list, tuple)):
-        value = [
-            _convert(item, arguments[0], path=(*path, index)) for index, item in enumerate(value)
-        ]
-    try:
-        return msgspec.convert(value, expected)
-    except msgspec.ValidationError as error:
-        raise Problem(path, _mismatch(value, expected)) from error
+class _Converter:
+    def __init__(self, find_format: FormatFinder) -> None:
+        self._find_format = find_format
 
+    def convert(self, value: object, expected: object, *, path: Path) -> object:
+        kind = _plain_type(expected)
+        origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+        if origin in (Union, types.UnionType):
+            # No union of the vocabulary has two members of one shape.
+            for member in arguments:
+                if (value is None) == (member is types.NoneType) and _is_mapping(
+                    member
+                ) == isinstance(value, Mapping):
+                    return None if value is None else self.convert(value, member, path=path)
+            raise Problem(path, _mismatch(value, expected))
+        if isinstance(value, Mapping) and _is_mapping(kind):
+            if origin is dict:
+                return self._convert_items(value, *arguments, path=path)
+            return self._convert_struct(value, typing.cast(type[Any], kind), path=path)
+        if origin is list and isinstance(value, (list, tuple)):
+            value = [
+                self.convert(item, arguments[0], path=(*path, index))
+                for index, item in enumerate(value)
+            ]
+        try:
+            return msgspec.convert(value, expected)
+        except msgspec.ValidationError as error:
+            raise Problem(path, _mismatch(value, expected)) from error
 
-def _convert_to_union(value: object, expected: object, *, path: Path) -> object:
-    members = typing.get_args(expected)
-    if value is None and types.NoneType in members:
-        return None
-    for member in members:
-        # No union of the schema has two members of one shape.
-        if member is not types.NoneType and _is_mapping(member) == isinstance(value, Mapping):
-            return _convert(value, member, path=path)
-    raise Problem(path, _mismatch(value, expected))
+    def _convert_items(
+        self, value: Mapping[object, object], key_type: object, item_type: object, *, path: Path
+    ) -> dict[object, object]:
+        converted = {}
+        for key, item in value.items():
+            place = (*path, str(key))
+            name = self.convert(key, key_type, path=place)
+            converted[name] = self.convert(item, item_type, path=place)
+        return converted
 
+    def _convert_struct(
+        self, value: Mapping[object, object], kind: type[msgspec.Struct], *, path: Path
+    ) -> msgspec.Struct:
+        if kind is Source:
+            kind = self._source_class(value, path=path)
+        keys = keys_of(kind)
+        converted = {}
+        for name in map(str, value):
+            if name not in keys:
+                raise Problem((*path, name), _unknown_key(name, keys, path=path))
+        for name, key in keys.items():
+            if name in value:
+                converted[name] = self.convert(value[name], key.type, path=(*path, name))
+            elif key.required:
+                raise Problem((*path, name), f"missing; expected {_describe(key.type)}")
+        try:
+            return kind(**converted)
+        except Problem as problem:
+            raise Problem((*path, *problem.path), problem.text) from problem
+        except Exception as error:
+            # The class of a user's own format may raise anything.
+            text = " ".join(str(error).split())
+            raise Problem(path, f"{type(error).__name__}: {text}") from error
 
-def _convert_to_dict(
-    value: Mapping[object, object], key_type: object, value_type: object, *, path: Path
-) -> dict[object, object]:
-    converted = {}
-    for key, item in value.items():
-        place = (*path, str(key))
-        name = _convert(key, key_type, path=place)
-        converted[name] = _convert(item, value_type, path=place)
-    return converted
-
-
-def _convert_to_struct(
-    value: Mapping[object, object], kind: type[msgspec.Struct], *, path: Path
-) -> msgspec.Struct:
-    if kind is Source:
-        kind = _source_class(value, path=path)
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    hints = typing.get_type_hints(kind, include_extras=True)
-    converted = {}
-    for key in map(str, value):
-        if key not in fields:
-            raise Problem((*path, key), _unknown_key(key, fields, path=path))
-    for name, field in fields.items():
-        if name in value:
-            converted[name] = _convert(value[name], hints[name], path=(*path, name))
-        elif field.required:
-            raise Problem((*path, name), f"missing; expected {_describe(hints[name])}")
-    return kind(**converted)
-
-
-def _source_class(value: Mapping[object, object], *, path: Path) -> type[Source]:
-    name = value.get("format")
-    if isinstance(name, str):
-        if name in SOURCES:
-            return SOURCES[name]
-        if ":" in name:
-            return CustomSource
-    known = f"{', '.join(SOURCES)}, or module:Class for a format of your own"
-    if "format" not in value:
-        raise Problem((*path, "format"), f"missing; expected {known}")
-    raise Problem(
-        (*path, "format"), f"expected {known}, got {_show(name)}{suggest(str(name), SOURCES)}"
-    )
+    def _source_class(self, value: Mapping[object, object], *, path: Path) -> type[Source]:
+        path = (*path, "format")
+        key_type = keys_of(Source)["format"].type
+        if "format" not in value:
+            raise Problem(path, f"missing; expected {_describe(key_type)}")
+        name = self.convert(value["format"], key_type, path=path)
+        try:
+            return self._find_format(str(name))
+        except ValueError as error:
+            raise Problem(path, str(error)) from error
 
 
 def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
@@ -154,17 +130,17 @@ def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
 
 
 def _known_paths(kind: type[msgspec.Struct], *, path: Path = ()) -> Iterator[Path]:
-    for field in msgspec.structs.fields(kind):
-        yield (*path, field.name)
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            yield from _known_paths(field.type, path=(*path, field.name))
+    for name, key in keys_of(kind).items():
+        yield (*path, name)
+        if isinstance(key.type, type) and issubclass(key.type, msgspec.Struct):
+            yield from _known_paths(key.type, path=(*path, name))
 
 
 def _mismatch(value: object, expected: object) -> str:
     message = f"expected {_describe(expected)}, got {_show(value)}"
     kind = _plain_type(expected)
-    if typing.get_origin(kind) is Literal:
-        return message + suggest(str(value), typing.get_args(kind))
+    if choices(kind):
+        return message + suggest(str(value), choices(kind))
     if kind is str and (value is None or isinstance(value, (bool, int, float))):
         return f"{message}; quote it"
     return message
@@ -178,8 +154,8 @@ def _describe(expected: object) -> str:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
         return _join(_describe(member) for member in arguments if member is not types.NoneType)
-    if origin is Literal:
-        return _join(arguments)
+    if choices(kind):
+        return _join(choices(kind))
     if _is_mapping(kind):
         return "a mapping"
     if origin is list:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
-from shardbeam.configs.checks import check_config
-from shardbeam.configs.convert import Path, Problem, convert, format_path
+from shardbeam.configs.convert import FormatFinder, convert
+from shardbeam.configs.problem import Path, Problem, format_path
 from shardbeam.configs.schema import Config
 from shardbeam.configs.yaml_text import YamlError, parse_yaml
 
@@ -40,34 +40,16 @@ def describe_ready_config(file: FilePath) -> str:
     return file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
-def load_config(path: str | FilePath, *, overrides: Sequence[str] = ()) -> Config:
-    """Reads a config file.
-
-    Relative paths in it are kept as they are, so they are relative to the current folder, as
-    in any command, and not to the file's.
-
-    Args:
-        path: The YAML file.
-        overrides: See `make_config`.
-
-    Raises:
-        ConfigError: The file cannot be read, is no YAML, or is no config.
-    """
-    origin = str(path)
-    try:
-        data = FilePath(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(origin=origin, problem=f"cannot be read: {error.strerror}") from error
-    return parse_config(data, overrides=overrides, origin=origin)
-
-
-def parse_config(data: bytes, *, overrides: Sequence[str] = (), origin: str) -> Config:
+def parse_config(
+    data: bytes, *, overrides: Sequence[str] = (), origin: str, find_format: FormatFinder
+) -> Config:
     """Makes a config from the content of a config file.
 
     Args:
         data: The YAML.
         overrides: See `make_config`.
         origin: Where it comes from, for messages.
+        find_format: Finds the classes of formats (`shardbeam.transforms.formats.load`).
 
     Raises:
         ConfigError: It is no YAML, or no config.
@@ -84,10 +66,16 @@ def parse_config(data: bytes, *, overrides: Sequence[str] = (), origin: str) -> 
         raise ConfigError(
             origin=origin, problem="expected a mapping at the top level, such as `name: coco`"
         )
-    return make_config(raw, overrides=overrides, origin=origin)
+    return make_config(raw, overrides=overrides, origin=origin, find_format=find_format)
 
 
-def make_config(raw: Mapping[str, Any], *, overrides: Sequence[str] = (), origin: str) -> Config:
+def make_config(
+    raw: Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    origin: str,
+    find_format: FormatFinder,
+) -> Config:
     """Makes a config from plain data.
 
     Args:
@@ -95,6 +83,7 @@ def make_config(raw: Mapping[str, Any], *, overrides: Sequence[str] = (), origin
         overrides: `path.to.key=value` each, applied in order. The value is YAML, such as `3`,
             `[a, b]` or `{train: 4}`; missing mappings on the way are made.
         origin: Where `raw` comes from, for messages.
+        find_format: As for `parse_config`.
 
     Raises:
         ConfigError: A key is unknown, missing or wrong, or keys contradict each other.
@@ -106,13 +95,11 @@ def make_config(raw: Mapping[str, Any], *, overrides: Sequence[str] = (), origin
         tree = _replace(tree, path, value)
         overridden.append(path)
     try:
-        config = convert(tree, Config)
-        check_config(config)
+        return convert(tree, Config, find_format=find_format)
     except Problem as problem:
         if any(_overlap(path, problem.path) for path in overridden):
             origin = OVERRIDE_ORIGIN
         raise ConfigError(origin=origin, path=problem.path, problem=problem.text) from problem
-    return config
 
 
 def _parse_override(override: str) -> tuple[tuple[str, ...], Any]:

@@ -6,9 +6,21 @@ refused by `shardbeam.configs.load`.
 
 from __future__ import annotations
 
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+
+from shardbeam.configs.keys import Location, named
+from shardbeam.configs.nearest import suggest
+from shardbeam.configs.placeholders import TemplateError, check_output_template, placeholders
+from shardbeam.configs.problem import Path, Problem
+
+_FRACTIONS_TOLERANCE = 1e-6
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -30,14 +42,19 @@ Version = Annotated[
 Colour = Annotated[
     str, msgspec.Meta(pattern=r"\A#[0-9a-fA-F]{6}\Z", description="a colour such as '#ffffff'")
 ]
-Location = Annotated[str, msgspec.Meta(min_length=1, description="a path or URI")]
 FileName = Annotated[
     str,
     msgspec.Meta(
         pattern=r"\A[^/\0.][^/\0]*\Z", description="a file's name such as '{split}.tfrecords'"
     ),
 ]
-CocoTask = Literal["detection", "keypoints", "captions", "classification", "panoptic", "semantic"]
+FormatName = Annotated[
+    str, msgspec.Meta(description="the name of a format (`shardbeam formats` lists them)")
+]
+# The key `splits` of a format whose `CHOOSES_SPLITS` is set.
+PredefinedSplits = Annotated[
+    list[Name], msgspec.Meta(min_length=1), named("predefined split that is written")
+]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -45,294 +62,33 @@ class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-def _named(description: str) -> msgspec.Meta:
-    """Says what a key is, for the command's help."""
-    return msgspec.Meta(extra={"help": description})
+class Source(_Strict, frozen=True, kw_only=True, dict=True):
+    """Where images and annotations come from: the base of every format's class.
 
-
-class Source(_Strict, frozen=True, kw_only=True):
-    """Where images and annotations come from. Each format has a class of its own.
-
-    A key that is a location, or a list of them, is made absolute, and kept out of the manifest;
-    the command has a flag for each key but `format` and mappings, repeatable where it is a list.
+    The class of a format holds its keys (`transforms/formats`). A key that is a `Location`, or a
+    list of them, is made absolute and kept out of the manifest. A field whose name begins with `_`
+    is no key: the plan sets it.
 
     Attributes:
-        format: Which dataset format it is in.
+        format: The format's name, or `package.module:Class`, or `path/to/file.py:Class`.
     """
 
-    # Keys that name folders of images, archives, or patterns of archives.
-    ROOTS: ClassVar[tuple[str, ...]] = ("images",)
-    # Whether the format itself may tell the splits.
-    TELLS_SPLITS: ClassVar[bool] = False
-    # Whether its objects may have masks.
-    HAS_MASKS: ClassVar[bool] = False
-    # One line for `shardbeam formats`.
-    SUMMARY: ClassVar[str] = ""
-
-    format: str
-
-
-class CocoSource(Source, frozen=True, kw_only=True):
-    """COCO; `file_name` is relative to `images`.
-
-    Attributes:
-        images: Root folder of the images.
-        annotations: The JSON files of this split: instances, keypoints, captions, stuff.
-        panoptic: The JSON file of panoptic segments.
-        panoptic_masks: The folder of its PNGs.
-        semantic_masks: A folder of PNGs with a class id a pixel, named as the images.
-        tasks: Which keys to fill; by default those that the files have.
-    """
-
-    ROOTS = ("images", "panoptic_masks", "semantic_masks")
-    HAS_MASKS = True
-    SUMMARY = "COCO JSON: boxes, masks, keypoints, captions, panoptic and stuff"
-
-    images: Annotated[Location, _named("root folder of the images")]
-    annotations: Annotated[list[Location], _named("COCO JSON file")] = []
-    panoptic: Annotated[Location, _named("COCO JSON file of panoptic segments")] | None = None
-    panoptic_masks: Annotated[Location, _named("folder of the panoptic PNGs")] | None = None
-    semantic_masks: Annotated[Location, _named("folder of PNGs with a class id a pixel")] | None = (
-        None
-    )
-    tasks: (
-        Annotated[list[CocoTask], msgspec.Meta(min_length=1), _named("which keys to fill")] | None
-    ) = None
-
-
-class LvisSource(Source, frozen=True, kw_only=True):
-    """LVIS; an image's name is `file_name`, or the end of `coco_url`.
-
-    Attributes:
-        images: Root folder of the images.
-        annotations: The JSON files of this split.
-    """
-
-    HAS_MASKS = True
-    SUMMARY = "LVIS JSON: boxes and masks, and which categories were not looked for"
-
-    images: Annotated[Location, _named("root folder of the images")]
-    annotations: Annotated[list[Location], msgspec.Meta(min_length=1), _named("LVIS JSON file")]
-
-
-class VocSource(Source, frozen=True, kw_only=True):
-    """Pascal VOC: `JPEGImages`, `Annotations`, `ImageSets`, `Segmentation*` below one folder.
-
-    Attributes:
-        root: The folder that holds them (such as `VOCdevkit/VOC2012`).
-        splits: Which lists are splits; by default train, val and test, as far as they are there.
-        image_set: Which folder of `ImageSets` holds the lists.
-        coordinates: Whether boxes give their first and last pixels, counted from 1, as VOC does;
-            or are taken as they are, as edges counted from 0.
-        semantic: Whether the maps of `SegmentationClass` are written.
-    """
-
-    ROOTS = ("root",)
-    TELLS_SPLITS = True
-    HAS_MASKS = True
-    SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
-
-    root: Annotated[Location, _named("folder of JPEGImages, Annotations and ImageSets")]
-    splits: Annotated[list[Name], _named("split that the source tells")] | None = None
-    image_set: Annotated[Name, _named("folder of ImageSets that holds the lists")] = "Main"
-    coordinates: Annotated[
-        Literal["one_based", "as_given"], _named("what the boxes' numbers mean")
-    ] = "one_based"
-    semantic: Annotated[bool, _named("write the maps of SegmentationClass")] = False
-
-
-class YoloSource(Source, frozen=True, kw_only=True):
-    """YOLO: `images/` and `labels/`, with `data.yaml` or `classes.txt`.
-
-    Attributes:
-        root: The folder that holds them; by default that of `data`.
-        data: The `data.yaml`; by default the one in `root`, if there is one.
-        splits: Which of the splits that it tells are written; by default all.
-    """
-
-    ROOTS = ("root",)
-    TELLS_SPLITS = True
-    HAS_MASKS = True
-    SUMMARY = "YOLO text files: boxes and segments"
-
-    root: Annotated[Location, _named("folder of images/ and labels/")] | None = None
-    data: Annotated[Location, _named("data.yaml; by default the one in the root")] | None = None
-    splits: Annotated[list[Name], _named("split that the source tells")] | None = None
-
-
-class OpenImagesSource(Source, frozen=True, kw_only=True):
-    """Open Images: CSV files of boxes and of labels, joined by image id.
-
-    Attributes:
-        images: Root folder of the images, named by their ids.
-        boxes: The CSV files of boxes.
-        classes: The CSV file of class descriptions; without it, classes are named by their
-            machine ids (`/m/…`).
-        image_labels: The CSV files of image-level labels.
-    """
-
-    SUMMARY = "Open Images CSV: boxes and image-level labels"
-
-    images: Annotated[Location, _named("root folder of the images")]
-    boxes: Annotated[list[Location], _named("CSV file of boxes")] = []
-    classes: Annotated[Location, _named("file of class names")] | None = None
-    image_labels: Annotated[list[Location], _named("CSV file of image-level labels")] = []
-
-
-class TableSource(Source, frozen=True, kw_only=True):
-    """A table with a row an image, or without images.
-
-    Attributes:
-        manifest: The files.
-        image_root: Folders that hold all images that rows name; none for a table without images.
-        image_column: The column of the image's path or URI; by default found by its name.
-        label_column: The column of its labels; by default found by its name.
-        label_separator: What separates several labels in one text, such as `|`; by default a
-            text is one label, or a JSON list of them.
-        split_column: The column of its split; by default found by its name.
-        columns: `{column: type}` of further columns: `bool`, `int`, `float`, `string`, one of
-            these with `?` where it may be missing, a list of one of them (`list[int]`), or
-            `ignore`; by default as the values suggest.
-        splits: The splits that rows may name, in order; by default those that they do.
-    """
-
-    ROOTS = ("image_root",)
-    TELLS_SPLITS = True
-
-    manifest: Annotated[list[Location], msgspec.Meta(min_length=1), _named("file of rows")]
-    image_root: Annotated[list[Location], _named("folder of the images that rows name")] = []
-    image_column: Annotated[str, _named("column of the image's path or URI")] | None = None
-    label_column: Annotated[str, _named("column of the labels")] | None = None
-    label_separator: Annotated[str, _named("what separates several labels, such as |")] | None = (
-        None
-    )
-    split_column: Annotated[str, _named("column of the split")] | None = None
-    columns: dict[str, str] = {}
-    splits: list[Name] | None = None
-
-
-class CsvSource(TableSource, frozen=True, kw_only=True):
-    """A CSV file with a header."""
-
-    SUMMARY = "CSV: a row an image, TFRecorder's too, or rows without images"
-
-
-class JsonLinesSource(TableSource, frozen=True, kw_only=True):
-    """JSON Lines: an object a line."""
-
-    SUMMARY = "JSON Lines: an object an image, Vertex AI's too, or rows without images"
-
-
-class FilenameLabelSource(Source, frozen=True, kw_only=True):
-    """The label in the file's name.
-
-    Attributes:
-        images: Root folder of the images.
-        pattern: A regular expression, searched in the path below `images`; its group `label`
-            is the class, any other named group a feature of that name. By default what stands
-            after the last `_`.
-    """
-
-    SUMMARY = "the label in the file's name, found by a regular expression"
-
-    images: Annotated[Location, _named("root folder of the images")]
-    pattern: Annotated[str, _named("regular expression with a group `label`")] | None = None
-
-
-class ImageFolderSource(Source, frozen=True, kw_only=True):
-    """A folder per class: `images/<class>/.../<image>`.
-
-    Attributes:
-        images: Root folder of the images.
-        classes: A text file with a class name a line, which gives the classes' order and leaves
-            all other folders out; without it, the folders sorted by name.
-    """
-
-    SUMMARY = "a folder per class"
-
-    images: Annotated[Location, _named("root folder of the images")]
-    classes: Annotated[Location, _named("file of class names")] | None = None
-
-
-class Cifar10Source(Source, frozen=True, kw_only=True):
-    """CIFAR-10, binary version.
-
-    Attributes:
-        root: The folder (or archive) of `data_batch_*.bin`, `test_batch.bin` and
-            `batches.meta.txt`.
-        pixels: Whether an image is stored as a PNG, or as its 3,072 values.
-    """
-
-    ROOTS = ("root",)
-    TELLS_SPLITS = True
-    SUMMARY = "CIFAR-10 binary batches"
-
-    root: Annotated[Location, _named("folder of the binary batches")]
-    pixels: Literal["png", "raw"] = "png"
-
-
-class Cifar100Source(Cifar10Source, frozen=True, kw_only=True):
-    """CIFAR-100, binary version: `train.bin`, `test.bin` and the files of class names.
-
-    Attributes:
-        coarse: Whether the 20 superclasses are the labels; otherwise the 100 classes are. The
-            others become a feature.
-    """
-
-    SUMMARY = "CIFAR-100 binary files"
-
-    coarse: Annotated[bool, _named("label images with the 20 superclasses")] = False
-
-
-class WebDatasetSource(Source, frozen=True, kw_only=True):
-    """WebDataset: tar files in which a sample's files stand together.
-
-    Attributes:
-        tars: The tar files, folders or patterns of them.
-        fields: `{field: type}` of what else is written of the samples' JSON: `int`, `float`,
-            `bool` or `string`.
-    """
-
-    ROOTS = ("tars",)
-    SUMMARY = "WebDataset tar files"
-
-    tars: Annotated[
-        list[Location], msgspec.Meta(min_length=1), _named("tar file, or pattern of them")
-    ]
-    fields: dict[str, str] = {}
-
-
-class CustomSource(Source, frozen=True, kw_only=True):
-    """A format of the user's own: `format` is `package.module:Class` or `path/to/file.py:Class`.
-
-    Attributes:
-        images: Root folder of the images.
-        annotations: Annotation files, handed to the class.
-        options: Anything else that the class takes.
-    """
-
-    TELLS_SPLITS = True
-
-    images: Location
-    annotations: list[Location] = []
-    options: dict[str, Any] = {}
-
-
-# The formats that a config names by a word; any other name must be a `CustomSource`.
-SOURCES: dict[str, type[Source]] = {
-    "coco": CocoSource,
-    "lvis": LvisSource,
-    "voc": VocSource,
-    "yolo": YoloSource,
-    "open-images": OpenImagesSource,
-    "csv": CsvSource,
-    "jsonl": JsonLinesSource,
-    "filename-label": FilenameLabelSource,
-    "image-folder": ImageFolderSource,
-    "cifar10": Cifar10Source,
-    "cifar100": Cifar100Source,
-    "webdataset": WebDatasetSource,
-}
+    # Whether the key `splits` chooses among the splits that the source predefines.
+    CHOOSES_SPLITS: ClassVar[bool] = False
+
+    format: FormatName = ""
+
+    def check_some(self, *keys: str) -> None:
+        """Checks that one of several keys is given.
+
+        Raises:
+            Problem: None of them is.
+        """
+        if not any(getattr(self, key) for key in keys):
+            raise Problem(
+                (keys[0],),
+                f"missing; {self.format or type(self).__name__} needs {' or '.join(keys)}",
+            )
 
 
 class ImageConfig(_Strict, frozen=True, kw_only=True):
@@ -381,7 +137,7 @@ class PanopticConfig(_Strict, frozen=True, kw_only=True):
     bits: Literal[8, 16] = 8
 
 
-class LabelsConfig(_Strict, frozen=True, kw_only=True):
+class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
     """Which classes are written, under which names and ids.
 
     Attributes:
@@ -398,6 +154,48 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True):
     merge: dict[str, list[str]] = {}
     ids: Literal["source", "contiguous"] = "source"
     first_id: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.include == []:
+            raise Problem(("include",), "expected names, got an empty list")
+        for new, olds in self.merge.items():
+            for old in olds:
+                if self.merged_names[old] != new:
+                    raise Problem(
+                        ("merge", new), f"{old!r} is merged into {self.merged_names[old]!r} already"
+                    )
+        # Both name what is written, so that a name merged away would silently match nothing.
+        for key, names in (("include", self.include or []), ("exclude", self.exclude)):
+            for index, name in enumerate(names):
+                if name in self.merged_names and name not in self.merge:
+                    raise Problem(
+                        (key, index),
+                        f"{name!r} is merged into {self.merged_names[name]!r}; name that instead",
+                    )
+
+    @functools.cached_property
+    def merged_names(self) -> Mapping[str, str]:
+        """`{old name: new name}` of the merged names."""
+        names: dict[str, str] = {}
+        for new, olds in self.merge.items():
+            for old in olds:
+                names.setdefault(old, new)
+        return names
+
+    def written_name(self, name: str) -> str | None:
+        """The name that a source's class is written under; None if it is left out."""
+        name = self.merged_names.get(name, name)
+        if self._included is not None and name not in self._included:
+            return None
+        return None if name in self._excluded else name
+
+    @functools.cached_property
+    def _included(self) -> frozenset[str] | None:
+        return None if self.include is None else frozenset(self.include)
+
+    @functools.cached_property
+    def _excluded(self) -> frozenset[str]:
+        return frozenset(self.exclude)
 
 
 class FeaturesConfig(_Strict, frozen=True, kw_only=True):
@@ -437,6 +235,32 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
     shard_size_mb: Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)] = 150
     num_shards: PositiveInt | dict[str, PositiveInt] | None = None
     file_name: FileName | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            check_output_template(self.path)
+        except TemplateError as error:
+            raise Problem(("path",), str(error)) from error
+        if self.file_name is not None and self.num_shards not in (None, 1):
+            raise Problem(("file_name",), "one file a split; take output.num_shards out")
+        if self.latest is not None:
+            self._check_latest(self.latest)
+
+    def _check_latest(self, latest: str) -> None:
+        try:
+            names = sorted(placeholders(latest))
+        except TemplateError as error:
+            raise Problem(("latest",), str(error)) from error
+        if names:
+            raise Problem(
+                ("latest",),
+                f"no placeholder, got {{{names[0]}}}: the pointer stays where readers look for it",
+            )
+        for key, path in (("path", self.path), ("latest", latest)):
+            if _CONTROL.search(path):
+                raise Problem(
+                    (key,), "expected no control characters: output.latest is a file of one line"
+                )
 
 
 class RejectsConfig(_Strict, frozen=True, kw_only=True):
@@ -494,3 +318,74 @@ class Config(_Strict, frozen=True, kw_only=True):
     features: FeaturesConfig = FeaturesConfig()
     output: OutputConfig
     rejects: RejectsConfig = RejectsConfig()
+
+    def __post_init__(self) -> None:
+        self._check_splits()
+        self._check_group_by()
+        self._check_output()
+
+    def sources(self) -> Iterator[tuple[Path, Source]]:
+        """Yields each source, and where it lies."""
+        for split, source in self.splits.items():
+            yield ("splits", split), source
+        if self.source is not None:
+            yield ("source",), self.source
+
+    def _check_splits(self) -> None:
+        if self.splits and self.source is not None:
+            raise Problem(("source",), "not together with splits; give one of them")
+        if self.splits and self.fractions:
+            raise Problem(("fractions",), "only with source; splits names the splits already")
+        if not self.splits and self.source is None:
+            raise Problem(("splits",), "missing; expected splits, or source")
+        total = math.fsum(self.fractions.values())
+        if self.fractions and abs(total - 1) > _FRACTIONS_TOLERANCE:
+            raise Problem(("fractions",), f"expected a sum of 1, got {total}")
+        key, named = ("splits", self.splits) if self.splits else ("fractions", self.fractions)
+        if "all" in named:
+            raise Problem(
+                (key, "all"), "TFDS reads `all` as all splits together; choose another name"
+            )
+        for path, source in self.sources():
+            chosen = getattr(source, "splits", None) if source.CHOOSES_SPLITS else None
+            if chosen is not None and named:
+                raise Problem(
+                    (*path, "splits"),
+                    f"the config names the splits already, with {key}; take this out",
+                )
+            if chosen is not None and len(set(chosen)) < len(chosen):
+                raise Problem((*path, "splits"), "expected names, each once")
+
+    def _check_group_by(self) -> None:
+        if self.group_by is None:
+            return
+        if not self.fractions:
+            raise Problem(("group_by",), "only together with fractions")
+        try:
+            re.compile(self.group_by)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise Problem(("group_by",), f"expected a regular expression: {error}") from error
+
+    def _check_output(self) -> None:
+        # A source without fractions may predefine its splits itself.
+        named = [*self.splits, *self.fractions]
+        if named and isinstance(self.output.num_shards, dict):
+            for name in self.output.num_shards:
+                if name not in named:
+                    hint = suggest(name, named) or f"; the splits are {', '.join(named)}"
+                    raise Problem(("output", "num_shards", name), f"unknown split{hint}")
+        self.check_file_name(named)
+
+    def check_file_name(self, splits: Sequence[str]) -> None:
+        """Checks that each of these splits has a file of its own.
+
+        Raises:
+            Problem: Several splits would be written to one file.
+        """
+        file_name = self.output.file_name
+        if file_name is not None and "{split}" not in file_name and len(splits) > 1:
+            raise Problem(
+                ("output", "file_name"),
+                f"the splits {', '.join(splits)} would be written to one file; put {{split}} into "
+                "the name",
+            )

@@ -9,19 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
+from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import (
     OVERRIDE_ORIGIN,
     ConfigError,
-    load_config,
     make_config,
     parse_config,
     ready_configs,
 )
 from shardbeam.configs.nearest import suggest
-from shardbeam.configs.schema import SOURCES, Config
-from shardbeam.configs.source_keys import source_keys
+from shardbeam.configs.schema import Config
 from shardbeam.pipelines.flags import (
     BUILD_COMMANDS,
     COMMANDS,
@@ -29,11 +26,15 @@ from shardbeam.pipelines.flags import (
     JSON,
     UsageError,
     build_parser,
+    flag_name,
     formats_parser,
     sample_parser,
     show_parser,
+    source_keys,
 )
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.load import built_in_formats, find_format
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -240,7 +241,7 @@ def _set_anonymous(namespace: argparse.Namespace) -> None:
 
 def _make_config(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
     if not is_uri(target) and not Path(target).is_file():
-        if target in SOURCES:
+        if target in built_in_formats():
             return _config_from_flags(namespace, command=f"{command} {target}", target=target)
         if target not in ready_configs():
             raise UsageError(f"{command}: {_describe_target(target)}")
@@ -248,43 +249,54 @@ def _make_config(namespace: argparse.Namespace, *, command: str, target: str) ->
     for flag, key in _config_flags().items():
         if getattr(namespace, flag) is not None:
             raise UsageError(
-                f"{_flag(flag)} goes with a format ({_formats()}), not with a config file; "
+                f"{flag_name(flag)} goes with a format ({_formats()}), not with a config file; "
                 f"use --set {key}=..."
             )
-    if is_uri(target):
-        return parse_config(_read_config(target), overrides=namespace.set, origin=target)
     return load_config(target, overrides=namespace.set)
 
 
-def _read_config(uri: str) -> bytes:
+def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
+    """Reads a config file.
+
+    Relative paths in it are kept as they are, so they are relative to the current folder, as
+    in any command, and not to the file's.
+
+    Args:
+        path: The YAML file, or its URI.
+        overrides: `path.to.key=value` each; see `make_config`.
+
+    Raises:
+        ConfigError: The file cannot be read, is no YAML, or is no config.
+    """
+    origin = str(path)
     try:
-        return storage_for(uri).read(uri)
-    except FileNotFoundError as error:
-        raise UsageError(f"no such config file: {uri}") from error
-    except InputError as error:
-        raise UsageError(str(error)) from error
+        data = storage_for(origin).read(origin)
+    except (InputError, OSError) as error:
+        problem = error.problem if isinstance(error, InputError) else error.strerror
+        raise ConfigError(origin=origin, problem=f"cannot be read: {problem}") from error
+    return parse_config(data, overrides=overrides, origin=origin, find_format=find_format)
 
 
 def _describe_target(target: str) -> str:
     if Path(target).is_dir():
         return f"expected a config file or a format ({_formats()}), got the folder {target}"
-    known = (*SOURCES, *ready_configs())
+    known = (*built_in_formats(), *ready_configs())
     hint = suggest(target, known) or f"; the formats are {_formats()}"
     return f"no such config file, format or ready config: {target}{hint}"
 
 
 def _config_from_flags(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
-    source_class = SOURCES[target]
-    fields = {field.name: field for field in msgspec.structs.fields(source_class)}
+    format_class = built_in_formats()[target]
+    keys = keys_of(format_class)
     source: dict[str, Any] = {"format": target}
     for flag in source_keys():
         value = getattr(namespace, flag)
         if value is None:
             continue
-        if flag not in fields:
-            raise UsageError(f"{command}: this format takes no {_flag(flag)}")
+        if flag not in keys:
+            raise UsageError(f"{command}: this format takes no {flag_name(flag)}")
         source[flag] = value
-    required = [name for name, field in fields.items() if field.required and name != "format"]
+    required = [name for name, key in keys.items() if key.required]
     _require(namespace, [*required, "output"], command=command)
     if namespace.fractions and namespace.split:
         raise UsageError("--split: not together with --fractions, which names the splits")
@@ -296,13 +308,14 @@ def _config_from_flags(namespace: argparse.Namespace, *, command: str, target: s
     for flag in ("version", "fractions", "group_by"):
         if getattr(namespace, flag) is not None:
             raw[flag] = getattr(namespace, flag)
-    if namespace.fractions is not None or (source_class.TELLS_SPLITS and not namespace.split):
+    predefines_splits = format_class.predefined_splits is not Format.predefined_splits
+    if namespace.fractions is not None or (predefines_splits and not namespace.split):
         raw["source"] = source
     else:
         split = _DEFAULT_SPLIT if namespace.split is None else namespace.split
         raw["splits"] = {split: source}
     try:
-        return make_config(raw, overrides=namespace.set, origin="")
+        return make_config(raw, overrides=namespace.set, origin="", find_format=find_format)
     except ConfigError as error:
         culprit = _flag_of(error.path)
         if error.origin == OVERRIDE_ORIGIN or culprit is None:
@@ -317,19 +330,15 @@ def _flag_of(path: Sequence[str | int]) -> str | None:
         return "--split"
     for flag in (keys[-1], keys[0]) if keys else ():
         if flag in _config_flags():
-            return _flag(flag)
+            return flag_name(flag)
     return "--output" if keys[:1] == ["output"] else None
 
 
 def _require(namespace: argparse.Namespace, flags: Sequence[str], *, command: str) -> None:
-    missing = [_flag(flag) for flag in flags if getattr(namespace, flag) is None]
+    missing = [flag_name(flag) for flag in flags if getattr(namespace, flag) is None]
     if missing:
         raise UsageError(f"{command}: missing {', '.join(missing)}")
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
 def _formats() -> str:
-    return ", ".join(SOURCES)
+    return ", ".join(built_in_formats())

@@ -185,13 +185,13 @@ def check_paths(plan: Plan, *, locations: dict[str, str], previous: str = "") ->
             "dataset on gs://"
         )
     for source in plan.sources:
-        module, own_format, _ = source.format.rpartition(".py:")
+        module, own_format, _ = source.format.format.rpartition(".py:")
         if own_format:
             raise UsageError(
                 f"{module}.py: Dataflow's workers do not have this file; put the format into a "
                 "package of their image, and name it package.module:Class"
             )
-        for uri in (*source.roots, *source.load_format().annotation_files()):
+        for uri in (*source.format.roots(), *source.format.annotation_files()):
             if "://" not in uri:
                 raise UsageError(
                     f"{uri}: a local path, which Dataflow's workers cannot read; copy it to gs://"

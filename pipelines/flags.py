@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
+from shardbeam.configs.keys import Key, keys_of
 from shardbeam.configs.nearest import suggest
-from shardbeam.configs.source_keys import SourceKey, source_keys
+from shardbeam.transforms.formats.load import built_in_formats
 
 BUILD_COMMANDS = ("build", "plan")
 COMMANDS = (*BUILD_COMMANDS, "formats", "show", "sample")
@@ -148,8 +149,8 @@ def build_parser(
         parents=[] if beam is None else [beam],
     )
     config = parser.add_argument_group("the dataset, without a config file")
-    for key in source_keys().values():
-        _add_source_flag(config, key)
+    for keys in source_keys().values():
+        _add_source_flag(config, keys)
     config.add_argument("--output", metavar="DIR", help="folder of the dataset")
     config.add_argument("--split", metavar="NAME", help="name of the split (default: train)")
     config.add_argument(
@@ -279,16 +280,31 @@ def formats_parser() -> FlagParser:
     )
 
 
-def _add_source_flag(group: argparse._ArgumentGroup, key: SourceKey) -> None:
-    flag = f"--{key.name.replace('_', '-')}"
+def source_keys() -> dict[str, dict[str, Key]]:
+    """The keys of sources that have a flag: `{key: {format: what it is there}}`."""
+    keys: dict[str, dict[str, Key]] = {}
+    for format_name, format_class in built_in_formats().items():
+        for name, key in keys_of(format_class).items():
+            if key.has_flag:
+                keys.setdefault(name, {})[format_name] = key
+    return keys
+
+
+def flag_name(key: str) -> str:
+    """The flag that sets a key."""
+    return f"--{key.replace('_', '-')}"
+
+
+def _add_source_flag(group: argparse._ArgumentGroup, keys: Mapping[str, Key]) -> None:
+    key = next(iter(keys.values()))
     repeat = "; repeatable" if key.repeatable else ""
     choices = f": {', '.join(key.choices)}" if key.choices else ""
-    help_text = f"{key.help}{choices} ({', '.join(key.formats)}{repeat})"
+    help_text = f"{key.help}{choices} ({', '.join(keys)}{repeat})"
     if key.switch:
-        group.add_argument(flag, action="store_true", default=None, help=help_text)
+        group.add_argument(flag_name(key.name), action="store_true", default=None, help=help_text)
     else:
         action = "append" if key.repeatable else "store"
-        group.add_argument(flag, metavar=key.metavar, action=action, help=help_text)
+        group.add_argument(flag_name(key.name), metavar=key.metavar, action=action, help=help_text)
 
 
 def _add_anonymous_flag(group: argparse._ArgumentGroup) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 import shardbeam.configs.schema as schema
+from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.placeholders import fill_template
-from shardbeam.configs.source_keys import location_keys
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.dataset import DatasetSettings
@@ -29,7 +30,7 @@ from shardbeam.transforms.images.settings import ImageSettings
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import expand_pattern
 
-# The name of a config's only source, where splits are made by fractions.
+# The name of a config's only source, which is also its key.
 _SINGLE_SOURCE = "source"
 # The split of all its images where nothing tells another.
 _DEFAULT_SPLIT = "train"
@@ -90,16 +91,13 @@ def make_plan(config: schema.Config) -> Plan:
         InputError: A pattern of annotation files matches none.
     """
     sources = _sources(config)
-    formats = [source.load_format() for source in sources]
+    formats = [source.format for source in sources]
     splits = _split_assignment(config, formats=formats)
     file_name = config.output.file_name
-    if file_name is not None and "{split}" not in file_name and len(splits.names) > 1:
-        raise ConfigError(
-            origin="config",
-            path=("output", "file_name"),
-            problem=f"the splits {', '.join(splits.names)} would be written to one file; put "
-            "{split} into the name",
-        )
+    try:
+        config.check_file_name(splits.names)
+    except Problem as problem:
+        raise ConfigError(origin="config", path=problem.path, problem=problem.text) from problem
     features = _features(config, formats=formats)
     labels = LabelSettings(
         include=None if config.labels.include is None else tuple(config.labels.include),
@@ -180,7 +178,7 @@ def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> Sp
     told: tuple[str, ...] = ()
     by_source = {split: split for split in config.splits}
     if config.source is not None and not config.fractions:
-        told = tuple(formats[0].splits())
+        told = tuple(formats[0].predefined_splits())
         if not told:
             by_source = {_SINGLE_SOURCE: _DEFAULT_SPLIT}
     for split in told:
@@ -247,59 +245,42 @@ def _has_small_segments(features: FeatureSettings) -> bool:
 
 
 def _sources(config: schema.Config) -> tuple[Source, ...]:
-    named = {_SINGLE_SOURCE: config.source} if config.source else config.splits
     return tuple(
-        _source(name, source, masks=config.masks == "png")
-        for name, source in named.items()
-        if source is not None
+        Source(str(path[-1]), _resolve_format(source, masks=config.masks == "png"))
+        for path, source in config.sources()
     )
 
 
-def _source(name: str, source: schema.Source, *, masks: bool) -> Source:
-    """Maps a source of the config: what it says becomes the settings of its format."""
-    settings: dict[str, Any] = {}
-    roots: list[str] = []
-    for field in msgspec.structs.fields(source):
-        value = getattr(source, field.name)
-        if field.name in location_keys(type(source)) and value is not None:
-            paths = [absolute_path(path) for path in ([value] if isinstance(value, str) else value)]
-            value = paths[0] if isinstance(value, str) else paths
-            if field.name in source.ROOTS:
-                roots += paths
-            elif isinstance(value, list):
-                value = [file for path in paths for file in expand_pattern(path)]
-        # Images are listed, not read by the format; what is not given is its own to decide.
-        if field.name not in ("format", "images", "options") and value not in (None, [], {}):
-            settings[field.name] = value
-    if isinstance(source, schema.CustomSource):
-        settings = {**source.options, **settings}
-    if isinstance(source, schema.YoloSource) and source.root is None:
-        roots = [absolute_path(source.data or "").rpartition("/")[0] or "/"]
-        settings["root"] = roots[0]
-    if masks and source.HAS_MASKS:
-        settings["masks"] = True
+def _resolve_format(source: schema.Source, *, masks: bool) -> Format:
+    """Makes a source's paths absolute, expands its patterns, and finds out what it leaves open."""
+    assert isinstance(source, Format)
+    changes: dict[str, Any] = {}
+    for key in keys_of(type(source)).values():
+        value = getattr(source, key.name)
+        if not key.is_location or value is None:
+            continue
+        paths = [absolute_path(path) for path in ([value] if isinstance(value, str) else value)]
+        if key.repeatable and key.name not in source.ROOTS:
+            paths = [file for path in paths for file in expand_pattern(path)]
+        changes[key.name] = paths if key.repeatable else paths[0]
+    if masks and "_masks" in source.__struct_fields__:
+        changes["_masks"] = True
     path, separator, class_name = source.format.rpartition(".py:")
-    located_source = Source(
-        name=name,
-        roots=tuple(roots),
-        format=f"{absolute_path(path)}.py:{class_name}" if separator else source.format,
-        settings=settings,
-    )
-    resolved = located_source.load_format().resolved_settings()
-    if not resolved:
-        return located_source
-    return msgspec.structs.replace(located_source, settings={**settings, **resolved})
+    if separator:
+        changes["format"] = f"{absolute_path(path)}.py:{class_name}"
+    return msgspec.structs.replace(source, **changes).resolve()
 
 
 def _portable_config(config: schema.Config) -> dict[str, Any]:
     """The config as a manifest keeps it: what does not depend on where things lie."""
     raw: dict[str, Any] = msgspec.to_builtins(config)
     del raw["output"]["path"], raw["output"]["latest"]
-    named = [(raw["splits"][split], source) for split, source in config.splits.items()]
-    for mapping, source in [*named, (raw["source"], config.source)]:
-        if source is not None:
-            for field in location_keys(type(source)):
-                mapping.pop(field, None)
+    for path, source in config.sources():
+        mapping = raw["source"] if config.source else raw["splits"][path[-1]]
+        keys = keys_of(type(source))
+        for name in source.__struct_fields__:
+            if name not in keys or keys[name].is_location:
+                del mapping[name]
     return raw
 
 

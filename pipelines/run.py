@@ -300,9 +300,9 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
     """Describes annotation files, and those of formats: `(uri, size in bytes, version)` each."""
     files = []
     for source in plan.sources:
-        path, own_format, _ = source.format.rpartition(".py:")
+        path, own_format, _ = source.format.format.rpartition(".py:")
         formats = [f"{path}.py"] if own_format else []
-        for uri in (*source.load_format().annotation_files(), *formats):
+        for uri in (*source.format.annotation_files(), *formats):
             stored = storage_for(uri).stat(uri)
             if stored is None:
                 raise InputError(uri=uri, problem="no such file")

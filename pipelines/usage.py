@@ -82,7 +82,7 @@ def forecast_usage(
     listings = 2 if FINGERPRINT in placeholders(plan.output_template) else 1
     for source in plan.sources:
         splits = _splits_of(source.name, outcome)
-        if any(root.startswith(_GCS) for root in source.roots):
+        if any(root.startswith(_GCS) for root in source.format.roots()):
             listed = sum(split.listed for split in splits)
             usage += StorageUsage(
                 requests={

@@ -149,7 +149,7 @@ def check_apart(path: str, *, sources: Iterable[Source], key: str = "output.path
     Raises:
         OutputError: It lies within one.
     """
-    for root in (root for source in sources for root in source.roots):
+    for root in (root for source in sources for root in source.format.roots()):
         if f"{_real_path(path)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
             raise OutputError(
                 f"{path}: lies within the images' folder {root}, whose listing would "

@@ -21,7 +21,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardbeam.configs.load import ConfigError, load_config
+    from shardbeam.configs.load import ConfigError
+    from shardbeam.pipelines.arguments import load_config
     from shardbeam.pipelines.build import build_dataset
     from shardbeam.pipelines.plan import make_plan
     from shardbeam.pipelines.reading import load_dataset
@@ -46,7 +47,7 @@ _MODULES = {
     "InputError": "transforms.core.errors",
     "WriteToTFRecord": "transforms.write_to_tfrecord",
     "build_dataset": "pipelines.build",
-    "load_config": "configs.load",
+    "load_config": "pipelines.arguments",
     "load_dataset": "pipelines.reading",
     "make_plan": "pipelines.plan",
 }

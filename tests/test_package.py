@@ -17,7 +17,7 @@ import pytest
 import shardbeam
 import shardbeam.transforms
 from shardbeam.configs.load import describe_ready_config, ready_configs
-from shardbeam.configs.schema import SOURCES
+from shardbeam.transforms.formats.load import built_in_formats
 from tests.conftest import PROJECT_ROOT
 from tests.pipelines.dataset import run
 
@@ -124,7 +124,7 @@ def test_the_module_is_the_command() -> None:
 
 
 def test_formats_and_ready_configs_have_different_names() -> None:
-    formats = {name.replace("-", "_") for name in SOURCES}
+    formats = {name.replace("-", "_") for name in built_in_formats()}
     assert formats.isdisjoint(ready_configs())
 
 

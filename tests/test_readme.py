@@ -6,15 +6,16 @@ import re
 import shlex
 import subprocess
 import sys
-import typing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from shardbeam.configs.schema import SOURCES, Config, CustomSource
+from shardbeam.configs.keys import keys_of
+from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli import main
 from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.formats.load import built_in_formats
 from tests.conftest import PROJECT_ROOT
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
@@ -26,18 +27,16 @@ def blocks(language: str) -> list[str]:
 
 def leaf_keys(struct: type[msgspec.Struct]) -> list[str]:
     keys = []
-    hints = typing.get_type_hints(struct)
-    for field in msgspec.structs.fields(struct):
-        kind = hints[field.name]
-        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            keys += leaf_keys(kind)
+    for name, key in keys_of(struct).items():
+        if isinstance(key.type, type) and issubclass(key.type, msgspec.Struct):
+            keys += leaf_keys(key.type)
         else:
-            keys.append(field.name)
+            keys.append(name)
     return keys
 
 
 def test_the_config_reference_names_every_key() -> None:
-    structs: list[type[msgspec.Struct]] = [Config, CustomSource, *SOURCES.values()]
+    structs: list[type[msgspec.Struct]] = [Config, *built_in_formats().values()]
     keys = {key for struct in structs for key in leaf_keys(struct)}
     table = "\n".join(line.split("|")[1] for line in README.splitlines() if line.startswith("|"))
     assert sorted(key for key in keys if f"`{key}`" not in table) == []

@@ -96,7 +96,7 @@ class _JoinFn(beam.DoFn):
         self._settings = settings
 
     def setup(self) -> None:
-        self._formats = {source.name: source.load_format() for source in self._sources}
+        self._formats = {source.name: source.format for source in self._sources}
 
     def start_bundle(self) -> None:
         self._census = Census()

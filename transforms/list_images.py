@@ -77,7 +77,7 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         listed_roots = [
             (source.name, index, root)
             for source in self.sources
-            for index, root in enumerate(source.roots)
+            for index, root in enumerate(source.format.roots())
         ]
         roots = pbegin | "Roots" >> beam.Create(listed_roots, reshuffle=False).with_output_types(
             _Root

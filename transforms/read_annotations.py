@@ -69,7 +69,7 @@ class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
 
     def expand(self, files: PCollection[ListedFile]) -> ReadResult:
         """Adds the step to a pipeline."""
-        formats = [source.load_format() for source in self.sources]
+        formats = [source.format for source in self.sources]
         named = [
             (source.name, file_index, 0, 0)
             for source, source_format in zip(self.sources, formats, strict=True)
@@ -108,7 +108,7 @@ def _typed(outputs: Any) -> ReadResult:  # noqa: ANN401  # As above.
 
 def _split_file(part: _Part, sources: Mapping[str, Source]) -> Iterator[_Part]:
     name, file_index, _, _ = part
-    source_format = sources[name].load_format()
+    source_format = sources[name].format
     if source_format.chunk_bytes is None:
         yield part
         return
@@ -157,7 +157,7 @@ class _ReadFn(_GiveItemsFn):
 
     def process(self, part: _Part) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
         source, file_index, begin, end = part
-        source_format = self._sources[source].load_format()
+        source_format = self._sources[source].format
         uri = source_format.annotation_files()[file_index]
         storage = storage_for(uri)
         if source_format.chunk_bytes is None:
@@ -204,4 +204,4 @@ class _ReadListedFn(_GiveItemsFn):
             yield from self._outputs(items, source=file.source)
 
     def _read(self, file: ListedFile) -> Iterator[_Item]:
-        return read_listed_file(file, source_format=self._sources[file.source].load_format())
+        return read_listed_file(file, source_format=self._sources[file.source].format)

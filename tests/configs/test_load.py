@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.configs.load import ConfigError, load_config, make_config
-from shardbeam.configs.schema import SOURCES, CocoSource, CustomSource, ImageFolderSource
+from shardbeam.configs.load import ConfigError
+from shardbeam.pipelines.arguments import load_config
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from tests.configs.making import make_config
+from tests.formats.test_testing import Good
 
 COCO = {"format": "coco", "images": "images/", "annotations": ["instances.json"]}
 FOLDERS = {"format": "image-folder", "images": "images/"}
@@ -21,7 +25,6 @@ FRACTIONS: dict[str, Any] = {
     "fractions": {"train": 0.8, "validation": 0.2},
     "output": {"path": "out"},
 }
-KNOWN_FORMATS = f"{', '.join(SOURCES)}, or module:Class for a format of your own"
 
 
 def test_a_file_with_all_that_there_is(tmp_path: Path) -> None:
@@ -34,7 +37,7 @@ version: 1.2.3
 splits:
   train: {format: coco, images: gs://b/train, annotations: [a.json, b.json]}
   validation: {format: image-folder, images: val, classes: classes.txt}
-  test: {format: "my.module:Format", images: test, options: {depth: [1, null]}}
+  test: {format: "tests.formats.test_testing:Good", images: test, file: labels.txt}
 image: {verify: none, max_side: 640, background: "#00ff00"}
 labels: {include: [yes, no], merge: {animal: [cat, dog]}}
 features: {rename: {image/encoded: image_raw}, constants: {origin: 2024-05-01}}
@@ -46,11 +49,9 @@ rejects: {max_ratio: 0}
     config = load_config(path)
     assert config.version == "1.2.3"
     assert config.splits == {
-        "train": CocoSource(format="coco", images="gs://b/train", annotations=["a.json", "b.json"]),
-        "validation": ImageFolderSource(format="image-folder", images="val", classes="classes.txt"),
-        "test": CustomSource(
-            format="my.module:Format", images="test", options={"depth": [1, None]}
-        ),
+        "train": CocoFormat(format="coco", images="gs://b/train", annotations=["a.json", "b.json"]),
+        "validation": ImageFolderFormat(format="image-folder", images="val", classes="classes.txt"),
+        "test": Good(format="tests.formats.test_testing:Good", images="test", file="labels.txt"),
     }
     assert config.image.verify == "none"
     assert config.labels.include == ["yes", "no"]
@@ -165,11 +166,15 @@ def test_a_merge_may_swap_two_names() -> None:
         ),
         (
             {"splits": {"train": {**COCO, "format": "cocoo"}}},
-            f"splits.train.format: expected {KNOWN_FORMATS}, got 'cocoo'; did you mean coco?",
+            "splits.train.format: unknown format 'cocoo': expected coco, lvis, voc, yolo, "
+            "open-images, csv, jsonl, filename-label, image-folder, cifar10, cifar100, webdataset, "
+            "or a class of your own as package.module:Class or path/to/file.py:Class; did you mean "
+            "'coco'?",
         ),
         (
             {"splits": {"train": {"images": "x"}}},
-            f"splits.train.format: missing; expected {KNOWN_FORMATS}",
+            "splits.train.format: missing; expected the name of a format (`shardbeam formats` "
+            "lists them)",
         ),
         # Splits.
         ({"splits": {}}, "splits: missing; expected splits, or source"),

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.configs.load import ConfigError, load_config, make_config
+from shardbeam.configs.load import ConfigError
 from shardbeam.configs.schema import Config
+from shardbeam.pipelines.arguments import load_config
+from tests.configs.making import make_config
 
 BASE: dict[str, Any] = {
     "name": "d",

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.configs.load import ConfigError, make_config
+from shardbeam.configs.load import ConfigError
 from shardbeam.configs.placeholders import (
     TemplateError,
     fill_template,
     parse_template,
     placeholders,
 )
+from tests.configs.making import make_config
 
 CONFIG = {"name": "d", "splits": {"train": {"format": "image-folder", "images": "x"}}}
 VALUES = {"version": "1.0.0", "date": "20250131"}

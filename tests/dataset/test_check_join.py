@@ -5,9 +5,10 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.check_join import check_join
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.sources import Source
 
-SOURCE = Source(name="train", roots=("/data/images",), format="coco")
+SOURCE = Source("train", ImageFolderFormat(images="/data/images"))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
+from tests.formats.making import make_format
 
 URI = "data/instances.json"
 
@@ -64,7 +64,7 @@ def read_coco(
     uri: str = URI,
 ) -> ParsedCoco:
     """Reads a COCO file's bytes, or a document that is written as JSON first."""
-    source = CocoFormat(annotations=[uri], masks=masks, tasks=tasks)
+    source = make_format("coco", images="i", annotations=[uri], tasks=tasks, _masks=masks)
     return read_content(source, content)
 
 

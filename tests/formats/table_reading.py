@@ -14,9 +14,9 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Place
-from shardbeam.transforms.formats.load import load_format
 from shardbeam.transforms.formats.table import TableFormat
 from shardbeam.transforms.storage.local import LocalStorage
+from tests.formats.making import make_format
 
 
 class ReadTable:
@@ -46,8 +46,7 @@ class ReadTable:
             path.write_bytes(content.encode() if isinstance(content, str) else content)
             uris.append(str(path))
         given = {"manifest": uris, **(settings or {})}
-        first = load_format(name=name, settings=given)
-        found = load_format(name=name, settings={**given, **first.resolved_settings()})
+        found = make_format(name, **given).resolve()
         assert isinstance(found, TableFormat)
         self.format = found
         self.entries: list[AnnotationEntry] = []
@@ -99,9 +98,7 @@ class ReadTable:
 
     def types(self) -> dict[str, str]:
         """The types of the columns that become features."""
-        layout = self.format.resolved_settings()["layout"]
-        types: dict[str, str] = layout["columns"]
-        return types
+        return dict(self.format._layout.columns)
 
     def defects(self) -> list[tuple[str, str, str]]:
         """Key, reason and detail of the rows that cannot be used."""

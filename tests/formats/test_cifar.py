@@ -8,23 +8,24 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Category, Coding, ListedImage
-from shardbeam.transforms.formats.base import Format, Role
-from shardbeam.transforms.formats.cifar import Cifar10Format, Cifar100Format
+from shardbeam.transforms.formats.base import Role
+from shardbeam.transforms.formats.cifar import Cifar10Format
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.formats.archive_files import write_tar, write_zip
 from tests.formats.cifar_files import CIFAR10_NAMES, write_batch, write_cifar10, write_cifar100
+from tests.formats.making import make_format
 
 
-def report(format_class: type[Format], root: Path, **settings: object) -> FormatReport:
-    return check_format(format_class, settings={"root": str(root), **settings}, roots=[str(root)])
+def report(name: str, root: Path, **settings: object) -> FormatReport:
+    return check_format(make_format(name, root=str(root), **settings))
 
 
 def test_cifar10(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
 
-    found = report(Cifar10Format, tmp_path)
+    found = report("cifar10", tmp_path)
 
     assert Counter(found.splits.values()) == {"train": 50, "test": 12}
     assert not found.rejects
@@ -42,7 +43,7 @@ def test_cifar10(tmp_path: Path) -> None:
 def test_cifar100(tmp_path: Path, is_coarse: bool) -> None:
     write_cifar100(tmp_path)
 
-    found = report(Cifar100Format, tmp_path, coarse=is_coarse)
+    found = report("cifar100", tmp_path, coarse=is_coarse)
 
     assert Counter(found.splits.values()) == {"train": 120, "test": 15}
     same = found.annotations["train.bin/00107"]
@@ -70,7 +71,7 @@ def test_images_are_byte_ranges(tmp_path: Path) -> None:
     ]
 
     for coding, setting in ((Coding.CIFAR_PNG, "png"), (Coding.CIFAR_RAW, "raw")):
-        source = Cifar10Format(root=str(tmp_path), pixels=setting)  # type: ignore[arg-type]
+        source = Cifar10Format(root=str(tmp_path), pixels=setting).resolve()  # type: ignore[arg-type]
         assert source.raw_images is (setting == "raw")
         items = list(source.read_container(file, path=path, root=0))
         images = [item for item in items if isinstance(item, ListedImage)]
@@ -88,8 +89,8 @@ def test_cifar_in_an_archive(tmp_path: Path) -> None:
         for path in (tmp_path / "plain").iterdir()
     }
 
-    found = report(Cifar10Format, write_tar(tmp_path / "cifar.tar", files))
-    plain = report(Cifar10Format, tmp_path / "plain")
+    found = report("cifar10", write_tar(tmp_path / "cifar.tar", files))
+    plain = report("cifar10", tmp_path / "plain")
 
     assert {
         key.removeprefix("cifar-10-batches-bin/"): each.labels
@@ -97,13 +98,13 @@ def test_cifar_in_an_archive(tmp_path: Path) -> None:
     } == {key: each.labels for key, each in plain.annotations.items()}
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         with pytest.raises(InputError, match="out of a zip archive; unpack it"):
-            report(Cifar10Format, write_zip(tmp_path / "cifar.zip", files, method=method))
+            report("cifar10", write_zip(tmp_path / "cifar.zip", files, method=method))
 
 
 def test_without_names_classes_are_numbers(tmp_path: Path) -> None:
     write_batch(tmp_path / "test_batch.bin", labels=[(3,), (9,), (10,)])
 
-    found = report(Cifar10Format, tmp_path)
+    found = report("cifar10", tmp_path)
 
     assert set(found.splits.values()) == {"test"}
     assert [each.labels for each in found.annotations.values()] == [("3",), ("9",)]
@@ -119,18 +120,15 @@ def test_names_decide_how_many_classes_there_are(tmp_path: Path) -> None:
     write_batch(tmp_path / "data_batch_1.bin", labels=[(11,)])
     (tmp_path / "batches.meta.txt").write_text("\n".join(f"class {i}" for i in range(12)))
 
-    found = report(Cifar10Format, tmp_path)
+    found = report("cifar10", tmp_path)
 
     assert found.annotations["data_batch_1.bin/00000"].labels == ("class 11",)
 
 
 def test_only_the_splits_that_are_there(tmp_path: Path) -> None:
     write_batch(tmp_path / "data_batch_1.bin", labels=[(1,)])
-    source = Cifar10Format(root=str(tmp_path))
-    resolved = source.resolved_settings()
 
-    assert resolved["splits"] == ["train"]
-    assert Cifar10Format(root=str(tmp_path), **resolved).splits() == ("train",)
+    assert Cifar10Format(root=str(tmp_path)).resolve().predefined_splits() == ("train",)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_batches_of_another_length_stop_the_run(tmp_path: Path, size_bytes: int)
     (tmp_path / "test_batch.bin").write_bytes(bytes(size_bytes))
 
     with pytest.raises(InputError) as raised:
-        report(Cifar10Format, tmp_path)
+        report("cifar10", tmp_path)
 
     assert raised.value.uri == str(tmp_path / "test_batch.bin")
     assert f"got {size_bytes} bytes" in raised.value.problem
@@ -173,12 +171,12 @@ def test_what_is_no_cifar(tmp_path: Path, name: str, content: bytes, problem: st
     (tmp_path / name).write_bytes(content)
 
     with pytest.raises(InputError, match=problem):
-        report(Cifar10Format, tmp_path)
+        report("cifar10", tmp_path)
 
 
 def test_classes_without_images_are_declared(tmp_path: Path) -> None:
     write_batch(tmp_path / "test.bin", labels=[(1, 2)])
 
-    found = report(Cifar100Format, tmp_path)
+    found = report("cifar100", tmp_path)
 
     assert Category(name="99", source_id=99, origin=str(tmp_path)) in found.categories

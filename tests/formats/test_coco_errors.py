@@ -184,13 +184,17 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
     uri = str(tmp_path / "nothing.json")
 
     with pytest.raises(InputError, match="there is no such file") as raised:
-        list(CocoFormat(annotations=[uri]).read_annotations(storage=LocalStorage(), file_index=0))
+        list(
+            CocoFormat(images="i", annotations=[uri]).read_annotations(
+                storage=LocalStorage(), file_index=0
+            )
+        )
 
     assert raised.value.uri == uri
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    source = CocoFormat(annotations=[str(tmp_path)])
+    source = CocoFormat(images="i", annotations=[str(tmp_path)])
 
     with pytest.raises(InputError, match="cannot be read"):
         list(source.read_annotations(storage=LocalStorage(), file_index=0))

@@ -14,6 +14,7 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, Segment
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.coco_tasks import Task
 from tests.formats.coco_reading import ParsedCoco, image, read_content
 
 _CATEGORIES = [
@@ -54,7 +55,7 @@ def _document(*annotations: dict[str, Any], **changes: object) -> dict[str, Any]
 
 
 def _read(content: bytes | Mapping[str, Any], *, masks: Path) -> ParsedCoco:
-    source = CocoFormat(panoptic=_URI, panoptic_masks=str(masks))
+    source = CocoFormat(images="i", panoptic=_URI, panoptic_masks=str(masks))
     return read_content(source, content)
 
 
@@ -84,7 +85,11 @@ def test_segments_and_their_png(masks: Path) -> None:
 
 def test_describes_itself(masks: Path) -> None:
     source = CocoFormat(
-        annotations=["a.json"], panoptic=_URI, panoptic_masks=str(masks), semantic_masks="maps"
+        images="i",
+        annotations=["a.json"],
+        panoptic=_URI,
+        panoptic_masks=str(masks),
+        semantic_masks="maps",
     )
 
     assert list(source.annotation_files()) == ["a.json", _URI]
@@ -93,7 +98,11 @@ def test_describes_itself(masks: Path) -> None:
     assert source.place("a.png", root=1) == Place(role=Role.ATTACHED)
     assert source.place("a.png", root=2).role is Role.MASK
     told = CocoFormat(
-        annotations=["a.json"], panoptic=_URI, panoptic_masks=str(masks), tasks=["detection"]
+        images="i",
+        annotations=["a.json"],
+        panoptic=_URI,
+        panoptic_masks=str(masks),
+        tasks=[Task.DETECTION],
     )
     assert list(told.annotation_files()) == ["a.json"]
 

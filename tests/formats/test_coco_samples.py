@@ -94,13 +94,12 @@ class _Sample(NamedTuple):
 
 def _read(file: Path) -> _Sample:
     uri = str(file)
-    settings = CocoFormat(annotations=[uri]).resolved_settings()
-    source = CocoFormat(annotations=[uri], masks=True, **settings)
+    source = CocoFormat(images="i", annotations=[uri], _masks=True).resolve()
     items = list(source.read_annotations(storage=LocalStorage(), file_index=0))
     entries = [item for item in items if isinstance(item, AnnotationEntry)]
     assert [entry.detail for entry in entries if entry.defect is not None] == []
     return _Sample(
-        tasks=" ".join(settings["tasks"]),
+        tasks=" ".join(source.tasks or []),
         categories=[item for item in items if isinstance(item, Category)],
         images={entry.key: decode_annotations(entry.annotations) for entry in entries},
     )
@@ -148,7 +147,7 @@ def test_panoptic_segments(
 ) -> None:
     root = shared_data / _TOYS / folder / "annotations"
     masks = root / f"panoptic_{split}"
-    source = CocoFormat(panoptic=f"{masks}.json", panoptic_masks=str(masks))
+    source = CocoFormat(images="i", panoptic=f"{masks}.json", panoptic_masks=str(masks))
 
     entry, *categories = source.read_annotations(storage=LocalStorage(), file_index=0)
 

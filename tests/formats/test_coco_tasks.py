@@ -15,6 +15,7 @@ from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.coco_tasks import Task, sniff_tasks
 from tests.formats.coco_reading import document, image
+from tests.formats.making import make_format
 from tests.formats.stored import StoredFiles
 
 _BOX = {"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]}
@@ -124,15 +125,15 @@ def test_panoptic_segments_among_annotations_are_refused_at_launch() -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    source = CocoFormat(annotations=[str(tmp_path / "nothing.json")])
+    source = CocoFormat(images="i", annotations=[str(tmp_path / "nothing.json")])
 
     with pytest.raises(InputError, match="no such file"):
-        source.resolved_settings()
+        source.resolve()
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        CocoFormat(annotations=[str(tmp_path)]).resolved_settings()
+        CocoFormat(images="i", annotations=[str(tmp_path)]).resolve()
 
 
 def _write(folder: Path, **files: Sequence[dict[str, Any]]) -> list[str]:
@@ -146,12 +147,11 @@ def _write(folder: Path, **files: Sequence[dict[str, Any]]) -> list[str]:
 
 def test_tasks_of_all_files_are_found_and_passed_on(tmp_path: Path) -> None:
     files = _write(tmp_path, captions=[_CAPTION], stuff_val=[_POLYGONS], person=[_KEYPOINTS])
-    source = CocoFormat(annotations=files, masks=True)
+    source = CocoFormat(images="i", annotations=files, _masks=True)
 
-    settings = source.resolved_settings()
+    resolved = source.resolve()
 
-    assert settings == {"tasks": ["detection", "keypoints", "captions", "semantic"]}
-    resolved = CocoFormat(annotations=files, masks=True, tasks=settings["tasks"])
+    assert resolved.tasks == [Task.DETECTION, Task.KEYPOINTS, Task.CAPTIONS, Task.SEMANTIC]
     assert resolved.kinds == {
         Kind.DETECTION,
         Kind.INSTANCE_MASKS,
@@ -159,35 +159,35 @@ def test_tasks_of_all_files_are_found_and_passed_on(tmp_path: Path) -> None:
         Kind.CAPTIONS,
         Kind.SEMANTIC,
     }
-    assert resolved.resolved_settings() == {}
+    assert resolved.resolve() is resolved
 
 
 def test_files_without_annotations_are_of_objects(tmp_path: Path) -> None:
-    assert CocoFormat(annotations=_write(tmp_path, a=[])).resolved_settings() == {
-        "tasks": ["detection"]
-    }
+    assert CocoFormat(images="i", annotations=_write(tmp_path, a=[])).resolve().tasks == [
+        Task.DETECTION
+    ]
 
 
 def test_masks_are_tasks() -> None:
-    assert CocoFormat(panoptic="p.json", panoptic_masks="p").resolved_settings() == {
-        "tasks": ["panoptic"]
-    }
-    assert CocoFormat(semantic_masks="s").resolved_settings() == {"tasks": ["semantic"]}
+    assert CocoFormat(images="i", panoptic="p.json", panoptic_masks="p").resolve().tasks == [
+        Task.PANOPTIC
+    ]
+    assert CocoFormat(images="i", semantic_masks="s").resolve().tasks == [Task.SEMANTIC]
 
 
 def test_given_tasks_stay() -> None:
-    source = CocoFormat(annotations=["nothing.json"], tasks=["captions"])
+    source = CocoFormat(images="i", annotations=["nothing.json"], tasks=[Task.CAPTIONS])
 
-    assert source.resolved_settings() == {}
+    assert source.resolve() is source
     assert source.kinds == {Kind.CAPTIONS}
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({}, "at least one file"),
-        ({"panoptic": "p.json"}, "expected both or none"),
-        ({"panoptic_masks": "p"}, "expected both or none"),
+        ({}, "annotations: missing; coco needs annotations or panoptic or semantic_masks"),
+        ({"panoptic": "p.json"}, "panoptic_masks: missing"),
+        ({"panoptic_masks": "p", "annotations": ["a"]}, "panoptic: missing"),
         ({"annotations": ["a"], "tasks": ["detections"]}, "detections"),
         ({"annotations": ["a"], "tasks": ["panoptic"]}, "tasks: panoptic needs panoptic and"),
         ({"semantic_masks": "a", "tasks": ["detection"]}, "tasks: detection needs annotations"),
@@ -199,12 +199,14 @@ def test_given_tasks_stay() -> None:
 )
 def test_settings_that_contradict_each_other(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        CocoFormat(**settings)
+        make_format("coco", images="i", **settings)
 
 
 def test_masks_without_objects_are_no_kind() -> None:
-    assert CocoFormat(annotations=["a"], tasks=["captions"], masks=True).kinds == {Kind.CAPTIONS}
-    assert CocoFormat(annotations=["a"], masks=True).kinds == {
+    assert CocoFormat(images="i", annotations=["a"], tasks=[Task.CAPTIONS], _masks=True).kinds == {
+        Kind.CAPTIONS
+    }
+    assert CocoFormat(images="i", annotations=["a"], _masks=True).kinds == {
         Kind.DETECTION,
         Kind.INSTANCE_MASKS,
     }

@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.csv_table import CsvFormat, read_header, read_rows
-from shardbeam.transforms.formats.load import FormatError, load_format
 from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.storage.local import LocalStorage
+from tests.formats.making import make_format
 from tests.formats.table_reading import ReadTable
 from tests.fuzz.csv import fuzz_csv
 
@@ -196,7 +197,7 @@ def test_a_file_of_something_else_is_an_error(
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
-        CsvFormat(manifest=[str(tmp_path / "x.csv")]).resolved_settings()
+        CsvFormat(manifest=[str(tmp_path / "x.csv")]).resolve()
 
 
 # Rows of images
@@ -213,7 +214,7 @@ def test_tfrecorder_table(tmp_path: Path) -> None:
         image_root=["gs://b/images/"],
     )
     assert table.format.kinds == {Kind.CLASSIFICATION}
-    assert list(table.format.splits()) == ["train", "validation", "test"]
+    assert list(table.format.predefined_splits()) == ["train", "validation", "test"]
     assert table.labels() == {"cat/1.jpg": ["cat"], "dog/2.jpg": ["dog"], "3.jpg": ["dog"]}
     assert table.exclusions() == [("4.jpg", Exclusion.DISCARDED)]
     assert [entry.split for entry in table.entries] == ["train", "validation", "test", ""]
@@ -237,8 +238,8 @@ def test_columns_are_found_by_name(
     tmp_path: Path, header: str, image: str, label: str, split: str
 ) -> None:
     table = read_images(f"{header}\n", folder=tmp_path)
-    layout = table.format.resolved_settings()["layout"]
-    assert (layout["image"], layout["label"], layout["split"]) == (image, label, split)
+    layout = table.format._layout
+    assert (layout.image, layout.label, layout.split) == (image, label, split)
 
 
 def test_columns_are_found_by_setting(tmp_path: Path) -> None:
@@ -251,7 +252,7 @@ def test_columns_are_found_by_setting(tmp_path: Path) -> None:
         columns={"split": "ignore"},
     )
     assert table.labels() == {"a.jpg": ["cat"]}
-    assert list(table.format.splits()) == ["here"]
+    assert list(table.format.predefined_splits()) == ["here"]
     assert table.values() == [{"image": "x", "label": "y"}]
 
 
@@ -262,7 +263,7 @@ def test_a_column_with_a_type_has_no_other_meaning(tmp_path: Path) -> None:
         columns={"label": "string", "split": "string"},
     )
     assert table.format.kinds == set()
-    assert list(table.format.splits()) == []
+    assert list(table.format.predefined_splits()) == []
     assert table.values() == [{"label": "cat", "split": "one"}]
 
 
@@ -382,13 +383,13 @@ def test_splits_in_order(tmp_path: Path) -> None:
         f"{split}\n" for split in ("b", "TEST", "a", "train", "Training", "b", "DISCARD")
     )
     table = read(f"split\n{rows}", folder=tmp_path)
-    assert list(table.format.splits()) == ["train", "test", "a", "b"]
+    assert list(table.format.predefined_splits()) == ["train", "test", "a", "b"]
     assert [entry.split for entry in table.entries] == ["b", "test", "a", "train", "train", "b", ""]
 
 
 def test_other_splits_than_those_of_the_setting_are_left_out(tmp_path: Path) -> None:
     table = read("split,a\nb,1\n1st,2\na,3\n,4\n", folder=tmp_path, splits=["b", "a"])
-    assert list(table.format.splits()) == ["b", "a"]
+    assert list(table.format.predefined_splits()) == ["b", "a"]
     assert table.exclusions() == [("t.csv: line 3", Exclusion.IN_NO_SPLIT)]
     # The join rejects a row that names no split.
     assert [entry.split for entry in table.entries] == ["b", "", "a", ""]
@@ -496,9 +497,7 @@ def test_tables_hold_what_a_build_relies_on(
         (images / name).write_bytes(b"pixels are not looked at")
     (tmp_path / "t.csv").write_text(content)
     roots = [str(images)] if with_images else []
-    report = check_format(
-        "csv", settings={"manifest": [str(tmp_path / "t.csv")], "image_root": roots}, roots=roots
-    )
+    report = check_format(make_format("csv", manifest=[str(tmp_path / "t.csv")], image_root=roots))
     assert (len(report.annotations), report.rejects, report.excluded) == (2, (), {})
 
 
@@ -556,8 +555,8 @@ def test_a_column_of_uris_may_be_a_feature(tmp_path: Path) -> None:
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="refuses its settings"):
-        load_format(name="csv", settings=settings)
+    with pytest.raises(Problem):
+        make_format("csv", **settings)
 
 
 # Against the standard library's writer

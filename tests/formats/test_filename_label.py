@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
-from shardbeam.transforms.formats.load import FormatError, load_format
 from shardbeam.transforms.formats.testing import check_format
 
 
@@ -28,7 +28,7 @@ from shardbeam.transforms.formats.testing import check_format
     ],
 )
 def test_the_label_is_what_stands_after_the_last_underscore(key: str, label: str) -> None:
-    assert FilenameLabelFormat().annotate_listed(key) == ImageAnnotations(
+    assert FilenameLabelFormat(images="i").annotate_listed(key) == ImageAnnotations(
         image_id=key, labels=(label,)
     )
 
@@ -41,7 +41,7 @@ def test_the_label_is_what_stands_after_the_last_underscore(key: str, label: str
     extension=st.sampled_from(["jpg", "PNG", "tiff"]),
 )
 def test_any_label_is_found(stem: str, label: str, extension: str) -> None:
-    found = FilenameLabelFormat().annotate_listed(f"folder/x{stem}_{label}.{extension}")
+    found = FilenameLabelFormat(images="i").annotate_listed(f"folder/x{stem}_{label}.{extension}")
 
     assert isinstance(found, ImageAnnotations)
     assert found.labels == (label,)
@@ -50,7 +50,7 @@ def test_any_label_is_found(stem: str, label: str, extension: str) -> None:
 @pytest.mark.parametrize("key", ["cat.jpg", "a_.jpg", "a_b_.jpg", "a_cat/1.jpg"])
 def test_names_without_a_label_are_rejected(key: str) -> None:
     with pytest.raises(RejectedError) as raised:
-        FilenameLabelFormat().annotate_listed(key)
+        FilenameLabelFormat(images="i").annotate_listed(key)
 
     assert raised.value.reason is Reason.NAME_NOT_MATCHED
 
@@ -64,11 +64,13 @@ def test_names_without_a_label_are_rejected(key: str) -> None:
     ],
 )
 def test_what_is_no_image_is_excluded_first(key: str, exclusion: Exclusion) -> None:
-    assert FilenameLabelFormat().annotate_listed(key) is exclusion
+    assert FilenameLabelFormat(images="i").annotate_listed(key) is exclusion
 
 
 def test_further_groups_are_features() -> None:
-    source = FilenameLabelFormat(pattern=r"^(?P<camera>\w+)/(?P<label>\w+?)(-(?P<time>\d+))?\.")
+    source = FilenameLabelFormat(
+        images="i", pattern=r"^(?P<camera>\w+)/(?P<label>\w+?)(-(?P<time>\d+))?\."
+    )
 
     assert [extra.spec.key for extra in source.extra_features()] == ["camera", "time"]
     assert {extra.spec.kind for extra in source.extra_features()} == {FeatureKind.BYTES}
@@ -81,7 +83,7 @@ def test_further_groups_are_features() -> None:
 
 
 def test_without_a_label_there_are_features_alone() -> None:
-    source = FilenameLabelFormat(pattern=r"(?P<number>\d+)")
+    source = FilenameLabelFormat(images="i", pattern=r"(?P<number>\d+)")
 
     assert source.kinds == frozenset()
     found = source.annotate_listed("a/12.jpg")
@@ -92,7 +94,7 @@ def test_without_a_label_there_are_features_alone() -> None:
 
 
 def test_labels_are_a_classification() -> None:
-    assert FilenameLabelFormat().kinds == {Kind.CLASSIFICATION}
+    assert FilenameLabelFormat(images="i").kinds == {Kind.CLASSIFICATION}
 
 
 @pytest.mark.parametrize(
@@ -100,15 +102,15 @@ def test_labels_are_a_classification() -> None:
     [("(", "no regular expression"), ("[a-z]+", "expected a named group")],
 )
 def test_patterns_that_cannot_work(pattern: str, problem: str) -> None:
-    with pytest.raises(FormatError, match=problem):
-        load_format(name="filename-label", settings={"pattern": pattern})
+    with pytest.raises(Problem, match=f"pattern: {problem}"):
+        FilenameLabelFormat(images="i", pattern=pattern)
 
 
 def test_it_keeps_to_the_contract(tmp_path: Path) -> None:
     for name in ("1_cat.jpg", "2_dog.jpg", "3.jpg", "note_cat.txt"):
         (tmp_path / name).touch()
 
-    report = check_format(FilenameLabelFormat, roots=[str(tmp_path)])
+    report = check_format(FilenameLabelFormat(images=str(tmp_path)))
 
     assert {key: found.labels for key, found in report.annotations.items()} == {
         "1_cat.jpg": ("cat",),

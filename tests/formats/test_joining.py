@@ -27,11 +27,11 @@ from shardbeam.transforms.formats.joining import (
 )
 
 
-class SilentFormat(Format):
+class SilentFormat(Format, frozen=True):
     kinds = frozenset({Kind.DETECTION})
 
 
-class FolderFormat(Format):
+class FolderFormat(Format, frozen=True):
     kinds = frozenset({Kind.CLASSIFICATION})
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
@@ -328,7 +328,7 @@ def test_a_list_that_the_config_does_not_use_rejects_nothing() -> None:
     assert join(said(split="val"), images=()).rejects == ()
 
 
-class SplitFolderFormat(SilentFormat):
+class SplitFolderFormat(SilentFormat, frozen=True):
     def split_listed(self, key: str) -> str:
         return key.partition("/")[0]
 
@@ -349,7 +349,7 @@ def test_a_name_tells_the_split_where_no_list_does() -> None:
 # Rows without images
 
 
-class RowFormat(Format):
+class RowFormat(Format, frozen=True):
     kinds = frozenset({Kind.ROWS})
 
 

@@ -15,6 +15,7 @@ from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.json_lines import JsonLinesFormat
 from shardbeam.transforms.formats.testing import check_format
+from tests.formats.making import make_format
 from tests.formats.table_reading import ReadTable
 from tests.fuzz.jsonl import fuzz_jsonl
 
@@ -164,7 +165,7 @@ def test_a_file_of_something_else_is_an_error(tmp_path: Path, content: bytes, pr
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
-        JsonLinesFormat(manifest=[str(tmp_path / "x")]).resolved_settings()
+        JsonLinesFormat(manifest=[str(tmp_path / "x")]).resolve()
 
 
 JSON_ROWS = st.lists(
@@ -219,7 +220,7 @@ def test_labels_and_splits(tmp_path: Path) -> None:
         image_root=["/d"],
     )
     assert table.format.kinds == {Kind.CLASSIFICATION}
-    assert list(table.format.splits()) == ["train", "val"]
+    assert list(table.format.predefined_splits()) == ["train", "val"]
     assert table.labels() == {"a.jpg": ["cat", "dog", "3"], "b.jpg": ["cat"], "c.jpg": []}
     assert table.exclusions() == [("5", Exclusion.DISCARDED)]
     assert [(key, reason) for key, reason, _ in table.defects()] == [
@@ -251,7 +252,7 @@ def test_vertex_single_label(tmp_path: Path) -> None:
         image_root=["gs://bucket/images"],
     )
     assert table.format.kinds == {Kind.CLASSIFICATION}
-    assert list(table.format.splits()) == ["train", "validation", "test"]
+    assert list(table.format.predefined_splits()) == ["train", "validation", "test"]
     assert table.labels() == {"a.jpg": ["daisy"], "b.jpg": ["rose"], "c.jpg": ["rose"]}
     assert table.types() == {}
 
@@ -264,7 +265,7 @@ def test_vertex_several_labels(tmp_path: Path) -> None:
         image_root=["gs://bucket/images"],
     )
     assert table.labels() == {"a.jpg": ["x", "y"], "b.jpg": []}
-    assert list(table.format.splits()) == []
+    assert list(table.format.predefined_splits()) == []
 
 
 def box(name: object = "cat", **sides: object) -> dict[str, Any]:
@@ -339,9 +340,7 @@ def test_tables_hold_what_a_build_relies_on(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("\n".join(rows))
     roots = [str(images)]
     report = check_format(
-        "jsonl",
-        settings={"manifest": [str(tmp_path / "t.jsonl")], "image_root": roots},
-        roots=roots,
+        make_format("jsonl", manifest=[str(tmp_path / "t.jsonl")], image_root=roots)
     )
     assert (set(report.annotations), report.rejects) == ({"a.jpg", "b.jpg"}, ())
     assert {category.name for category in report.categories} == {"cat", "dog"}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -10,31 +10,28 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.load import FormatError, format_names, load_format
+from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
+from shardbeam.transforms.formats.sources import Source
 from tests.conftest import PROJECT_ROOT
+from tests.formats.making import make_format
 
 _OWN_FORMAT = """
     from __future__ import annotations
-
-    import dataclasses
 
     from shardbeam.transforms.formats.base import Format, Kind
     from shardbeam.transforms.core.records import ImageAnnotations
 
 
-    # A dataclass with postponed annotations needs its module in sys.modules.
-    @dataclasses.dataclass
     class Prefixes(Format):
+        kinds = frozenset({Kind.CLASSIFICATION})
         length: int = 1
-        annotations: tuple[str, ...] = ()
 
         def __post_init__(self) -> None:
-            self.kinds = frozenset({Kind.CLASSIFICATION})
             if self.length < 1:
                 raise ValueError("length: expected at least 1")
 
@@ -64,38 +61,32 @@ def _labels(source: Format, key: str) -> tuple[str, ...]:
 
 
 def test_built_in_formats() -> None:
-    assert {"coco", "lvis", "image-folder"} <= set(format_names())
-    assert isinstance(load_format(name="coco", settings={"annotations": ["a.json"]}), CocoFormat)
-    assert isinstance(load_format(name="image-folder", settings={}), ImageFolderFormat)
+    assert {"coco", "lvis", "image-folder"} <= set(built_in_formats())
+    assert find_format("coco") is CocoFormat
 
 
-def test_settings_reach_the_constructor() -> None:
-    source = load_format(name="coco", settings={"annotations": ["a.json", "b.json"]})
+def test_a_source_is_sent_by_name_and_keys() -> None:
+    source = Source("train", make_format("coco", images="i", annotations=["a"], _masks=True))
 
-    assert list(source.annotation_files()) == ["a.json", "b.json"]
+    first, again = (pickle.loads(pickle.dumps(source)) for _ in range(2))
 
-
-def test_same_name_and_settings_give_the_same_object() -> None:
-    first = load_format(name="coco", settings={"annotations": ["a"], "masks": True})
-    again = load_format(name="coco", settings={"masks": True, "annotations": ["a"]})
-    other = load_format(name="coco", settings={"annotations": ["b"]})
-
-    assert first is again
-    assert first is not other
+    assert first == source
+    # What a format has read or worked out is there once in a process.
+    assert first.format is again.format
 
 
 def test_class_of_a_file(tmp_path: Path) -> None:
     name = f"{_own_file(tmp_path)}:Prefixes"
 
-    assert _labels(load_format(name=name, settings={}), "abc.jpg") == ("a",)
-    assert _labels(load_format(name=name, settings={"length": 2}), "abc.jpg") == ("ab",)
+    assert _labels(make_format(name), "abc.jpg") == ("a",)
+    assert _labels(make_format(name, length=2), "abc.jpg") == ("ab",)
 
 
 def test_class_of_a_relative_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _own_file(tmp_path, name="relative.py")
     monkeypatch.chdir(tmp_path)
 
-    source = load_format(name="relative.py:Prefixes", settings={})
+    source = make_format("relative.py:Prefixes")
 
     assert _labels(source, "abc.jpg") == ("a",)
 
@@ -104,7 +95,7 @@ def test_class_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     _own_file(tmp_path, name="shardbeam_test_module.py")
     monkeypatch.syspath_prepend(tmp_path)
 
-    source = load_format(name="shardbeam_test_module:Prefixes", settings={"length": 3})
+    source = make_format("shardbeam_test_module:Prefixes", length=3)
 
     assert _labels(source, "abc.jpg") == ("abc",)
 
@@ -114,7 +105,7 @@ def test_a_file_hides_no_module_and_is_hidden_by_none(tmp_path: Path, name: str)
     before = {module: sys.modules.get(module) for module in ("json", "transforms", "configs")}
     path_before = list(sys.path)
 
-    source = load_format(name=f"{_own_file(tmp_path, name=name)}:Prefixes", settings={})
+    source = make_format(f"{_own_file(tmp_path, name=name)}:Prefixes")
 
     assert _labels(source, "abc.jpg") == ("a",)
     assert {module: sys.modules.get(module) for module in before} == before
@@ -126,22 +117,22 @@ def test_files_of_one_name_are_different_modules(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         file = _own_file(tmp_path / folder)
-        formats.append(load_format(name=f"{file}:Prefixes", settings={}))
+        formats.append(make_format(f"{file}:Prefixes"))
 
     assert type(formats[0]) is not type(formats[1])
 
 
-def test_another_process_loads_it_by_name_and_settings(tmp_path: Path) -> None:
+def test_another_process_loads_it_by_name_and_keys(tmp_path: Path) -> None:
     name = f"{_own_file(tmp_path)}:Prefixes"
+    sent = pickle.dumps(Source("train", make_format(name, length=2)))
     program = (
-        "import json, sys\n"
-        "from shardbeam.transforms.formats.load import load_format\n"
-        "source = load_format(**json.loads(sys.argv[1]))\n"
-        "print(*source.annotate_listed('abc.jpg').labels)\n"
+        "import pickle, sys\n"
+        "source = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
+        "print(*source.format.annotate_listed('abc.jpg').labels)\n"
     )
 
     run = subprocess.run(
-        [sys.executable, "-c", program, json.dumps({"name": name, "settings": {"length": 2}})],
+        [sys.executable, "-c", program, sent.hex()],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(PROJECT_ROOT)},
         capture_output=True,
@@ -156,11 +147,8 @@ def test_threads_share_one_import(tmp_path: Path) -> None:
     slow = "import time\ntime.sleep(0.05)\n" + textwrap.dedent(_OWN_FORMAT)
     slow = slow.replace("from __future__ import annotations\n", "")
     name = f"{_own_file(tmp_path, content=slow)}:Prefixes"
-    loaded: list[Format] = []
-    threads = [
-        threading.Thread(target=lambda: loaded.append(load_format(name=name, settings={})))
-        for _ in range(4)
-    ]
+    loaded: list[type[Format]] = []
+    threads = [threading.Thread(target=lambda: loaded.append(find_format(name))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -188,12 +176,12 @@ def test_threads_share_one_import(tmp_path: Path) -> None:
             r"has no 'CocoFormta'; did you mean 'CocoFormat'\?",
         ),
         ("shardbeam.transforms.formats.coco:", "has no ''"),
-        ("shardbeam.transforms.formats.load:load_format", "load_format is no subclass of .*Format"),
+        ("shardbeam.transforms.formats.load:find_format", "find_format is no subclass of .*Format"),
     ],
 )
 def test_unusable_name(name: str, message: str) -> None:
     with pytest.raises(FormatError, match=message) as raised:
-        load_format(name=name, settings={})
+        find_format(name)
 
     assert "\n" not in str(raised.value)
 
@@ -208,7 +196,7 @@ def test_unusable_name(name: str, message: str) -> None:
 )
 def test_unusable_class(tmp_path: Path, class_name: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
-        load_format(name=f"{_own_file(tmp_path)}:{class_name}", settings={})
+        find_format(f"{_own_file(tmp_path)}:{class_name}")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +213,7 @@ def test_file_that_cannot_be_imported(tmp_path: Path, content: str, cause: str) 
 
     for _ in range(2):
         with pytest.raises(FormatError, match=cause) as raised:
-            load_format(name=name, settings={})
+            find_format(name)
 
         assert "\n" not in str(raised.value)
 
@@ -233,32 +221,29 @@ def test_file_that_cannot_be_imported(tmp_path: Path, content: str, cause: str) 
 def test_mended_file_can_be_loaded(tmp_path: Path) -> None:
     file = _own_file(tmp_path, content="import no_such_package\n")
     with pytest.raises(FormatError):
-        load_format(name=f"{file}:Prefixes", settings={})
+        find_format(f"{file}:Prefixes")
     _own_file(tmp_path)
 
-    assert isinstance(load_format(name=f"{file}:Prefixes", settings={}), Format)
+    assert issubclass(find_format(f"{file}:Prefixes"), Format)
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("keys", "message"),
     [
-        ({}, "ValueError: annotations: expected at least one file"),
-        ({"annotations": ["a"], "x": 1}, "unexpected keyword argument 'x'; its settings"),
-        ({"annotations": "a.json"}, "TypeError: annotations: expected a list"),
-        ({"annotations": []}, "ValueError: annotations: expected at least one file"),
-        ({"annotations": [object()]}, "settings: "),
+        ({"length": 0}, "ValueError: length: expected at least 1"),
+        ({"length": "a"}, "length: expected int, got 'a'"),
+        ({"lenght": 1}, "lenght: unknown key; did you mean length"),
     ],
 )
-def test_refused_settings(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(FormatError, match=f"format 'coco'.*{message}"):
-        load_format(name="coco", settings=settings)
+def test_an_own_class_refuses_its_keys(
+    tmp_path: Path, keys: dict[str, object], message: str
+) -> None:
+    with pytest.raises(Problem, match=message):
+        make_format(f"{_own_file(tmp_path)}:Prefixes", **keys)
 
 
-def test_own_class_refuses_its_settings(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="ValueError: length: expected at least 1"):
-        load_format(name=f"{_own_file(tmp_path)}:Prefixes", settings={"length": 0})
+def test_input_is_read_when_the_format_is_resolved(tmp_path: Path) -> None:
+    made = make_format("image-folder", images="i", classes=str(tmp_path / "classes.txt"))
 
-
-def test_unusable_input_is_no_format_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
-        load_format(name="image-folder", settings={"classes": str(tmp_path / "classes.txt")})
+        made.resolve()

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from shardbeam.configs.keys import Location
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -23,6 +25,7 @@ from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, Fe
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.storage.base import Storage
+from tests.formats.making import make_format
 
 
 def entry(
@@ -50,13 +53,13 @@ def defect(detail: str) -> AnnotationEntry:
     return AnnotationEntry("a.jpg", b"", 0, 0, defect=Reason.ANNOTATION_MALFORMED, detail=detail)
 
 
-class Good(Format):
+class Good(Format, frozen=True, kw_only=True):
     """Labels, a line an image; each test breaks something."""
 
     kinds = frozenset({Kind.CLASSIFICATION})
 
-    def __init__(self, *, file: str) -> None:
-        self.file = file
+    file: Location
+    images: Location
 
     def annotation_files(self) -> Sequence[str]:
         return (self.file,)
@@ -82,10 +85,10 @@ def check(tmp_path: Path) -> Callable[..., Any]:
     (images / "a.jpg").touch()
     (images / "b.jpg").touch()
     (tmp_path / "labels.txt").write_text("a,cat\nb,dog\n")
-    settings = {"file": str(tmp_path / "labels.txt")}
 
-    def run(format_class: type[Format], **more: object) -> object:
-        return check_format(format_class, settings={**settings, **more}, roots=[str(images)])
+    def run(format_class: type[Good], **more: Any) -> object:  # noqa: ANN401  # A field of its own.
+        file = str(tmp_path / "labels.txt")
+        return check_format(format_class(file=file, images=str(images), **more))
 
     return run
 
@@ -101,81 +104,81 @@ def test_a_good_format_passes(check: Callable[..., Any]) -> None:
     assert (report.rejects, report.excluded) == ((), {})
 
 
-class Unstable(Good):
+class Unstable(Good, frozen=True, kw_only=True):
     counter = itertools.count()
 
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield entry(position=next(self.counter))
 
 
-class SamePosition(Good):
+class SamePosition(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield entry()
         yield entry()
 
 
-class NegativePosition(Good):
+class NegativePosition(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield entry(position=-1)
 
 
-class BadKey(Good):
+class BadKey(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield entry("a\0.jpg")
 
 
-class SaysNothing(Good):
+class SaysNothing(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield AnnotationEntry("a.jpg", b"", 0, 0)
 
 
-class NoDetail(Good):
+class NoDetail(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield defect("")
 
 
-class MachinePath(Good):
+class MachinePath(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield defect(f"{self.file}: line 1")
 
 
-class UndeclaredSplit(Good):
+class UndeclaredSplit(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield entry(split="train")
 
 
-class BadSplit(Good):
-    def splits(self) -> Sequence[str]:
+class BadSplit(Good, frozen=True, kw_only=True):
+    def predefined_splits(self) -> Sequence[str]:
         return ("2017",)
 
 
-class UndeclaredLabel(Good):
+class UndeclaredLabel(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield entry(labels=("cat",))
 
 
-class UndeclaredKind(Good):
+class UndeclaredKind(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield Category(name="cat")
         yield entry(objects=(ObjectAnnotation("cat", (0, 0, 1, 1)),))
 
 
-class UndeclaredValue(Good):
+class UndeclaredValue(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         yield entry(values={"camera": ("left",)})
 
 
-class WrongValue(UndeclaredValue):
+class WrongValue(UndeclaredValue, frozen=True, kw_only=True):
     def extra_features(self) -> Sequence[ExtraFeature]:
         return (ExtraFeature(FeatureSpec("camera", FeatureKind.INT64, repeated=False)),)
 
 
-class TakenKey(Good):
+class TakenKey(Good, frozen=True, kw_only=True):
     def extra_features(self) -> Sequence[ExtraFeature]:
         return (ExtraFeature(FeatureSpec("image/height", FeatureKind.BYTES, repeated=False)),)
 
 
-class KeypointsWithoutNames(Good):
+class KeypointsWithoutNames(Good, frozen=True, kw_only=True):
     kinds = frozenset({Kind.DETECTION, Kind.KEYPOINTS})
 
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
@@ -183,7 +186,7 @@ class KeypointsWithoutNames(Good):
         yield entry(objects=(ObjectAnnotation("cat", (0, 0, 1, 1), keypoints=(1, 2, 2)),))
 
 
-class RaisesOnDamage(Good):
+class RaisesOnDamage(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         for number, line in enumerate(text.split("\n")[:-1]):
             key, label = line.split(",")
@@ -191,34 +194,32 @@ class RaisesOnDamage(Good):
             yield entry(f"{key}.jpg", labels=(label,), position=number)
 
 
-class NamesAnotherFile(Good):
+class NamesAnotherFile(Good, frozen=True, kw_only=True):
     def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
         if text != "a,cat\nb,dog\n":
             raise InputError(uri="elsewhere", problem="damaged")
         yield from super().read(text)
 
 
-class ListsUnasked(Good):
+class ListsUnasked(Good, frozen=True, kw_only=True):
     def place(self, path: str, *, root: int) -> Place:
         return Place(role=Role.ANNOTATION, join=path)
 
 
-class BadImageKey(Good):
+class BadImageKey(Good, frozen=True, kw_only=True):
     def place(self, path: str, *, root: int) -> Place:
         return Place(role=Role.IMAGE, key=f"./{path}", join=path)
 
 
-class NeverResolved(Good):
+class NeverResolved(Good, frozen=True, kw_only=True):
     counter = itertools.count()
+    _number: int = -1
 
-    def __init__(self, *, file: str, number: int = 0) -> None:
-        super().__init__(file=file)
-
-    def resolved_settings(self) -> Mapping[str, Any]:
-        return {"number": next(self.counter)}
+    def resolve(self) -> NeverResolved:
+        return msgspec.structs.replace(self, _number=next(self.counter))
 
 
-class Parts(Good):
+class Parts(Good, frozen=True, kw_only=True):
     chunk_bytes = 100
 
     def read_chunk(
@@ -238,7 +239,7 @@ class Parts(Good):
         (SaysNothing, "says nothing"),
         (NoDetail, "without detail"),
         (MachinePath, "names a folder of this machine"),
-        (UndeclaredSplit, "not among splits"),
+        (UndeclaredSplit, "not among predefined_splits"),
         (BadSplit, "'2017' cannot be a split"),
         (UndeclaredLabel, "'cat' is of no declared Category"),
         (UndeclaredKind, "has objects, but"),
@@ -255,29 +256,30 @@ class Parts(Good):
     ],
 )
 def test_each_rule_is_checked(
-    check: Callable[..., Any], format_class: type[Format], problem: str
+    check: Callable[..., Any], format_class: type[Good], problem: str
 ) -> None:
     with pytest.raises(AssertionError, match=problem):
         check(format_class)
 
 
-def test_settings_must_reach_workers(check: Callable[..., Any]) -> None:
-    class Numbered(Good):
-        def __init__(self, *, file: str, by_number: Mapping[Any, str]) -> None:
-            super().__init__(file=file)
+class Numbered(Good, frozen=True, kw_only=True):
+    by_number: Any
 
+
+def test_fields_must_reach_workers(check: Callable[..., Any]) -> None:
     check(Numbered, by_number={"1": "cat"})
-    with pytest.raises(AssertionError, match="does not reach workers"):
-        check(Numbered, by_number={1: "cat"})
+    with pytest.raises(AssertionError, match="comes to workers as something else"):
+        check(Numbered, by_number=("cat",))
 
 
 def test_a_format_by_the_name_that_a_config_gives_it(shapes: Path) -> None:
-    report = check_format(
+    made = make_format(
         "coco",
-        settings={"annotations": [str(shapes / "annotations" / "instances.json")]},
-        roots=[str(shapes / "images")],
-        damages=20,
+        images=str(shapes / "images"),
+        annotations=[str(shapes / "annotations" / "instances.json")],
     )
+
+    report = check_format(made, damages=20)
 
     assert len(report.annotations) == 40
     assert any(found.objects for found in report.annotations.values())

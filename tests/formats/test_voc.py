@@ -89,11 +89,9 @@ def write(folder: Path, files: dict[str, str | bytes]) -> str:
 
 
 def resolve(root: str, **settings: Any) -> VocFormat:  # noqa: ANN401  # Those of `VocFormat`.
-    """Makes a format as a run does: once to look around, once with what that has found."""
-    resolved = VocFormat(root=root, **settings).resolved_settings()
-    # Settings must survive the way to a worker.
-    resolved = msgspec.json.decode(msgspec.json.encode(resolved))
-    return VocFormat(root=root, **settings, **resolved)
+    """Makes a format as a run does, and sends it to a worker."""
+    resolved = VocFormat(root=root, **settings).resolve()
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(resolved), type=VocFormat)
 
 
 def listed(source: VocFormat) -> Iterator[AnnotationEntry]:
@@ -380,7 +378,7 @@ def test_place(path: str, place: Place) -> None:
 
 
 def test_place_of_masks() -> None:
-    both = VocFormat(root="data", masks=True, semantic=True)
+    both = VocFormat(root="data", _masks=True, semantic=True)
     classes = Place(role=Role.MASK, join="a", mask=MaskRole.VOC_CLASS)
     objects = Place(role=Role.MASK, join="a", mask=MaskRole.VOC_OBJECT)
 
@@ -389,7 +387,7 @@ def test_place_of_masks() -> None:
     assert both.place("SegmentationObject/a.png", root=0) == objects
     assert both.place("SegmentationClass/a.npy", root=0) == Place(role=Role.OTHER)
     assert both.kinds == {Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.SEMANTIC}
-    only_objects = VocFormat(root="data", masks=True)
+    only_objects = VocFormat(root="data", _masks=True)
     assert only_objects.place("SegmentationClass/a.png", root=0) == Place(role=Role.OTHER)
     assert only_objects.kinds == {Kind.DETECTION, Kind.INSTANCE_MASKS}
 
@@ -428,7 +426,7 @@ def test_splits_are_the_lists(tmp_path: Path) -> None:
     source = resolve(root)
 
     # In their usual order; the empty one is none.
-    assert list(source.splits()) == ["train", "val"]
+    assert list(source.predefined_splits()) == ["train", "val"]
     folder = f"{root}/ImageSets/Main"
     assert list(source.annotation_files()) == [f"{folder}/train.txt", f"{folder}/val.txt"]
     assert _told(listed(source)) == [
@@ -441,7 +439,7 @@ def test_splits_are_the_lists(tmp_path: Path) -> None:
         ("a", "trainval"),
         ("c", "trainval"),
     ]
-    assert list(resolve(root, image_set="Layout").splits()) == ["test"]
+    assert list(resolve(root, image_set="Layout").predefined_splits()) == ["test"]
 
 
 def test_several_years_below_one_root(tmp_path: Path) -> None:
@@ -456,7 +454,7 @@ def test_several_years_below_one_root(tmp_path: Path) -> None:
     )
     source = resolve(root)
 
-    assert list(source.splits()) == ["train", "val"]
+    assert list(source.predefined_splits()) == ["train", "val"]
     assert _told(listed(source)) == [
         ("VOCdevkit/VOC2007/a", "train"),
         ("VOCdevkit/VOC2012/a", "train"),
@@ -468,7 +466,7 @@ def test_several_years_below_one_root(tmp_path: Path) -> None:
 def test_without_lists_there_are_no_splits(tmp_path: Path) -> None:
     source = resolve(write(tmp_path, {"a.xml": voc_xml(), "train.txt": "a\n"}))
 
-    assert list(source.splits()) == []
+    assert list(source.predefined_splits()) == []
     assert list(source.annotation_files()) == []
 
 
@@ -558,7 +556,7 @@ def test_label_map_names_the_classes(tmp_path: Path) -> None:
     ("sample", "settings", "images"),
     [
         ("bccd-voc/BCCD", {}, 24),
-        ("datumaro/voc_dataset/voc_dataset1", {"masks": True, "semantic": True}, 2),
+        ("datumaro/voc_dataset/voc_dataset1", {"_masks": True, "semantic": True}, 2),
         ("datumaro/kaggle_dataset/relaxed_voc2", {}, 2),
     ],
 )
@@ -567,7 +565,7 @@ def test_samples_keep_to_the_protocol(
 ) -> None:
     root = str(shared_data / sample)
 
-    report = check_format(VocFormat, settings={"root": root, **settings}, roots=[root], damages=20)
+    report = check_format(VocFormat(root=root, **settings), damages=20)
 
     assert len(report.annotations) == images
 
@@ -580,8 +578,10 @@ def test_bccd(shared_data: Path) -> None:
         item for file in files for item in parse_voc_xml(file.read_bytes(), uri=file.name).objects
     ]
 
-    assert list(source.splits()) == ["train", "val", "test"]
-    assert [sum(entry.split == split for entry in told) for split in source.splits()] == [
+    assert list(source.predefined_splits()) == ["train", "val", "test"]
+    assert [
+        sum(entry.split == split for entry in told) for split in source.predefined_splits()
+    ] == [
         *(205, 87, 72),
     ]
     assert told[0].key == "BCCD/BloodImage_00001"
@@ -598,7 +598,7 @@ def test_datumaro(shared_data: Path) -> None:
         ("2007_000001", "train"),
         ("2007_000002", "test"),
     ]
-    assert list(resolve(str(folder / "voc_dataset2")).splits()) == []
+    assert list(resolve(str(folder / "voc_dataset2")).predefined_splits()) == []
     assert _told(listed(resolve(str(folder / "voc_dataset3")))) == [("2007_000001", "train")]
     first = (folder / "voc_dataset1" / PATH.replace("a.xml", "2007_000001.xml")).read_bytes()
     assert parse(first) == [

@@ -10,20 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Category, ListedImage
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.formats.load import FormatError, load_format
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.formats.webdataset import WebDatasetFormat
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.formats.archive_files import write_tar
+from tests.formats.making import make_format
 
 
 def report(*tars: Path | str, **settings: object) -> FormatReport:
     roots = [str(tar) for tar in tars]
-    return check_format(WebDatasetFormat, settings={"tars": roots, **settings}, roots=roots)
+    return check_format(make_format("webdataset", tars=roots, **settings))
 
 
 def sample(**files: object) -> dict[str, bytes]:
@@ -297,8 +298,8 @@ def test_types_of_fields(tmp_path: Path) -> None:
     (annotations,) = report(path, fields=fields).annotations.values()
 
     assert annotations.values == {"i": (3,), "f": (1.0,), "b": (1,), "s": ("ö",)}
-    with pytest.raises(FormatError, match=r"fields\.i: expected int, bool, float, string"):
-        load_format(name="webdataset", settings={"tars": ["a.tar"], "fields": {"i": "str"}})
+    with pytest.raises(Problem, match=r"fields\.i: expected int, float, bool or string, got 'str'"):
+        make_format("webdataset", tars=["a.tar"], fields={"i": "str"})
 
 
 def test_damaged_tars_stop_the_run(tmp_path: Path) -> None:

@@ -49,11 +49,9 @@ def parse(text: str | bytes) -> list[ObjectAnnotation]:
 
 
 def resolve(root: str, **settings: Any) -> YoloFormat:  # noqa: ANN401  # Those of `YoloFormat`.
-    """Makes a format as a run does: once to look around, once with what that has found."""
-    resolved = YoloFormat(root=root, **settings).resolved_settings()
-    # Settings must survive the way to a worker.
-    resolved = msgspec.json.decode(msgspec.json.encode(resolved))
-    return YoloFormat(root=root, **settings, **resolved)
+    """Makes a format as a run does, and sends it to a worker."""
+    resolved = YoloFormat(root=root, **settings).resolve()
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(resolved), type=YoloFormat)
 
 
 def declared(source: YoloFormat) -> Iterator[AnnotationEntry | Category]:
@@ -376,7 +374,7 @@ def test_annotations(tmp_path: Path) -> None:
     )
     text = b"1 0.5 0.5 0.5 0.5 0.9\n0 0 0 1 0 1 1\n"
     for masks in (False, True):
-        source = resolve(root, masks=masks)
+        source = resolve(root, _masks=masks)
         (entry,) = source.read_listed(text, path="train/labels/a.txt", root=0)
         found = decode_annotations(entry.annotations)
 
@@ -431,12 +429,12 @@ def test_folders_of_splits(tmp_path: Path, train: str, val: str) -> None:
     for settings in ({}, {"data": f"{root}/data.yaml"}):
         source = resolve(root, **settings)
 
-        assert list(source.splits()) == ["train", "val"]
+        assert list(source.predefined_splits()) == ["train", "val"]
         assert source.split_listed("train/images/a.jpg") == "train"
         assert source.split_listed("valid/images/b.jpg") == "val"
         assert source.split_listed("other/c.jpg") == ""
         assert source.split_listed("train/images2/c.jpg") == ""
-    assert list(resolve(root, splits=["val"]).splits()) == ["val"]
+    assert list(resolve(root, splits=["val"]).predefined_splits()) == ["val"]
 
 
 @pytest.mark.parametrize("path", ["", "path: .\n", "path: ../datasets/coco\n", "path: /x/coco\n"])
@@ -489,7 +487,7 @@ def test_lists_of_splits(tmp_path: Path, list_path: str, lines: str) -> None:
     )
     source = resolve(root)
 
-    assert list(source.splits()) == ["train"]
+    assert list(source.predefined_splits()) == ["train"]
     found = told(source)
     assert set(found) >= {("labels/a", "train"), ("labels/b", "train")}
     assert len(found) == 2 + ("missing" in lines)
@@ -509,7 +507,7 @@ def test_darknet(tmp_path: Path) -> None:
     )
     source = resolve(root)
 
-    assert list(source.splits()) == ["train"]
+    assert list(source.predefined_splits()) == ["train"]
     assert told(source) == [("obj_train_data/a", "train")]
     assert source.place("obj_train_data/a.txt", root=0).join == "obj_train_data/a"
     assert source.place("train.txt", root=0) == Place(role=Role.OTHER)
@@ -528,7 +526,7 @@ def test_folders_named_like_splits(tmp_path: Path, layout: str) -> None:
     )
     source = resolve(root)
 
-    assert list(source.splits()) == ["train", "val", "test"]
+    assert list(source.predefined_splits()) == ["train", "val", "test"]
     assert source.split_listed(f"{folders['valid']}/a.jpg") == "val"
 
 
@@ -571,7 +569,7 @@ def test_splits_that_cannot_be_told(tmp_path: Path, data: str, problem: str) -> 
 
     # It is no problem where the config names the splits.
     with pytest.raises(InputError) as raised:
-        source.splits()
+        source.predefined_splits()
     assert problem in str(raised.value)
 
 
@@ -609,7 +607,7 @@ def test_unknown_split(tmp_path: Path) -> None:
     source = resolve(write(tmp_path, files), splits=["tain"])
 
     with pytest.raises(InputError, match=r"no split 'tain'; did you mean 'train'\?; found: train"):
-        source.splits()
+        source.predefined_splits()
 
 
 # Paths
@@ -652,9 +650,7 @@ def test_relative_path() -> None:
 def test_samples_keep_to_the_protocol(shared_data: Path, sample: str, images: int) -> None:
     root = str(shared_data / sample)
 
-    report = check_format(
-        YoloFormat, settings={"root": root, "masks": True}, roots=[root], damages=20
-    )
+    report = check_format(YoloFormat(root=root, _masks=True), damages=20)
 
     assert len(report.annotations) == images
     assert not report.rejects
@@ -676,7 +672,7 @@ def test_labelstudio(shared_data: Path) -> None:
         for name, entries in objects.items()
     }
 
-    assert list(source.splits()) == []
+    assert list(source.predefined_splits()) == []
     assert labels == {
         "img_1.txt": ["bus", "number", "closed_door", "closed_door"],
         "img_2.txt": ["bus", "number", "closed_door", "closed_door"],
@@ -696,7 +692,7 @@ def test_datumaro(shared_data: Path) -> None:
     strict = resolve(str(folder / "yolo_dataset" / "strict"))
     assert told(strict) == [("obj_train_data/1", "train")]
     loose = resolve(str(folder / "yolo_dataset" / "labels"))
-    assert list(loose.splits()) == ["train", "val"]
+    assert list(loose.predefined_splits()) == ["train", "val"]
     assert len(list(declared(loose))) == 10
     with pytest.raises(InputError, match="text files are in train/labelTxt, val/labelTxt"):
         resolve(str(folder / "roboflow_dataset" / "yolo_obb"))

@@ -45,12 +45,9 @@ def fuzz_cifar(random: random.Random) -> str:
 
 
 def _read(root: str, *, is_cifar100: bool, coarse: bool) -> int:
-    def make(**resolved: object) -> Cifar10Format | Cifar100Format:
-        if is_cifar100:
-            return Cifar100Format(root=root, coarse=coarse, **resolved)  # type: ignore[arg-type]
-        return Cifar10Format(root=root, **resolved)  # type: ignore[arg-type]
-
-    source = make(**make().resolved_settings())
+    source = (
+        Cifar100Format(root=root, coarse=coarse) if is_cifar100 else Cifar10Format(root=root)
+    ).resolve()
     features = {extra.spec.key for extra in source.extra_features()}
     images = 0
     for path, file in list_root(root):
@@ -63,7 +60,7 @@ def _read(root: str, *, is_cifar100: bool, coarse: bool) -> int:
         for image, entry in zip(listed, entries, strict=True):
             assert image.image.size_bytes == CIFAR_BYTES
             assert image.image.offset + CIFAR_BYTES <= file.size_bytes
-            assert entry.split in source.splits()
+            assert entry.split in source.predefined_splits()
             if entry.defect is None:
                 annotations = decode_annotations(entry.annotations)
                 assert len(annotations.labels) == 1

@@ -16,9 +16,9 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.schema import MAX_FLOAT32
 from shardbeam.transforms.formats.base import Format
-from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco_panoptic import PanopticReader
+from tests.formats.making import make_format
 from tests.formats.stored import StoredFiles
 
 # What stands in the wrong place.
@@ -43,7 +43,9 @@ def fuzz_coco(random: random.Random) -> None:
     uri = f"folder/{random.choice(_NAMES)}"
     storage = StoredFiles({uri: damaged_json(coco_document(random), random)})
     tasks = random.sample(_TASKS, random.randint(1, len(_TASKS)))
-    source = CocoFormat(annotations=[uri], tasks=tasks, masks=random.random() < 0.5)
+    source = make_format(
+        "coco", images="i", annotations=[uri], tasks=tasks, _masks=random.random() < 0.5
+    )
     check_outcome(read_format(source, storage=storage), uri=uri)
 
 

@@ -7,8 +7,8 @@ import random
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, encode_annotations
-from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
 from shardbeam.transforms.formats.names import normalize_key
+from tests.formats.making import make_format
 
 _PATTERNS = (
     None,
@@ -18,7 +18,7 @@ _PATTERNS = (
     r"(?P<label>)",
     r"(?s)(?P<label>.*)",
 )
-_FORMATS = [FilenameLabelFormat(pattern=pattern) for pattern in _PATTERNS]
+_FORMATS = [make_format("filename-label", images="i", pattern=pattern) for pattern in _PATTERNS]
 _PIECES = (
     *(
         "a",

@@ -36,4 +36,4 @@ def fuzz_lvis(random: random.Random) -> None:
             image["coco_url"] = random.choice(_URLS[: 1 if random.random() < 0.8 else None])
     uri = "folder/lvis.json"
     storage = StoredFiles({uri: damaged_json(content, random)})
-    check_outcome(read_format(LvisFormat(annotations=[uri]), storage=storage), uri=uri)
+    check_outcome(read_format(LvisFormat(images="i", annotations=[uri]), storage=storage), uri=uri)

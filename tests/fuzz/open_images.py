@@ -43,7 +43,11 @@ def fuzz_open_images(random: random.Random) -> None:
 
     uri = "folder/file.csv"
     storage = StoredFiles({uri: bytes(data)})
-    source = OpenImagesFormat(boxes=[uri]) if is_boxes else OpenImagesFormat(image_labels=[uri])
+    source = (
+        OpenImagesFormat(images="i", boxes=[uri])
+        if is_boxes
+        else OpenImagesFormat(images="i", image_labels=[uri])
+    )
     chunk_bytes = random.randrange(1, 400)
     rows = 0
     for begin in range(0, max(1, len(data)), chunk_bytes):

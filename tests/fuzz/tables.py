@@ -82,8 +82,7 @@ def check_table(
         with unittest.mock.patch(
             "shardbeam.transforms.formats.table.storage_for", return_value=storage
         ):
-            layout = format_class(**settings).resolved_settings()
-        source = format_class(**settings, **layout)
+            source = format_class(**settings).resolve()
         if source.chunk_bytes is None:
             items += source.read_annotations(storage=storage, file_index=0)
         else:

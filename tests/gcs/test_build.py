@@ -165,6 +165,7 @@ def test_patterns_of_annotation_files(
 
 
 TEXT_FORMAT = '''\
+from shardbeam.configs.keys import Location
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.core.records import ImageAnnotations, encode_annotations
@@ -175,6 +176,7 @@ class Texts(Format):
 
     kinds = frozenset({Kind.CLASSIFICATION})
     lists_annotations = True
+    images: Location
 
     def place(self, path, *, root):
         stem, _, extension = path.rpartition(".")

@@ -16,15 +16,17 @@ from apache_beam.options.pipeline_options import (
 )
 
 from shardbeam.configs.load import ConfigError
-from shardbeam.configs.schema import SOURCES, CocoSource, ImageFolderSource
 from shardbeam.pipelines.arguments import BuildArguments, SampleArguments, parse_arguments
 from shardbeam.pipelines.flags import UsageError, build_parser
 from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.load import built_in_formats
 
 COCO = "build coco --images i --annotations a.json --output o"
 FOLDERS = "build image-folder --images i --output o"
 MISSING = "no such config file, format or ready config"
-FORMATS = ", ".join(SOURCES)
+FORMATS = ", ".join(built_in_formats())
 CONFIG = "name: d\nsplits: {train: {format: image-folder, images: i}}\noutput: {path: o}\n"
 
 
@@ -47,7 +49,7 @@ def test_coco_from_flags() -> None:
     assert arguments.config.name == "coco"
     assert arguments.config.version == "1.0.0"
     assert arguments.config.splits == {
-        "train": CocoSource(format="coco", images="i", annotations=["a.json", "b.json"])
+        "train": CocoFormat(format="coco", images="i", annotations=["a.json", "b.json"])
     }
     assert arguments.config.output.path == "o"
     assert arguments.beam_options == {}
@@ -59,7 +61,7 @@ def test_all_flags_of_a_dataset() -> None:
         " --name flowers --version 2.0.0 --set image.quality=90 --set image.max_side=64"
     )
     config = arguments.config
-    assert config.source == ImageFolderSource(format="image-folder", images="i", classes="c.txt")
+    assert config.source == ImageFolderFormat(format="image-folder", images="i", classes="c.txt")
     assert config.fractions == {"train": 0.8, "validation": 0.2}
     assert (config.name, config.version, config.group_by) == ("flowers", "2.0.0", "^[^/]+/")
     assert (config.image.quality, config.image.max_side) == (90, 64)
@@ -305,10 +307,11 @@ def test_with_a_config_file_set_does_what_flags_do_without(flag: str, key: str) 
 
 
 @pytest.mark.usefixtures("config_file")
-def test_a_format_wins_over_a_file_of_its_name() -> None:
+def test_a_file_wins_over_a_format_of_its_name() -> None:
     Path("coco").write_text(CONFIG)
+    assert parse_build("build coco").config.name == "d"
+    Path("coco").unlink()
     assert parse_build(COCO).config.name == "coco"
-    assert parse_build("build ./coco").config.name == "d"
 
 
 def test_the_sample() -> None:

@@ -14,11 +14,11 @@ import pytest
 
 import shardbeam.pipelines.run
 from shardbeam.configs.load import ConfigError
-from shardbeam.configs.schema import CocoSource
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.versions import OutputError
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError
 
 COCO = ["coco", "--images", "i", "--annotations", "a.json", "--output", "o"]
@@ -149,7 +149,7 @@ def test_the_exit_code_is_the_runs(code: int, monkeypatch: pytest.MonkeyPatch) -
 
     replace_run(monkeypatch, "run_build", run)
     assert main(["build", *COCO]) == code
-    assert seen[0].config.splits["train"] == CocoSource(
+    assert seen[0].config.splits["train"] == CocoFormat(
         format="coco", images="i", annotations=["a.json"]
     )
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from shardbeam.configs.schema import SOURCES
+from shardbeam.transforms.formats.load import built_in_formats
 from tests.pipelines.builds import Build, build
 from tests.pipelines.format_samples import SAMPLES, FormatSample
 
@@ -73,7 +73,7 @@ def observe(example: Features, key: str) -> object:
 
 
 def test_no_format_is_left_out() -> None:
-    assert {sample.format_name for sample in SAMPLES} == set(SOURCES)
+    assert {sample.format_name for sample in SAMPLES} == set(built_in_formats())
 
 
 def test_every_reject_has_its_reason(built: BuiltSample) -> None:

@@ -29,6 +29,7 @@ FORMAT = '''\
 import dataclasses
 import os
 
+from shardbeam.configs.keys import Location
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.core.records import ImageAnnotations, encode_annotations
@@ -42,10 +43,9 @@ class Line:
 
 class ListFormat(Format):
     kinds = frozenset({Kind.CLASSIFICATION})
-
-    def __init__(self, *, annotations, separator=","):
-        self.annotations = annotations
-        self.separator = separator
+    images: Location
+    annotations: list[Location]
+    separator: str = ","
 
     def annotation_files(self):
         return self.annotations
@@ -75,7 +75,7 @@ splits:
     format: ./my_format.py:ListFormat
     images: {images}
     annotations: [labels.txt]
-    options: {{separator: ;}}
+    separator: ;
 output: {{path: out, num_shards: 3}}
 """
 

@@ -76,7 +76,9 @@ def test_a_local_annotation_file(cloud: Cloud, mixed: Path) -> None:
 def test_a_format_of_ones_own_in_a_file(cloud: Cloud, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "from shardbeam.transforms.formats.base import Format, Kind\n"
+        "from shardbeam.configs.keys import Location\n"
         "class Own(Format):\n"
+        "    images: Location\n"
         "    kinds = frozenset({Kind.CLASSIFICATION})\n"
     )
     config = tmp_path / "own.yaml"

@@ -17,6 +17,8 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
@@ -56,10 +58,9 @@ def entry(
 
 
 COCO_SOURCES = [
-    Source(name=name, roots=("/images",), format="coco", settings={"annotations": ["a.json"]})
-    for name in ("train", "test")
+    Source(name, CocoFormat(images="/images", annotations=["a.json"])) for name in ("train", "test")
 ]
-FOLDERS = Source(name="folders", roots=("/images",), format="image-folder")
+FOLDERS = Source("folders", ImageFolderFormat(images="/images"))
 
 # Bytes of an image with its annotations.
 SAID = 5 + len(entry("train", "a.jpg")[1].annotations)

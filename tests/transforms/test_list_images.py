@@ -9,6 +9,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef, ListedImage, Reject
 from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.formats.csv_table import CsvFormat
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.take_census import TakeCensus
@@ -32,8 +34,8 @@ def test_listing_gives_every_file_of_every_source_with_size_and_version(tmp_path
     os.utime(f"{test}/a.jpg", ns=(9, 9))
     os.utime(f"{test}/b/c.txt", ns=(9, 9))
     sources = [
-        Source(name="train", roots=(train,), format="image-folder"),
-        Source(name="test", roots=(test,), format="image-folder"),
+        Source("train", ImageFolderFormat(images=train)),
+        Source("test", ImageFolderFormat(images=test)),
     ]
     expected = [
         (
@@ -69,7 +71,7 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
         (tmp_path / os.fsdecode(b"\xe9.jpg")).touch()
     except OSError:
         pytest.skip("this file system takes UTF-8 names only")
-    source = Source(name="train", roots=(str(tmp_path),), format="image-folder")
+    source = Source("train", ImageFolderFormat(images=str(tmp_path)))
     reject = Reject(
         split="train",
         source="train",
@@ -91,7 +93,7 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
 
 
 def test_sources_without_images_have_a_census_all_the_same() -> None:
-    source = Source(name="train", roots=(), format="image-folder")
+    source = Source("train", CsvFormat(manifest=["a.csv"]))
     with local_pipeline() as pipeline:
         result = pipeline | ListImages(sources=[source], splits=SPLITS)
         assert_that(
@@ -102,7 +104,7 @@ def test_sources_without_images_have_a_census_all_the_same() -> None:
 
 def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
     pipeline = local_pipeline()
-    source = Source(name="train", roots=(str(tmp_path),), format="image-folder")
+    source = Source("train", ImageFolderFormat(images=str(tmp_path)))
     pipeline | ListImages(sources=[source], splits=SPLITS)
     with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: no files found"):
         pipeline.run()

@@ -10,6 +10,8 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.take_census import TakeCensus
@@ -32,7 +34,7 @@ def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: P
     (tmp_path / "1.json").write_text(coco("a.jpg"))
     (tmp_path / "2.json").write_text(coco("b.jpg", "a.jpg"))
     files = [str(tmp_path / name) for name in ("1.json", "2.json")]
-    source = Source(name="train", roots=("/x",), format="coco", settings={"annotations": files})
+    source = Source("train", CocoFormat(images="/x", annotations=files))
     expected = [
         (("train", "a.jpg"), 0, 0, None),
         (("train", "b.jpg"), 1, 0, None),
@@ -66,7 +68,7 @@ def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: P
 
 
 def test_without_annotation_files_there_are_neither_entries_nor_categories() -> None:
-    source = Source(name="train", roots=("/x",), format="image-folder")
+    source = Source("train", ImageFolderFormat(images="/x"))
     with local_pipeline() as pipeline:
         result = pipeline | beam.Create([]) | ReadAnnotations(sources=[source], splits=SPLITS)
         assert_that(result.entries, equal_to([]), label="Entries")

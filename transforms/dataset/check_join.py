@@ -24,7 +24,7 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> Census:
             listed = repr(seen.listed_key) if seen.listed_key else "no image"
             referenced = repr(seen.referenced_key) if seen.referenced_key else "no file"
             raise InputError(
-                uri=", ".join(source.roots),
+                uri=", ".join(source.format.roots()),
                 problem=(
                     f"none of the {seen.referenced} annotated images is listed here: the "
                     f"annotations name {referenced}, the listing holds {listed}; "

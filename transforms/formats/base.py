@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import abc
 import enum
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from shardbeam.configs.schema import Source
 from shardbeam.transforms.core.kinds import Kind as Kind
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import (
@@ -22,6 +22,9 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Role(enum.Enum):
@@ -62,17 +65,26 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     mask: MaskRole | None = None
 
 
-class Format(abc.ABC):
+class Format(Source, frozen=True, kw_only=True):
     """How one source of the config is read.
 
-    A format is made from the source's settings in every process that needs it, so all that it
-    knows follows from them. It sees annotation files and image names, never pixels.
+    The fields are the keys that the config may have beside `format`, each with its type, its
+    default and, for the command's flags, its help (`shardbeam.configs.keys.named`). Keys that
+    contradict each other are refused in `__post_init__`, by raising
+    `shardbeam.configs.problem.Problem`. A field whose name begins with `_` is no key:
+
+    - `_masks: bool = False`, where a format has it, says whether objects carry their masks
+      (`masks: png` in the config).
+    - What `resolve` finds out is kept in such fields.
+
+    All that a format knows follows from its fields, so that workers make it again from them. It
+    sees annotation files and image names, never pixels.
 
     Attributes:
-        kinds: The groups of Example keys that it fills.
+        SUMMARY: One line for `shardbeam formats`.
+        ROOTS: The keys that name folders of images, archives, or patterns of archives.
         lists_annotations: Whether `place` may find annotations or containers: listed files that
             are read beside `annotation_files`.
-        raw_images: Whether its images are stored as bare pixels, which no reader can decode.
         opens_archives: Whether an archive among its roots is a folder of images; otherwise it is
             a file, for `place` to say what it is.
         chunk_bytes: Where annotation files are tables of lines that can be read from the middle
@@ -80,26 +92,44 @@ class Format(abc.ABC):
             whole, by one.
     """
 
-    kinds: frozenset[Kind]
-    raw_images: bool = False
+    SUMMARY: ClassVar[str] = ""
+    ROOTS: ClassVar[tuple[str, ...]] = ("images",)
+
     opens_archives: ClassVar[bool] = True
     lists_annotations: ClassVar[bool] = False
     chunk_bytes: ClassVar[int | None] = None
 
-    def resolved_settings(self) -> Mapping[str, Any]:
-        """Finds out what the settings leave open and workers need: once, before the run.
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The groups of Example keys that it fills; every format says which."""
+        raise TypeError(f"{type(self).__name__} sets no `kinds`")
+
+    @property
+    def raw_images(self) -> bool:
+        """Whether its images are stored as bare pixels, which no reader can decode."""
+        return False
+
+    def roots(self) -> tuple[str, ...]:
+        """Folders of images, archives, or patterns of archives; none for tables without images."""
+        roots: list[str] = []
+        for name in self.ROOTS:
+            value = getattr(self, name, None)
+            roots += [value] if isinstance(value, str) else value or []
+        return tuple(roots)
+
+    def resolve(self) -> Self:
+        """Finds out what the keys leave open and workers need: once, before the run.
 
         Returns:
-            Settings to be added to those given, or to replace them, such as the columns of a
-            table; none by default. The format is made again with them.
+            The format with what was found, such as the columns of a table; as it is by default.
 
         Raises:
             InputError: A file that tells cannot be read.
         """
-        return {}
+        return self
 
-    def splits(self) -> Sequence[str]:
-        """Names of the splits that the source itself tells, in order; none by default.
+    def predefined_splits(self) -> Sequence[str]:
+        """Names of the splits that the source itself has, in order; none by default.
 
         They are used where the config has one source and no fractions.
         """
@@ -226,7 +256,7 @@ class Format(abc.ABC):
             key: The image's path relative to its root, `/`-separated.
 
         Returns:
-            One of `splits()`; empty where the name tells none (the default).
+            One of `predefined_splits()`; empty where the name tells none (the default).
         """
         del key
         return ""

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
+import msgspec
+
+from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -33,10 +36,12 @@ from shardbeam.transforms.formats.annotation_file import decode_text, split_line
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
 from shardbeam.transforms.formats.root_files import read_file
-from shardbeam.transforms.images.check import CIFAR_BYTES
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.reader import StorageReader
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # The name's digits: as many as the largest published file needs.
 _DIGITS = 5
@@ -57,9 +62,17 @@ class _LabelByte(NamedTuple):
     classes: int
 
 
-class _CifarFormat(Format):
-    """What both have in common; each label byte is one of `label_bytes`."""
+class _CifarFormat(Format, frozen=True, kw_only=True):
+    """What both have in common; each label byte is one of `label_bytes`.
 
+    Attributes:
+        root: The folder (or archive) of the batch files.
+        pixels: Whether an image is stored as a PNG, or as its 3,072 values.
+        _names: The classes' names for each label byte, as `resolve` finds them.
+        _splits: The splits, as `resolve` finds them.
+    """
+
+    ROOTS = ("root",)
     kinds = frozenset({Kind.CLASSIFICATION})
     lists_annotations = True
     label_bytes: ClassVar[tuple[_LabelByte, ...]]
@@ -67,23 +80,22 @@ class _CifarFormat(Format):
     split_files: ClassVar[Mapping[str, re.Pattern[str]]]
     expected: ClassVar[str]
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        pixels: Literal["png", "raw"] = "png",
-        label: int = 0,
-        names: Sequence[Sequence[str]] | None = None,
-        splits: Sequence[str] | None = None,
-    ) -> None:
-        self._root = root
-        self._coding = Coding.CIFAR_RAW if pixels == "raw" else Coding.CIFAR_PNG
-        self.raw_images = pixels == "raw"
-        self._label = label
-        self._names = names or _numbers(self.label_bytes)
-        self._splits = tuple(splits or ())
+    root: Annotated[Location, named("folder of the binary batches", metavar="DIR")]
+    pixels: Literal["png", "raw"] = "png"
+    _names: tuple[tuple[str, ...], ...] = ()
+    _splits: tuple[str, ...] = ()
 
-    def resolved_settings(self) -> Mapping[str, Any]:
+    @property
+    def raw_images(self) -> bool:
+        """Whether images are stored as their values."""
+        return self.pixels == "raw"
+
+    @property
+    def _label(self) -> int:
+        """Which label byte is the label."""
+        return 0
+
+    def resolve(self) -> Self:
         """Finds the class names and the splits, by the files below the root; see the base class.
 
         Raises:
@@ -91,29 +103,30 @@ class _CifarFormat(Format):
         """
         splits = set()
         names: dict[str, list[str]] = {}
-        for path, file in list_root(self._root):
+        for path, file in list_root(self.root):
             base_name = path.rpartition("/")[2]
             split = self._split_of(path)
             if split is not None:
                 splits.add(split)
             for byte in self.label_bytes:
                 if base_name == byte.names_file and byte.name not in names:
-                    names[byte.name] = _read_names(file, uri=join_uri(self._root, path))
+                    names[byte.name] = _read_names(file, uri=join_uri(self.root, path))
         if not splits:
             raise InputError(
-                uri=self._root,
+                uri=self.root,
                 problem=f"no {self.expected} here: expected the binary version (not the one for "
                 "Python or Matlab)",
             )
-        return {
-            "names": [
-                names.get(byte.name) or numbers
-                for byte, numbers in zip(self.label_bytes, _numbers(self.label_bytes), strict=True)
-            ],
-            "splits": [split for split in self.split_files if split in splits],
-        }
+        return msgspec.structs.replace(
+            self,
+            _names=tuple(
+                tuple(names.get(byte.name) or map(str, range(byte.classes)))
+                for byte in self.label_bytes
+            ),
+            _splits=tuple(split for split in self.split_files if split in splits),
+        )
 
-    def splits(self) -> Sequence[str]:
+    def predefined_splits(self) -> Sequence[str]:
         """Those whose files are there."""
         return self._splits
 
@@ -145,6 +158,9 @@ class _CifarFormat(Format):
             InputError: Its length is no multiple of a record's, or it cannot be read.
         """
         del root
+        # Imported here: it brings NumPy and Pillow, and help does without.
+        from shardbeam.transforms.images.check import CIFAR_BYTES
+
         labels = len(self.label_bytes)
         record_bytes = labels + CIFAR_BYTES
         if file.header_bytes or file.problem:
@@ -161,7 +177,8 @@ class _CifarFormat(Format):
                 "the file is truncated, or no batch of this dataset",
             )
         for class_id, class_name in enumerate(self._names[self._label]):
-            yield Category(name=class_name, source_id=class_id, origin=self._root)
+            yield Category(name=class_name, source_id=class_id, origin=self.root)
+        coding = Coding.CIFAR_RAW if self.raw_images else Coding.CIFAR_PNG
         reader = StorageReader(file, block_bytes=_RECORDS_PER_READ * record_bytes)
         split = self._split_of(path) or ""
         name = normalize_key(path)
@@ -176,7 +193,7 @@ class _CifarFormat(Format):
                     version=file.version,
                     offset=file.offset + begin + labels,
                     whole=False,
-                    coding=self._coding,
+                    coding=coding,
                 ),
             )
             yield self._entry(
@@ -224,16 +241,10 @@ class _CifarFormat(Format):
         return None
 
 
-class Cifar10Format(_CifarFormat):
-    """CIFAR-10.
+class Cifar10Format(_CifarFormat, frozen=True, kw_only=True):
+    """CIFAR-10: `data_batch_*.bin`, `test_batch.bin` and `batches.meta.txt`."""
 
-    Args:
-        root: The folder of the batch files, or an archive that holds them.
-        pixels: Whether an image is stored as a PNG, or as its 3,072 values.
-        names: The classes' names, as `resolved_settings` finds them.
-        splits: The splits, as `resolved_settings` finds them.
-    """
-
+    SUMMARY = "CIFAR-10 binary batches"
     label_bytes = (_LabelByte("class", "batches.meta.txt", 10),)
     split_files: ClassVar[Mapping[str, re.Pattern[str]]] = {
         "train": re.compile(r"data_batch_\d+\.bin"),
@@ -241,29 +252,16 @@ class Cifar10Format(_CifarFormat):
     }
     expected = "data_batch_1.bin ... or test_batch.bin of CIFAR-10"
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        pixels: Literal["png", "raw"] = "png",
-        names: Sequence[Sequence[str]] | None = None,
-        splits: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(root=root, pixels=pixels, names=names, splits=splits)
 
+class Cifar100Format(_CifarFormat, frozen=True, kw_only=True):
+    """CIFAR-100: `train.bin`, `test.bin` and the files of class names.
 
-class Cifar100Format(_CifarFormat):
-    """CIFAR-100.
-
-    Args:
-        root: As for `Cifar10Format`.
-        pixels: As for `Cifar10Format`.
+    Attributes:
         coarse: Whether the 20 superclasses are the labels; otherwise the 100 classes are. The
             others become a feature.
-        names: As for `Cifar10Format`: of the superclasses, and of the classes.
-        splits: As for `Cifar10Format`.
     """
 
+    SUMMARY = "CIFAR-100 binary files"
     label_bytes = (
         _LabelByte("coarse", "coarse_label_names.txt", 20),
         _LabelByte("fine", "fine_label_names.txt", 100),
@@ -274,23 +272,11 @@ class Cifar100Format(_CifarFormat):
     }
     expected = "train.bin or test.bin of CIFAR-100"
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        pixels: Literal["png", "raw"] = "png",
-        coarse: bool = False,
-        names: Sequence[Sequence[str]] | None = None,
-        splits: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(
-            root=root, pixels=pixels, label=0 if coarse else 1, names=names, splits=splits
-        )
+    coarse: Annotated[bool, named("label images with the 20 superclasses")] = False
 
-
-def _numbers(label_bytes: Sequence[_LabelByte]) -> list[list[str]]:
-    """Names each class by its number."""
-    return [[str(number) for number in range(byte.classes)] for byte in label_bytes]
+    @property
+    def _label(self) -> int:
+        return 0 if self.coarse else 1
 
 
 def _read_names(file: ImageRef, *, uri: str) -> list[str]:

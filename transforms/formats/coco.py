@@ -5,11 +5,16 @@ The format: https://cocodataset.org/#format-data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
+
+from shardbeam.configs.keys import Location, named
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.records import AnnotationEntry, Category, MaskRole
-from shardbeam.transforms.formats.base import Format, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.coco_file import AnnotationReader, CocoFile, CocoImage, Wanted
 from shardbeam.transforms.formats.coco_panoptic import PanopticReader, list_masks
 from shardbeam.transforms.formats.coco_tasks import (
@@ -23,6 +28,9 @@ from shardbeam.transforms.formats.names import listing_exclusion, normalize_key,
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _NEEDED = {
     Task.DETECTION: "annotations",
     Task.KEYPOINTS: "annotations",
@@ -33,7 +41,7 @@ _NEEDED = {
 }
 
 
-class CocoFormat(Format):
+class CocoFormat(Format, frozen=True, kw_only=True):
     """COCO: instances, keypoints, captions, stuff and panoptic segments, merged on the image.
 
     `file_name` is the image's key. Of images with one id the first keeps the id and its
@@ -44,66 +52,71 @@ class CocoFormat(Format):
     Images and annotations are joined by the key, or, where there are semantic masks, which have
     another extension, by the key without its extension.
 
-    Args:
+    Attributes:
+        images: Root folder of the images.
         annotations: The JSON files of instances, keypoints, captions and stuff.
         panoptic: The JSON file of panoptic segments.
         panoptic_masks: The folder of its PNGs.
         semantic_masks: A folder of PNGs with a class id a pixel, named as the images.
-        tasks: Which keys to fill (`Task`). Where None, `resolved_settings` finds out what the
-            files have; until then, it is objects, and the masks that are given.
-        masks: Whether objects carry their segmentation.
-
-    Raises:
-        TypeError: `annotations` is no list of names.
-        ValueError: A task is not known, or has no file.
+        tasks: Which keys to fill. Where None, `resolve` finds out what the files have; until
+            then, it is objects, and the masks that are given.
+        _masks: Whether objects carry their segmentation.
     """
 
-    def __init__(
-        self,
-        *,
-        annotations: Sequence[str] = (),
-        panoptic: str | None = None,
-        panoptic_masks: str | None = None,
-        semantic_masks: str | None = None,
-        tasks: Sequence[str] | None = None,
-        masks: bool = False,
-    ) -> None:
-        # A lone string is a sequence of strings as well.
-        if isinstance(annotations, str) or not all(isinstance(uri, str) for uri in annotations):
-            raise TypeError("annotations: expected a list of files")
-        if (panoptic is None) != (panoptic_masks is None):
-            raise ValueError("panoptic and panoptic_masks: expected both or none")
-        if not annotations and panoptic is None and semantic_masks is None:
-            raise ValueError(
-                "annotations: expected at least one file, or panoptic, or semantic_masks"
-            )
-        self._annotations = tuple(annotations)
-        self._panoptic = panoptic
-        self._panoptic_masks = panoptic_masks
-        self._semantic_masks = semantic_masks
-        self._masks = masks
-        self._are_tasks_given = tasks is not None
-        self._tasks = (
-            self._with_masks({Task.DETECTION} if annotations else set())
-            if tasks is None
-            else frozenset(map(Task, tasks))
-        )
-        for task in self._tasks:
-            self._check_task(task)
-        self.kinds = kinds_of_tasks(self._tasks, masks=masks)
+    SUMMARY = "COCO JSON: boxes, masks, keypoints, captions, panoptic and stuff"
+    ROOTS = ("images", "panoptic_masks", "semantic_masks")
 
-    def resolved_settings(self) -> Mapping[str, Any]:
+    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
+    annotations: Annotated[list[Location], named("COCO JSON file")] = []
+    panoptic: Annotated[Location, named("COCO JSON file of panoptic segments")] | None = None
+    panoptic_masks: (
+        Annotated[Location, named("folder of the panoptic PNGs", metavar="DIR")] | None
+    ) = None
+    semantic_masks: (
+        Annotated[Location, named("folder of PNGs with a class id a pixel", metavar="DIR")] | None
+    ) = None
+    tasks: Annotated[list[Task], msgspec.Meta(min_length=1), named("which keys to fill")] | None = (
+        None
+    )
+    _masks: bool = False
+
+    def __post_init__(self) -> None:
+        self.check_some("annotations", "panoptic", "semantic_masks")
+        if (self.panoptic is None) != (self.panoptic_masks is None):
+            missing = "panoptic" if self.panoptic is None else "panoptic_masks"
+            raise Problem((missing,), "missing; the JSON file and the PNGs go together")
+        for task in self.tasks or ():
+            given = bool(self.annotations)
+            if task is Task.PANOPTIC:
+                given = self.panoptic is not None
+            elif task is Task.SEMANTIC:
+                given = given or self.semantic_masks is not None
+            if not given:
+                raise Problem(("tasks",), f"{task.value} needs {_NEEDED[task]}")
+
+    @functools.cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """Those of the tasks."""
+        return kinds_of_tasks(self._tasks, masks=self._masks)
+
+    @functools.cached_property
+    def _tasks(self) -> frozenset[Task]:
+        if self.tasks is not None:
+            return frozenset(self.tasks)
+        return self._with_masks({Task.DETECTION} if self.annotations else set())
+
+    def resolve(self) -> Self:
         """Tells the tasks from the beginnings of the files, unless they are given.
 
         A source without any annotation is one of objects: of images that show none.
         """
-        if self._are_tasks_given:
-            return {}
+        if self.tasks is not None:
+            return self
         found: set[Task] = set()
-        for uri in self._annotations:
+        for uri in self.annotations:
             found |= sniff_tasks(uri, storage=storage_for(uri))
         tasks = self._with_masks(found)
-        return {"tasks": in_order(tasks or {Task.DETECTION})}
+        return msgspec.structs.replace(self, tasks=in_order(tasks or {Task.DETECTION}))
 
     def place(self, path: str, *, root: int) -> Place:
         """Tells images, and the PNGs of segments and of classes, by their root.
@@ -117,7 +130,7 @@ class CocoFormat(Format):
             return Place(role=Role.IMAGE, key=key, join=self._join_of(key))
         if listing_exclusion(path) is not None:
             return Place(role=Role.OTHER)
-        if root == 1 and self._panoptic_masks is not None:
+        if root == 1 and self.panoptic_masks is not None:
             return Place(role=Role.ATTACHED)
         if Task.SEMANTIC not in self._tasks:
             return Place(role=Role.OTHER)
@@ -125,9 +138,9 @@ class CocoFormat(Format):
 
     def annotation_files(self) -> Sequence[str]:
         """URIs of the JSON files, that of panoptic segments last."""
-        if self._panoptic is None or Task.PANOPTIC not in self._tasks:
-            return self._annotations
-        return (*self._annotations, self._panoptic)
+        if self.panoptic is None or Task.PANOPTIC not in self._tasks:
+            return self.annotations
+        return (*self.annotations, self.panoptic)
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
@@ -142,8 +155,8 @@ class CocoFormat(Format):
         file = CocoFile(uri, storage=storage, image_type=CocoImage)
         reader = (
             AnnotationReader(file, wanted=self._wanted(uri))
-            if file_index < len(self._annotations)
-            else PanopticReader(file, masks=list_masks(self._panoptic_masks or ""))
+            if file_index < len(self.annotations)
+            else PanopticReader(file, masks=list_masks(self.panoptic_masks or ""))
         )
         yield from file.entries(
             reader.annotate, key_of=_key_of, join_of=self._join_of, file_index=file_index
@@ -151,23 +164,14 @@ class CocoFormat(Format):
         yield from reader.categories()
 
     def _with_masks(self, tasks: set[Task]) -> frozenset[Task]:
-        if self._panoptic is not None:
+        if self.panoptic is not None:
             tasks = tasks | {Task.PANOPTIC}
-        if self._semantic_masks is not None:
+        if self.semantic_masks is not None:
             tasks = tasks | {Task.SEMANTIC}
         return frozenset(tasks)
 
-    def _check_task(self, task: Task) -> None:
-        given = bool(self._annotations)
-        if task is Task.PANOPTIC:
-            given = self._panoptic is not None
-        elif task is Task.SEMANTIC:
-            given = given or self._semantic_masks is not None
-        if not given:
-            raise ValueError(f"tasks: {task.value} needs {_NEEDED[task]}")
-
     def _join_of(self, key: str) -> str:
-        return key if self._semantic_masks is None else without_extension(key)
+        return key if self.semantic_masks is None else without_extension(key)
 
     def _wanted(self, uri: str) -> Wanted:
         objects = not self._tasks.isdisjoint((Task.DETECTION, Task.KEYPOINTS))

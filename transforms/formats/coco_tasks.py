@@ -101,9 +101,9 @@ def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
     return frozenset(tasks or ({Task.CLASSIFICATION} if labels else ()))
 
 
-def in_order(tasks: Collection[Task]) -> list[str]:
-    """Names tasks, always in the same order."""
-    return [task.value for task in Task if task in tasks]
+def in_order(tasks: Collection[Task]) -> list[Task]:
+    """Lists tasks, always in the same order."""
+    return [task for task in Task if task in tasks]
 
 
 def _first_annotations(uri: str, *, storage: Storage) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from shardbeam.transforms.storage.base import Storage
 _OTHER_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
 
 
-class CsvFormat(TableFormat):
+class CsvFormat(TableFormat, frozen=True, kw_only=True):
     """CSV files, each read by one worker.
 
     A quoted cell may hold line ends, so that there is no telling in the middle of a file where a
@@ -35,7 +35,7 @@ class CsvFormat(TableFormat):
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses one file; see the base class. A row's position is its line."""
-        uri = self._files[file_index]
+        uri = self.manifest[file_index]
         header = read_header(uri, storage=storage)
         seen: set[str] = set()
         for line, cells in read_rows(uri, storage=storage, columns=len(header)):
@@ -56,7 +56,7 @@ class CsvFormat(TableFormat):
     def _survey(
         self, surveys: dict[str, ColumnSurvey], *, storage: Storage, file_index: int
     ) -> None:
-        uri = self._files[file_index]
+        uri = self.manifest[file_index]
         header = read_header(uri, storage=storage)
         if file_index and set(header) != set(surveys):
             raise InputError(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
+from shardbeam.configs.keys import Location, named
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations
@@ -22,31 +26,51 @@ _LABEL = "label"
 _AFTER_LAST_UNDERSCORE = r"_(?P<label>[^_/]+)\.[^._/]+$"
 
 
-class FilenameLabelFormat(Format):
+class FilenameLabelFormat(Format, frozen=True, kw_only=True):
     """The label in the file's name.
 
-    Args:
+    Attributes:
+        images: Root folder of the images.
         pattern: A regular expression (Python's `re`), searched in the image's key. Its group
             `label` is the class; any other named group is a text feature of that name, empty where
             the group takes no part in the match. By default the label is what stands after the
             last `_` of the name, without the extension.
-
-    Raises:
-        ValueError: `pattern` is no regular expression, or has no named group.
     """
 
-    def __init__(self, *, pattern: str | None = None) -> None:
+    SUMMARY = "the label in the file's name, found by a regular expression"
+
+    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
+    pattern: Annotated[str, named("regular expression with a group `label`", metavar="REGEX")] = (
+        _AFTER_LAST_UNDERSCORE
+    )
+
+    def __post_init__(self) -> None:
         try:
-            self._pattern = re.compile(_AFTER_LAST_UNDERSCORE if pattern is None else pattern)
+            groups = self._regex.groupindex
         except re.error as error:
-            raise ValueError(f"pattern: no regular expression: {error}") from error
-        self._groups = tuple(name for name in self._pattern.groupindex if name != _LABEL)
-        self._is_labelled = _LABEL in self._pattern.groupindex
-        if not self._is_labelled and not self._groups:
-            raise ValueError(
-                "pattern: expected a named group, such as (?P<label>[a-z]+): its text is the class"
+            raise Problem(("pattern",), f"no regular expression: {error}") from error
+        if not groups:
+            raise Problem(
+                ("pattern",),
+                "expected a named group, such as (?P<label>[a-z]+): its text is the class",
             )
-        self.kinds = frozenset({Kind.CLASSIFICATION} if self._is_labelled else ())
+
+    @functools.cached_property
+    def _regex(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+    @functools.cached_property
+    def _groups(self) -> Sequence[str]:
+        return [name for name in self._regex.groupindex if name != _LABEL]
+
+    @functools.cached_property
+    def _is_labelled(self) -> bool:
+        return _LABEL in self._regex.groupindex
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Labels, where the pattern has a group of them."""
+        return frozenset({Kind.CLASSIFICATION} if self._is_labelled else ())
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """A text for each further named group."""
@@ -66,11 +90,11 @@ class FilenameLabelFormat(Format):
         exclusion = listing_exclusion(key)
         if exclusion is not None:
             return exclusion
-        match = self._pattern.search(key)
+        match = self._regex.search(key)
         if match is None or (self._is_labelled and not match[_LABEL]):
             raise RejectedError(
                 Reason.NAME_NOT_MATCHED,
-                f"the pattern ({self._pattern.pattern}) finds no "
+                f"the pattern ({self.pattern}) finds no "
                 f"{_LABEL if self._is_labelled else 'match'} in the name",
             )
         return ImageAnnotations(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
+from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
@@ -14,30 +17,43 @@ from shardbeam.transforms.formats.names import listing_exclusion
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class ImageFolderFormat(Format):
+
+class ImageFolderFormat(Format, frozen=True, kw_only=True):
     """A folder per class.
 
-    Args:
+    Attributes:
+        images: Root folder of the images.
         classes: A UTF-8 text file with a class name a line, which gives each class its id (0 for
-            the first) and leaves all other folders out. It is read here, as `annotate_listed`
-            needs it.
-
-    Raises:
-        InputError: `classes` cannot be read or names no classes, or names one twice.
+            the first) and leaves all other folders out; without it, the folders sorted by name.
     """
 
+    SUMMARY = "a folder per class"
     kinds = frozenset({Kind.CLASSIFICATION})
 
-    def __init__(self, *, classes: str | None = None) -> None:
-        self._classes = classes
-        self._ids = (
-            None if classes is None else read_class_ids(classes, storage=storage_for(classes))
-        )
+    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
+    classes: Annotated[Location, named("file of class names")] | None = None
+
+    @functools.cached_property
+    def _ids(self) -> Mapping[str, int] | None:
+        if self.classes is None:
+            return None
+        return read_class_ids(self.classes, storage=storage_for(self.classes))
+
+    def resolve(self) -> Self:
+        """Reads the file of classes, so that a bad one is found before the run.
+
+        Raises:
+            InputError: It cannot be read or names no classes, or names one twice.
+        """
+        _ = self._ids
+        return self
 
     def annotation_files(self) -> Sequence[str]:
         """The classes file, if there is one: it declares the categories."""
-        return () if self._classes is None else (self._classes,)
+        return () if self.classes is None else (self.classes,)
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
@@ -45,7 +61,7 @@ class ImageFolderFormat(Format):
         """Declares the classes file's categories, each with its position as id."""
         del storage, file_index
         for name, class_id in (self._ids or {}).items():
-            yield Category(name=name, source_id=class_id, origin=self._classes or "")
+            yield Category(name=name, source_id=class_id, origin=self.classes or "")
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
         """Takes an image's class from its folder; see the base class.

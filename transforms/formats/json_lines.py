@@ -47,7 +47,7 @@ _MIN_FRACTION, _MAX_FRACTION = -1.0, 2.0
 _row_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
-class JsonLinesFormat(TableFormat):
+class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
     """JSON Lines, read in parts by several workers."""
 
     chunk_bytes = 32 << 20
@@ -57,7 +57,7 @@ class JsonLinesFormat(TableFormat):
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses a part of one file; see the base class."""
         seen: set[str] = set()
-        uri = self._files[file_index]
+        uri = self.manifest[file_index]
         for position, row in _read_rows(uri, storage=storage, begin=begin, end=end):
             place = f"byte {position}"
             if isinstance(row, str):
@@ -73,7 +73,7 @@ class JsonLinesFormat(TableFormat):
     def _survey(
         self, surveys: dict[str, ColumnSurvey], *, storage: Storage, file_index: int
     ) -> None:
-        uri = self._files[file_index]
+        uri = self.manifest[file_index]
         stored = storage.stat(uri)
         # A file that is not there is refused by reading it.
         end = 1 if stored is None else stored.size_bytes
@@ -100,7 +100,7 @@ class JsonLinesFormat(TableFormat):
                 survey.has_missing = True
 
     def _lay_out(self, surveys: Mapping[str, ColumnSurvey]) -> TableLayout:
-        if self._roots is None or _BOXES not in surveys or _BOXES in self._columns:
+        if self._roots is None or _BOXES not in surveys or _BOXES in self.columns:
             return super()._lay_out(surveys)
         layout = super()._lay_out(
             {name: survey for name, survey in surveys.items() if name != _BOXES}

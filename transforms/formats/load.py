@@ -6,17 +6,14 @@ import functools
 import hashlib
 import importlib
 import importlib.util
-import inspect
 import os
 import sys
 import threading
-from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
 
 import msgspec
 
-from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import did_you_mean
 from shardbeam.transforms.formats.base import Format
 
 # {name: its class}, imported when it is needed.
@@ -35,65 +32,55 @@ _BUILT_IN = {
     "webdataset": "shardbeam.transforms.formats.webdataset:WebDatasetFormat",
 }
 
-# {(name, encoded settings): the format}
-_loaded: dict[tuple[str, bytes], Format] = {}
+# {(name, encoded keys): the format}
+_restored: dict[tuple[str, bytes], Format] = {}
 # Worker threads ask at the same time, and a module must not be seen half imported.
 _lock = threading.RLock()
 
 
 class FormatError(ValueError):
-    """A format cannot be found, or refuses its settings."""
+    """A format cannot be found."""
 
 
-def format_names() -> tuple[str, ...]:
-    """Names of the built-in formats."""
-    return tuple(_BUILT_IN)
+def built_in_formats() -> dict[str, type[Format]]:
+    """The classes of the built-in formats, by name."""
+    return {name: find_format(name) for name in _BUILT_IN}
 
 
-def load_format(*, name: str, settings: Mapping[str, Any]) -> Format:
-    """Makes a format, or gives the one made before of the same name and settings.
-
-    What goes to a worker is name and settings, never the format: an object whose class lies in a
-    user's file could not be unpickled where that file is not imported. So the user's file has to
-    be readable by the workers, and its code runs again in each of their processes.
+def find_format(name: str) -> type[Format]:
+    """Finds the class of a format.
 
     Args:
         name: A built-in format's name, or a user's own subclass of `Format` as
             `package.module:Class` or `path/to/file.py:Class`.
-        settings: Keyword arguments of its constructor; values that JSON can hold.
 
     Raises:
-        FormatError: There is no such format, its module cannot be imported, or its constructor
-            refuses the settings.
-        InputError: A file that the settings name cannot be used.
+        FormatError: There is no such format, or its module cannot be imported.
     """
-    try:
-        identity = name, msgspec.json.encode(settings, order="deterministic")
-    except (TypeError, ValueError) as error:
-        raise FormatError(f"format {name!r}: settings: {error}") from error
     with _lock:
-        if identity not in _loaded:
-            _loaded[identity] = _make_format(name, settings)
-        return _loaded[identity]
+        return _load_class(_BUILT_IN.get(name, name))
 
 
-def _make_format(name: str, settings: Mapping[str, Any]) -> Format:
-    format_class = _load_class(_BUILT_IN.get(name, name))
-    try:
-        inspect.signature(format_class).bind(**settings)
-    except TypeError as error:
-        taken = ", ".join(inspect.signature(format_class).parameters) or "none"
-        raise FormatError(f"format {name!r}: {error}; its settings: {taken}") from error
-    try:
-        made = format_class(**settings)
-    except InputError:
-        raise
-    except Exception as error:
-        # A user's constructor may raise anything.
-        raise FormatError(f"format {name!r} refuses its settings: {_in_words(error)}") from error
-    if not hasattr(made, "kinds"):
-        raise FormatError(f"format {name!r}: the class sets no `kinds`")
-    return made
+def name_format(made: Format) -> str:
+    """The name that finds a format's class: the one that the config gives it, if any."""
+    return made.format or f"{type(made).__module__}:{type(made).__qualname__}"
+
+
+def restore_format(name: str, keys: bytes) -> Format:
+    """Makes a format in a worker, or gives the one made before of the same name and keys.
+
+    What goes to a worker is the name and the keys: an object whose class lies in a user's file
+    could not be unpickled where that file is not imported. So the user's file has to be readable
+    by the workers, and its code runs again in each of their processes.
+
+    Args:
+        name: As for `find_format`.
+        keys: Its fields, as MessagePack.
+    """
+    with _lock:
+        if (name, keys) not in _restored:
+            _restored[name, keys] = msgspec.msgpack.decode(keys, type=find_format(name))
+        return _restored[name, keys]
 
 
 @functools.cache
@@ -106,7 +93,7 @@ def _load_class(name: str) -> type[Format]:
         )
     try:
         if module_name.endswith(".py"):
-            module = _import_file(module_name)
+            module = _import_file(os.path.abspath(module_name))
         else:
             module = importlib.import_module(module_name)
     except Exception as error:
@@ -122,6 +109,8 @@ def _load_class(name: str) -> type[Format]:
         raise FormatError(
             f"format {name!r}: {class_name} is no subclass of {Format.__module__}.Format"
         )
+    if format_class.kinds is Format.kinds:
+        raise FormatError(f"format {name!r}: the class sets no `kinds`")
     return format_class
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 
+from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
 from shardbeam.transforms.examples.features import (
@@ -20,7 +22,7 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     FeatureSpec,
 )
-from shardbeam.transforms.formats.base import Format, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.coco_file import (
     AnnotationReader,
     CocoFile,
@@ -61,7 +63,7 @@ class LvisImage(CocoImage, gc=False):
     not_exhaustive_category_ids: list[Int64] | None = None
 
 
-class LvisFormat(Format):
+class LvisFormat(Format, frozen=True, kw_only=True):
     """LVIS v0.5 and v1.
 
     The images are COCO's. An image's key is its path below the root. Where a file has a name as
@@ -69,23 +71,22 @@ class LvisFormat(Format):
     by the digits alone: v0.5 names the files of 2014, v1 (by `coco_url`) those of 2017 with their
     folder, and the root may be that folder or the one above it. All other names are joined whole.
 
-    Args:
+    Attributes:
+        images: Root folder of the images.
         annotations: The JSON files.
-        masks: Whether objects carry their segmentation.
-
-    Raises:
-        TypeError: `annotations` is no list of names.
-        ValueError: There is none.
+        _masks: Whether objects carry their segmentation.
     """
 
-    def __init__(self, *, annotations: Sequence[str], masks: bool = False) -> None:
-        if isinstance(annotations, str) or not all(isinstance(uri, str) for uri in annotations):
-            raise TypeError("annotations: expected a list of files")
-        if not annotations:
-            raise ValueError("annotations: expected at least one file")
-        self._annotations = tuple(annotations)
-        self._masks = masks
-        self.kinds = kinds_of_tasks({Task.DETECTION}, masks=masks)
+    SUMMARY = "LVIS JSON: boxes and masks, and which categories were not looked for"
+
+    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
+    annotations: Annotated[list[Location], msgspec.Meta(min_length=1), named("LVIS JSON file")]
+    _masks: bool = False
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Objects, and their masks if they are asked for."""
+        return kinds_of_tasks({Task.DETECTION}, masks=self._masks)
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The two lists of categories."""
@@ -99,13 +100,13 @@ class LvisFormat(Format):
 
     def annotation_files(self) -> Sequence[str]:
         """URIs of the JSON files."""
-        return self._annotations
+        return self.annotations
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses one JSON file; see `CocoFormat.read_annotations`."""
-        file = CocoFile(self._annotations[file_index], storage=storage, image_type=LvisImage)
+        file = CocoFile(self.annotations[file_index], storage=storage, image_type=LvisImage)
         reader = AnnotationReader(file, wanted=Wanted(objects=True, segmentations=self._masks))
 
         def annotate(image: LvisImage, rows: Sequence[int]) -> ImageAnnotations:

@@ -5,12 +5,15 @@ The format: https://storage.googleapis.com/openimages/web/download_v7.html ("Dat
 
 from __future__ import annotations
 
+import functools
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -45,51 +48,64 @@ from shardbeam.transforms.formats.open_images_rows import (
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class OpenImagesFormat(Format):
+
+class OpenImagesFormat(Format, frozen=True, kw_only=True):
     """Open Images.
 
     An image's id is its file's name without the extension. An image with a row that
     cannot be read is a reject: written without it, it would teach that less is there.
 
-    Args:
+    Attributes:
+        images: Root folder of the images, named by their ids.
         boxes: CSV files of boxes.
         classes: The CSV file of class descriptions, which gives each class its name and its id:
             its position, counted from 1 where there are boxes and from 0 otherwise. Labels that
             it does not name are left out and counted. Without it, every label that rows name is
-            a class of that name.
+            a class of that name (`/m/…`).
         image_labels: CSV files of image-level labels.
-
-    Raises:
-        InputError: `classes` cannot be read, or is not what it should be.
     """
 
+    SUMMARY = "Open Images CSV: boxes and image-level labels"
     chunk_bytes = 32 << 20
 
-    def __init__(
-        self,
-        *,
-        boxes: Sequence[str] = (),
-        classes: str | None = None,
-        image_labels: Sequence[str] = (),
-    ) -> None:
-        for name, files in (("boxes", boxes), ("image_labels", image_labels)):
-            # A lone string is a sequence of strings as well.
-            if isinstance(files, str) or not all(isinstance(uri, str) for uri in files):
-                raise TypeError(f"{name}: expected a list of files")
-        if not boxes and not image_labels:
-            raise ValueError("boxes: expected at least one file here or in image_labels")
-        kinds = {Kind.DETECTION} if boxes else set()
-        if image_labels:
+    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
+    boxes: Annotated[list[Location], named("CSV file of boxes")] = []
+    classes: Annotated[Location, named("file of class names")] | None = None
+    image_labels: Annotated[list[Location], named("CSV file of image-level labels")] = []
+
+    def __post_init__(self) -> None:
+        self.check_some("boxes", "image_labels")
+
+    @functools.cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """Objects where there are boxes, labels where there are labels."""
+        kinds = {Kind.DETECTION} if self.boxes else set()
+        if self.image_labels:
             kinds |= {Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE}
-        self.kinds = frozenset(kinds)
-        self._boxes = tuple(boxes)
-        self._files = (*boxes, *image_labels, *([classes] if classes is not None else []))
-        self._classes = classes
-        # {label, as rows give it: class name}
-        self._names = (
-            None if classes is None else read_class_names(classes, storage=storage_for(classes))
-        )
+        return frozenset(kinds)
+
+    @functools.cached_property
+    def _files(self) -> Sequence[str]:
+        return (*self.boxes, *self.image_labels, *([self.classes] if self.classes else []))
+
+    @functools.cached_property
+    def _names(self) -> Mapping[str, str] | None:
+        """`{label, as rows give it: class name}`."""
+        if self.classes is None:
+            return None
+        return read_class_names(self.classes, storage=storage_for(self.classes))
+
+    def resolve(self) -> Self:
+        """Reads the file of classes, so that a bad one is found before the run.
+
+        Raises:
+            InputError: It cannot be read, or is not what it should be.
+        """
+        _ = self._names
+        return self
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Attributes of boxes, and the labels that were verified to be absent."""
@@ -148,7 +164,7 @@ class OpenImagesFormat(Format):
             return
         labels = Labels(self._names)
         rows: BoxRow | LabelRow
-        if file_index < len(self._boxes):
+        if file_index < len(self.boxes):
             rows = BoxRow(read_box_columns(uri, storage=storage), labels=labels)
         else:
             rows = LabelRow(read_label_columns(uri, storage=storage), labels=labels)
@@ -177,7 +193,7 @@ class OpenImagesFormat(Format):
     def _described_categories(self, names: Mapping[str, str]) -> Iterator[Category]:
         first = int(Kind.DETECTION in self.kinds)
         for source_id, name in enumerate(names.values(), first):
-            yield Category(name=name, source_id=source_id, origin=self._classes or "")
+            yield Category(name=name, source_id=source_id, origin=self.classes or "")
 
 
 class _Group:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.base import Format, Place, Role
-from shardbeam.transforms.formats.load import load_format
+from shardbeam.transforms.formats.load import name_format, restore_format
 from shardbeam.transforms.storage.archives import begin_root, list_root_part
 from shardbeam.transforms.storage.base import ListingPart
 
@@ -27,25 +27,26 @@ from shardbeam.transforms.storage.base import ListingPart
 _MASK_FILE_INDEX = 1 << 30
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class Source(msgspec.Struct, frozen=True):
     """Where images and annotations come from.
+
+    It goes to workers as the format's name and keys (`restore_format`).
 
     Attributes:
         name: The source's name in the config; with its key it identifies an image.
-        roots: Folders of images, archives, or patterns of archives; none for tables without
-            images.
-        format: Name of the format (`shardbeam.transforms.formats.load`).
-        settings: The format's settings.
+        format: How it is read.
     """
 
     name: str
-    roots: tuple[str, ...]
-    format: str
-    settings: Mapping[str, Any] = {}
+    format: Format
 
-    def load_format(self) -> Format:
-        """Makes the source's format; the same one every time in a process."""
-        return load_format(name=self.format, settings=self.settings)
+    def __reduce__(self) -> tuple[object, ...]:
+        """Takes it apart for workers."""
+        return _restore, (self.name, name_format(self.format), msgspec.msgpack.encode(self.format))
+
+
+def _restore(name: str, format_name: str, keys: bytes) -> Source:
+    return Source(name, restore_format(format_name, keys))
 
 
 class PlacedFile(NamedTuple):
@@ -85,7 +86,7 @@ def list_files(
             yield _place(path, file, source=source, root=root, splits=splits)
         return
     empty = True
-    for listed in begin_root(where, open_archives=source.load_format().opens_archives):
+    for listed in begin_root(where, open_archives=source.format.opens_archives):
         empty = False
         if isinstance(listed, ListingPart):
             yield listed
@@ -102,7 +103,7 @@ def _place(
         path.encode()
     except UnicodeEncodeError:
         return _unreadable_name(path, source=source, splits=splits)
-    place = source.load_format().place(path, root=root)
+    place = source.format.place(path, root=root)
     return PlacedFile(path=path, place=place, file=file)
 
 

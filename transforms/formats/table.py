@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import abc
+import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from shardbeam.configs.keys import Location, named
+from shardbeam.configs.problem import Problem
+from shardbeam.configs.schema import Name
 from shardbeam.transforms.core.errors import InputError, did_you_mean
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
@@ -43,6 +46,9 @@ from shardbeam.transforms.formats.table_columns import (
 from shardbeam.transforms.formats.table_roots import TableRoots, short_names
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Names of columns, without case, spaces, `_` and `-`; the first that a table has is taken.
 _IMAGE_NAMES = (
@@ -103,81 +109,91 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[Kind, ...] = ()
 
 
-class TableFormat(Format):
+class TableFormat(Format, frozen=True, kw_only=True):
     """A table.
 
     With `image_root` each row is an image, or an object of one where there are columns xmin,
     ymin, xmax and ymax; images that no row names are left out, except beside objects. Without,
     each row is an Example of its own.
 
-    Args:
+    Attributes:
         manifest: The files.
         image_root: Folders that hold all images that rows name; a row with another is a reject.
         image_column: The column of the image's path or URI; by default found by its name.
         label_column: The column of its labels; by default found by its name.
-        label_separator: What separates several labels in one text; by default a text is one
-            label.
+        label_separator: What separates several labels in one text, such as `|`; by default a
+            text is one label, or a JSON list of them.
         split_column: The column of its split; by default found by its name.
-        columns: `{column: type}` of further columns; by default as the values suggest.
+        columns: `{column: type}` of further columns: `bool`, `int`, `float`, `string`, one of
+            these with `?` where it may be missing, a list of one of them (`list[int]`), or
+            `ignore`; by default as the values suggest.
         splits: The splits whose rows are used, in order; by default all.
-        layout: What `resolved_settings` found.
+        _layout: What `resolve` found.
     """
 
-    kinds = frozenset({Kind.ROWS})
+    ROOTS = ("image_root",)
 
-    def __init__(
-        self,
-        *,
-        manifest: Sequence[str],
-        image_root: Sequence[str] = (),
-        image_column: str | None = None,
-        label_column: str | None = None,
-        label_separator: str | None = None,
-        split_column: str | None = None,
-        columns: Mapping[str, str] | None = None,
-        splits: Sequence[str] | None = None,
-        layout: Mapping[str, Any] | None = None,
-    ) -> None:
-        for name, values in (("manifest", manifest), ("image_root", image_root)):
-            # A lone string is a sequence of strings as well.
-            if isinstance(values, str) or not all(isinstance(uri, str) for uri in values):
-                raise TypeError(f"{name}: expected a list of paths")
-        if not manifest:
-            raise ValueError("manifest: expected at least one file")
-        for column, text in (columns or {}).items():
+    manifest: Annotated[list[Location], msgspec.Meta(min_length=1), named("file of rows")]
+    image_root: Annotated[
+        list[Location], named("folder of the images that rows name", metavar="DIR")
+    ] = []
+    image_column: Annotated[str, named("column of the image's path or URI")] | None = None
+    label_column: Annotated[str, named("column of the labels")] | None = None
+    label_separator: (
+        Annotated[
+            str, msgspec.Meta(min_length=1), named("what separates several labels, such as |")
+        ]
+        | None
+    ) = None
+    split_column: Annotated[str, named("column of the split")] | None = None
+    columns: dict[str, str] = {}
+    splits: list[Name] | None = None
+    _layout: TableLayout = TableLayout()
+
+    def __post_init__(self) -> None:
+        for column, text in self.columns.items():
             if text != "ignore" and parse_type(text) is None:
-                raise ValueError(
-                    f"columns.{column}: unknown type {text!r}; expected bool, int, float, string, "
-                    "one of these with ? (int?) where it may be missing, a list (list[int]), or "
-                    "ignore"
+                raise Problem(
+                    ("columns", column),
+                    f"unknown type {text!r}; expected bool, int, float, string, one of these with "
+                    "? (int?) where it may be missing, a list (list[int]), or ignore",
                 )
-        if label_separator == "":
-            raise ValueError("label_separator: expected a text")
-        self._files = tuple(manifest)
-        self._names = short_names(self._files)
-        self._roots = TableRoots(image_root) if image_root else None
-        self._asked = {"image": image_column, "label": label_column, "split": split_column}
-        self._separator = label_separator
-        self._columns = dict(columns or {})
-        self._splits = None if splits is None else tuple(splits)
-        self._layout = msgspec.convert(layout or {}, TableLayout)
-        self._types: dict[str, ColumnType] = {}
-        for column, text in self._layout.columns.items():
-            known = parse_type(text)
-            if known is not None:
-                self._types[column] = known
-        self.kinds = frozenset(self._kinds_of(self._layout))
+        if self.image_root:
+            try:
+                TableRoots(self.image_root)
+            except ValueError as error:
+                raise Problem(("image_root",), str(error)) from error
 
-    def resolved_settings(self) -> Mapping[str, Any]:
+    @functools.cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """What the columns have: rows alone, labels or objects."""
+        return frozenset(self._kinds_of(self._layout))
+
+    @functools.cached_property
+    def _names(self) -> Sequence[str]:
+        return short_names(self.manifest)
+
+    @functools.cached_property
+    def _roots(self) -> TableRoots | None:
+        return TableRoots(self.image_root) if self.image_root else None
+
+    @functools.cached_property
+    def _asked(self) -> Mapping[str, str | None]:
+        return {"image": self.image_column, "label": self.label_column, "split": self.split_column}
+
+    @functools.cached_property
+    def _types(self) -> Mapping[str, ColumnType]:
+        types = {name: parse_type(text) for name, text in self._layout.columns.items()}
+        return {name: column for name, column in types.items() if column is not None}
+
+    def resolve(self) -> Self:
         """Reads the files once, to find out what their columns are."""
         surveys: dict[str, ColumnSurvey] = {}
-        for file_index, uri in enumerate(self._files):
+        for file_index, uri in enumerate(self.manifest):
             self._survey(surveys, storage=storage_for(uri), file_index=file_index)
-        layout = self._lay_out(surveys)
-        # As settings travel: tuples are lists.
-        return {"layout": msgspec.json.decode(msgspec.json.encode(layout))}
+        return msgspec.structs.replace(self, _layout=self._lay_out(surveys))
 
-    def splits(self) -> Sequence[str]:
+    def predefined_splits(self) -> Sequence[str]:
         """The splits that rows name."""
         return self._layout.splits
 
@@ -190,7 +206,7 @@ class TableFormat(Format):
 
     def annotation_files(self) -> Sequence[str]:
         """URIs of the files."""
-        return self._files
+        return self.manifest
 
     def place(self, path: str, *, root: int) -> Place:
         """Joins an image by its path below the roots; see the base class."""
@@ -206,7 +222,6 @@ class TableFormat(Format):
             return None
         return listing_exclusion(key) or Exclusion.UNANNOTATED
 
-    @abc.abstractmethod
     def _survey(
         self, surveys: dict[str, ColumnSurvey], *, storage: Storage, file_index: int
     ) -> None:
@@ -215,27 +230,28 @@ class TableFormat(Format):
         Raises:
             InputError: The file cannot be read or is not what it should be.
         """
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def _read_cell(self, cell: Any, column: ColumnType) -> tuple[Value, ...]:  # noqa: ANN401  # As the file has it.
         """Reads a cell, or None where the row has none.
 
         Raises:
             CellError: It is not of the column's type.
         """
+        raise NotImplementedError
 
-    @abc.abstractmethod
     def _read_labels(self, cell: Any) -> Iterable[str]:  # noqa: ANN401  # As above.
         """Reads a cell of labels, or None where the row has none.
 
         Raises:
             CellError: It holds no labels.
         """
+        raise NotImplementedError
 
     def _labels_of_text(self, text: str) -> list[str]:
         """Reads one text of labels: with the separator, as a JSON list, or as one label."""
-        if self._separator is not None:
-            return text.split(self._separator)
+        if self.label_separator is not None:
+            return text.split(self.label_separator)
         stripped = text.strip()
         if stripped.startswith("[") and stripped.endswith("]"):
             try:
@@ -261,7 +277,7 @@ class TableFormat(Format):
         names = list(surveys)
         if not names:
             raise self._error("the file holds no rows")
-        for column in self._columns:
+        for column in self.columns:
             self._check_there(column, names, setting=f"columns.{column}")
         image = self._image_column(names)
         split = self._find("split", _SPLIT_NAMES, names)
@@ -274,7 +290,7 @@ class TableFormat(Format):
         boxes: list[str] = []
         size: list[str] = []
         if image:
-            free = [name for name in names if name not in self._columns and name != label]
+            free = [name for name in names if name not in self.columns and name != label]
             boxes = [first_of([side], free) for side in _BOX_NAMES]
             boxes = boxes if all(boxes) and all(map(_numeric, _pick(surveys, boxes))) else []
         if boxes and not label:
@@ -287,7 +303,7 @@ class TableFormat(Format):
             size = size if all(size) and all(map(_numeric, _pick(surveys, size))) else []
         used = {image, label, split, *boxes, *size}
         columns = {
-            name: self._columns.get(name) or self._inferred(survey, per_object=bool(boxes))
+            name: self.columns.get(name) or self._inferred(survey, per_object=bool(boxes))
             for name, survey in surveys.items()
             if name not in used and name
         }
@@ -326,7 +342,7 @@ class TableFormat(Format):
             return image
         if self._asked["image"]:
             raise self._error("image_column: image_root is missing: the folder of these images")
-        uris = first_of(_URI_NAMES, [name for name in names if name not in self._columns])
+        uris = first_of(_URI_NAMES, [name for name in names if name not in self.columns])
         if uris:
             raise self._error(
                 f"the rows name images (column {uris!r}): set image_root to their folder, or "
@@ -337,7 +353,7 @@ class TableFormat(Format):
     def _find(self, what: str, candidates: Sequence[str], names: Sequence[str]) -> str:
         asked = self._asked[what]
         if asked is None:
-            return first_of(candidates, [name for name in names if name not in self._columns])
+            return first_of(candidates, [name for name in names if name not in self.columns])
         self._check_there(asked, names, setting=f"{what}_column")
         return asked
 
@@ -370,12 +386,12 @@ class TableFormat(Format):
                 f"the column of the split has more than {_MAX_SPLITS} values; set split_column"
             )
         found = {_split_name(text) for text in survey.texts} - {_DISCARD}
-        if self._splits is not None:
-            for split in self._splits:
+        if self.splits is not None:
+            for split in self.splits:
                 if split not in found:
                     hint = did_you_mean(split, known=found) or f"; there are {join_names(found)}"
                     raise self._error(f"splits: no row is in {split!r}{hint}")
-            return self._splits
+            return tuple(self.splits)
         for split in sorted(found):
             if split == "all" or not _NAME.match(split):
                 raise self._error(
@@ -387,7 +403,7 @@ class TableFormat(Format):
         return (*first, *sorted(found.difference(first)))
 
     def _error(self, problem: str) -> InputError:
-        return InputError(uri=self._files[0], problem=problem)
+        return InputError(uri=self.manifest[0], problem=problem)
 
     def _read_row(
         self, row: Mapping[str, Any], *, file_index: int, position: int, place: str
@@ -446,13 +462,13 @@ class TableFormat(Format):
             yield Category(
                 name=label,
                 source_id=int(label) if self._layout.class_ids else None,
-                origin=self._files[file_index],
+                origin=self.manifest[file_index],
             )
 
     def _exclusion(self, split: str) -> Exclusion | None:
         if split == _DISCARD:
             return Exclusion.DISCARDED
-        if self._splits is not None and split and split not in self._splits:
+        if self.splits is not None and split and split not in self.splits:
             return Exclusion.IN_NO_SPLIT
         return None
 

@@ -1,7 +1,7 @@
 """A test kit for formats: reads a source as a build does, without its pixels, and checks it.
 
     def test_my_format() -> None:
-        report = check_format(MyFormat, settings={"annotations": ["boxes.txt"]}, roots=["images"])
+        report = check_format(MyFormat(images="images", annotations=["boxes.txt"]))
         assert report.annotations["a.jpg"].objects[0].label == "cat"
 
 What a build relies on is asserted; what is particular to a format is for its own tests, which
@@ -14,7 +14,6 @@ import contextlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -37,7 +36,6 @@ from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind, Role
 from shardbeam.transforms.formats.joining import JoinSettings, join_key
 from shardbeam.transforms.formats.listed import read_listed_file
-from shardbeam.transforms.formats.load import load_format
 from shardbeam.transforms.formats.names import key_problem, normalize_key
 from shardbeam.transforms.formats.sources import PlacedFile, mask_entry
 from shardbeam.transforms.storage.archives import expand_root, list_root
@@ -82,25 +80,17 @@ class _Read(msgspec.Struct, frozen=True, kw_only=True):
     categories: list[Category]
 
 
-def check_format(
-    format_class: type[Format] | str,
-    *,
-    settings: Mapping[str, Any] | None = None,
-    roots: Sequence[str] = (),
-    damages: int = 100,
-) -> FormatReport:
+def check_format(source_format: Format, *, damages: int = 100) -> FormatReport:
     """Checks that a format keeps to what `Format` demands, on a source of its kind.
 
-    Checked is that settings and what they resolve to can travel to workers; that everything comes
-    out the same when it is read again, or in other parts; that keys, positions, kinds, extra
+    Checked is that its fields and what they resolve to can travel to workers; that everything
+    comes out the same when it is read again, or in other parts; that keys, positions, kinds, extra
     features, categories and splits fit together; that details of defects name no folder of this
     machine; and that damaged annotation files give entries or an `InputError` that names the
     file, and nothing else.
 
     Args:
-        format_class: The format: a class, or what a config names it by.
-        settings: Keyword arguments of its constructor, paths absolute.
-        roots: Folders of images, archives or patterns of these, absolute.
+        source_format: The format, made of keys whose paths are absolute.
         damages: How many damaged versions of each annotation file are read.
 
     Returns:
@@ -108,20 +98,18 @@ def check_format(
 
     Raises:
         AssertionError: The format does not keep to it; the text says where.
-        FormatError: It cannot be made with these settings.
         InputError: The source cannot be read.
     """
-    given = dict(settings or {})
-    made = _resolve(format_class, given)
+    made = _resolve(source_format)
     _check_features(made)
-    read = _read(made, roots=roots)
-    again = _read(made, roots=roots)
+    read = _read(made)
+    again = _read(made)
     _require(_sorted(read) == _sorted(again), "what is read a second time differs")
-    _check_entries(made, read, roots=roots)
+    _check_entries(made, read)
     _check_parts(made, read)
     report = _join(made, read)
     _check_annotations(made, report)
-    _check_damaged(made, roots=roots, damages=damages)
+    _check_damaged(made, damages=damages)
     return report
 
 
@@ -131,29 +119,16 @@ def _require(condition: object, problem: str) -> None:
         raise AssertionError(problem)
 
 
-def _make(format_class: type[Format] | str, settings: Mapping[str, Any]) -> Format:
-    if isinstance(format_class, str):
-        return load_format(name=format_class, settings=settings)
-    return format_class(**settings)
-
-
-def _resolve(format_class: type[Format] | str, given: Mapping[str, Any]) -> Format:
-    """Makes the format as the command does, of settings that have been to a worker and back."""
-    resolved = dict(_make(format_class, _travelled(given)).resolved_settings())
-    made = _make(format_class, _travelled({**given, **resolved}))
-    _require(
-        dict(made.resolved_settings()) in (resolved, {}),
-        "resolved_settings: resolving what was resolved gives something else",
-    )
+def _resolve(given: Format) -> Format:
+    """Resolves the format as the command does, of keys that have been to a worker and back."""
+    made = _travelled(_travelled(given).resolve())
+    _require(made.resolve() == made, "resolve: resolving what was resolved gives something else")
     return made
 
 
-def _travelled(settings: Mapping[str, Any]) -> dict[str, Any]:
-    travelled: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
-    _require(
-        travelled == msgspec.to_builtins(settings),
-        f"settings: what JSON cannot hold does not reach workers: {settings!r}",
-    )
+def _travelled(made: Format) -> Format:
+    travelled = msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=type(made))
+    _require(travelled == made, f"a field comes to workers as something else: {made!r}")
     return travelled
 
 
@@ -166,14 +141,14 @@ def _check_features(made: Format) -> None:
         plan_features(FeatureSettings(kinds=made.kinds, extras=tuple(made.extra_features())))
     except ValueError as error:
         raise AssertionError(f"extra_features: {error}") from error
-    for split in made.splits():
+    for split in made.predefined_splits():
         _require(
             split.isascii() and split.isidentifier() and not split.startswith("_"),
-            f"splits: {split!r} cannot be a split: a letter, then letters, digits and _",
+            f"predefined_splits: {split!r} cannot be a split: a letter, then letters, digits and _",
         )
 
 
-def _read(made: Format, *, roots: Sequence[str]) -> _Read:
+def _read(made: Format) -> _Read:
     images: list[tuple[str, ListedImage]] = []
     entries: list[AnnotationEntry] = []
     categories: list[Category] = []
@@ -189,7 +164,7 @@ def _read(made: Format, *, roots: Sequence[str]) -> _Read:
 
     for file_index in range(len(made.annotation_files())):
         add(_read_file(made, file_index=file_index, parts=1))
-    for placed, root in _listed(made, roots=roots):
+    for placed, root in _listed(made):
         place = placed.place
         if place.role is Role.IMAGE:
             images.append((place.join, ListedImage(key=place.key, image=placed.file)))
@@ -208,8 +183,8 @@ def _read(made: Format, *, roots: Sequence[str]) -> _Read:
     return _Read(images=images, entries=entries, categories=categories)
 
 
-def _listed(made: Format, *, roots: Sequence[str]) -> Iterator[tuple[PlacedFile, int]]:
-    for root, pattern in enumerate(roots):
+def _listed(made: Format) -> Iterator[tuple[PlacedFile, int]]:
+    for root, pattern in enumerate(made.roots()):
         for uri in expand_root(pattern):
             for path, file in list_root(uri, open_archives=made.opens_archives):
                 place = made.place(path, root=root)
@@ -251,9 +226,9 @@ def _sorted(read: _Read) -> list[bytes]:
     return sorted(msgspec.msgpack.encode(item, order="deterministic") for item in items)
 
 
-def _check_entries(made: Format, read: _Read, *, roots: Sequence[str]) -> None:
+def _check_entries(made: Format, read: _Read) -> None:
     places = Counter((entry.key, entry.file_index, entry.position) for entry in read.entries)
-    folders = [*roots, *(uri.rpartition("/")[0] for uri in made.annotation_files())]
+    folders = [*made.roots(), *(uri.rpartition("/")[0] for uri in made.annotation_files())]
     for entry in read.entries:
         what = f"entry {entry.key!r} (file {entry.file_index}, position {entry.position})"
         _require(key_problem(entry.key) is None, f"{what}: {key_problem(entry.key)}")
@@ -278,8 +253,9 @@ def _check_entries(made: Format, read: _Read, *, roots: Sequence[str]) -> None:
             )
         if entry.split:
             _require(
-                entry.split in made.splits(),
-                f"{what}: split {entry.split!r} is not among splits(): {list(made.splits())}",
+                entry.split in made.predefined_splits(),
+                f"{what}: split {entry.split!r} is not among predefined_splits(): "
+                f"{list(made.predefined_splits())}",
             )
 
 
@@ -308,7 +284,7 @@ def _size(entry: AnnotationEntry) -> int:
 
 def _join(made: Format, read: _Read) -> FormatReport:
     settings = JoinSettings(
-        splits=SplitAssignment(by_source={_SOURCE: _SPLIT}, told=tuple(made.splits())),
+        splits=SplitAssignment(by_source={_SOURCE: _SPLIT}, told=tuple(made.predefined_splits())),
         labels=LabelSettings(),
     )
     images: defaultdict[str, list[ListedImage]] = defaultdict(list)
@@ -412,7 +388,7 @@ def _check_value(
     )
 
 
-def _check_damaged(made: Format, *, roots: Sequence[str], damages: int) -> None:
+def _check_damaged(made: Format, *, damages: int) -> None:
     for file_index, uri in enumerate(made.annotation_files()):
         content = storage_for(uri).read(uri)
         for damaged in _damaged(content, count=damages):
@@ -420,7 +396,7 @@ def _check_damaged(made: Format, *, roots: Sequence[str], damages: int) -> None:
             with _allowing(uri, damaged):
                 for _ in _read_file(made, file_index=file_index, parts=2, storage=storage):
                     pass
-    for placed, root in _listed(made, roots=roots):
+    for placed, root in _listed(made):
         if placed.place.role is not Role.ANNOTATION:
             continue
         try:

@@ -5,13 +5,16 @@ The format: the development kits of http://host.robots.ox.ac.uk/pascal/VOC/.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from shardbeam.configs.keys import Location, named
+from shardbeam.configs.schema import Name, PredefinedSplits
 from shardbeam.transforms.core.errors import InputError, did_you_mean
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import (
@@ -37,6 +40,9 @@ from shardbeam.transforms.formats.root_files import RootFiles, read_file
 from shardbeam.transforms.formats.split_lists import split_entry
 from shardbeam.transforms.formats.voc_xml import VocObject, parse_voc_xml
 from shardbeam.transforms.storage.base import Storage
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # The classes of the challenges, in the order of their ids: 1 to 20 in SegmentationClass.
 VOC_CLASSES = (
@@ -101,86 +107,91 @@ class VocLayout(msgspec.Struct, frozen=True, kw_only=True):
     label_map: ImageRef | None = None
 
 
-class VocFormat(Format):
-    """Pascal VOC.
+class VocFormat(Format, frozen=True, kw_only=True):
+    """Pascal VOC: `JPEGImages`, `Annotations`, `ImageSets`, `Segmentation*` below one folder.
 
     Files belong together by their names without extension, and by their folders but for those
     named like `JPEGImages` and `Annotations`. What the XML calls `filename` does not matter.
 
-    Args:
-        root: The folder that holds everything, at any depth.
+    Attributes:
+        root: The folder that holds everything, at any depth (such as `VOCdevkit/VOC2012`).
         splits: Which lists of `ImageSets` are splits; by default train, val and test, those that
             name any image.
         image_set: Which folder of `ImageSets` the lists are in.
         coordinates: Whether boxes give the numbers of their first and last pixels, counted
             from 1, as VOC does; or edges, from 0, to be taken as they are.
         semantic: Whether images carry the maps of `SegmentationClass`.
-        masks: Whether they carry the maps of `SegmentationObject`.
-        layout: What `resolved_settings` has found.
+        _masks: Whether they carry the maps of `SegmentationObject`.
+        _layout: What `resolve` has found.
     """
 
+    SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
+    ROOTS = ("root",)
+    CHOOSES_SPLITS = True
     lists_annotations = True
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        splits: Sequence[str] | None = None,
-        image_set: str = "Main",
-        coordinates: Literal["one_based", "as_given"] = "one_based",
-        semantic: bool = False,
-        masks: bool = False,
-        layout: Mapping[str, Any] | None = None,
-    ) -> None:
-        kinds = {Kind.DETECTION}
-        self._mask_roles = set[MaskRole]()
-        if masks:
-            kinds.add(Kind.INSTANCE_MASKS)
-            self._mask_roles.add(MaskRole.VOC_OBJECT)
-        if semantic:
-            kinds.add(Kind.SEMANTIC)
-            self._mask_roles.add(MaskRole.VOC_CLASS)
-        self.kinds = frozenset(kinds)
-        self._root = root
-        self._asked = None if splits is None else tuple(splits)
-        self._image_set = image_set
-        self._first_pixel = 1.0 if coordinates == "one_based" else 0.0
-        self._semantic = semantic
-        self._layout = VocLayout() if layout is None else msgspec.convert(layout, VocLayout)
-        self._class_ids = {name: class_id for class_id, name in self._layout.classes}
+    root: Annotated[
+        Location, named("folder of JPEGImages, Annotations and ImageSets", metavar="DIR")
+    ]
+    splits: PredefinedSplits | None = None
+    image_set: Annotated[Name, named("folder of ImageSets that holds the lists")] = "Main"
+    coordinates: Annotated[
+        Literal["one_based", "as_given"], named("what the boxes' numbers mean")
+    ] = "one_based"
+    semantic: Annotated[bool, named("write the maps of SegmentationClass")] = False
+    _masks: bool = False
+    _layout: VocLayout = VocLayout()
 
-    def resolved_settings(self) -> Mapping[str, Any]:
+    @functools.cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """Objects, and the masks and maps that are asked for."""
+        kinds = {Kind.DETECTION}
+        if self._masks:
+            kinds.add(Kind.INSTANCE_MASKS)
+        if self.semantic:
+            kinds.add(Kind.SEMANTIC)
+        return frozenset(kinds)
+
+    @functools.cached_property
+    def _mask_roles(self) -> frozenset[MaskRole]:
+        roles = {MaskRole.VOC_OBJECT: self._masks, MaskRole.VOC_CLASS: self.semantic}
+        return frozenset(role for role, is_asked in roles.items() if is_asked)
+
+    @functools.cached_property
+    def _class_ids(self) -> Mapping[str, int]:
+        return {name: class_id for class_id, name in self._layout.classes}
+
+    def resolve(self) -> Self:
         """Finds the lists of the splits, and the classes of the maps; see the base class.
 
         Raises:
             InputError: There are no XML files, a list that is asked for is not there or no list
                 of images, or a file cannot be read.
         """
-        files = RootFiles(self._root)
+        files = RootFiles(self.root)
         files.check()
-        if not self._semantic and not _holds_xml(files):
+        if not self.semantic and not _holds_xml(files):
             raise InputError(
-                uri=self._root, problem="no .xml files found: expected Annotations/ below the root"
+                uri=self.root, problem="no .xml files found: expected Annotations/ below the root"
             )
         found = self._find_lists(files)
         names = {
             split: [name for item in found.get(split, ()) for _, name in _read_list(item)]
-            for split in self._asked or _DEFAULT_SPLITS
+            for split in self.splits or _DEFAULT_SPLITS
         }
-        splits = self._asked or tuple(split for split in _DEFAULT_SPLITS if names[split])
+        splits = self.splits or [split for split in _DEFAULT_SPLITS if names[split]]
         for split in splits:
             self._check_list(split, found=found, names=names[split])
-        label_map, classes = self._find_classes(files) if self._semantic else (None, ())
+        label_map, classes = self._find_classes(files) if self.semantic else (None, ())
         layout = VocLayout(
-            splits=splits,
+            splits=tuple(splits),
             lists=tuple(item for split in splits for item in found[split]),
             classes=classes,
             label_map=label_map,
         )
-        # As settings come to workers.
-        return {"layout": msgspec.json.decode(msgspec.json.encode(layout))}
+        return msgspec.structs.replace(self, _layout=layout)
 
-    def splits(self) -> Sequence[str]:
+    def predefined_splits(self) -> Sequence[str]:
         """The splits that have a list."""
         return self._layout.splits
 
@@ -235,7 +246,7 @@ class VocFormat(Format):
         if file_index >= len(self._layout.lists):
             return
         item = self._layout.lists[file_index]
-        folder = item.path[: -len(f"ImageSets/{self._image_set}/{item.split}.txt")]
+        folder = item.path[: -len(f"ImageSets/{self.image_set}/{item.split}.txt")]
         for line, name in _read_list(item):
             yield split_entry(
                 _join(normalize_key(folder + name), is_id=True),
@@ -293,12 +304,13 @@ class VocFormat(Format):
     def _categories(self, names: Mapping[str, object]) -> Iterator[Category]:
         for name in names:
             # The same origin for all, so that equal ones are one.
-            yield Category(name=name, source_id=self._class_ids.get(name), origin=self._root)
+            yield Category(name=name, source_id=self._class_ids.get(name), origin=self.root)
 
     def _object(
         self, item: VocObject, *, box: tuple[float, float, float, float], number: int
     ) -> ObjectAnnotation:
         xmin, ymin, xmax, ymax = box
+        first_pixel = 1.0 if self.coordinates == "one_based" else 0.0
         attributes: dict[str, Value] = {}
         if item.difficult:
             attributes[_DIFFICULT] = item.difficult
@@ -308,14 +320,14 @@ class VocFormat(Format):
             attributes[_VIEW] = item.pose
         return ObjectAnnotation(
             label=item.name,
-            bbox=(xmin - self._first_pixel, ymin - self._first_pixel, xmax, ymax),
+            bbox=(xmin - first_pixel, ymin - first_pixel, xmax, ymax),
             # The value of its pixels in SegmentationObject, whatever is left out before it.
             annotation_id=number,
             attributes=attributes,
         )
 
     def _find_lists(self, files: RootFiles) -> dict[str, list[SplitList]]:
-        folder = f"ImageSets/{self._image_set}"
+        folder = f"ImageSets/{self.image_set}"
         listed = sorted(files.walk(folder), key=lambda item: item[0])
         if not listed:
             # The root may hold VOCdevkit, or several years.
@@ -338,8 +350,8 @@ class VocFormat(Format):
         if split not in found:
             known = ", ".join(sorted(found)[:20]) or "none"
             raise InputError(
-                uri=self._root,
-                problem=f"there is no list ImageSets/{self._image_set}/{split}.txt"
+                uri=self.root,
+                problem=f"there is no list ImageSets/{self.image_set}/{split}.txt"
                 f"{did_you_mean(split, known=found)}; found: {known}",
             )
         if "_" in split and names and all(map(_PRESENCE.fullmatch, names)):

@@ -6,14 +6,16 @@ files of a sample have in common is their path up to the first dot of the base n
 
 from __future__ import annotations
 
+import functools
 import itertools
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
+from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -78,37 +80,38 @@ class _DefectError(Exception):
         super().__init__(detail)
 
 
-class WebDatasetFormat(Format):
-    """WebDataset.
+class WebDatasetFormat(Format, frozen=True, kw_only=True):
+    """WebDataset: tar files in which a sample's files stand together.
 
     Of a sample `key.jpg` (or any other image), `key.cls` (a class: its number or its name),
     `key.txt` (a caption) and `key.json` are read, and no other file. JSON's `label` is the class
     where there is no `cls`, its `caption` the caption where there is no `txt`.
 
-    Args:
-        tars: The tar files, or patterns of them.
+    Attributes:
+        tars: The tar files, folders or patterns of them.
         fields: `{field of the JSON: type}` of what else is written, under the field's name: `int`,
             `float`, `bool` or `string`.
-
-    Raises:
-        ValueError: `fields` names a type that there is not.
     """
 
+    SUMMARY = "WebDataset tar files"
+    ROOTS = ("tars",)
     kinds = frozenset({Kind.CLASSIFICATION, Kind.CAPTIONS})
     lists_annotations = True
     opens_archives = False
 
-    def __init__(self, *, tars: Sequence[str], fields: Mapping[str, str] | None = None) -> None:
-        self._folder = _common_folder(tars)
-        self._fields = dict(fields or {})
-        for name, kind in self._fields.items():
-            if kind not in _FIELD_KINDS:
-                raise ValueError(f"fields.{name}: expected {', '.join(_FIELD_KINDS)}, got {kind!r}")
+    tars: Annotated[
+        list[Location], msgspec.Meta(min_length=1), named("tar file, or pattern of them")
+    ]
+    fields: dict[str, Literal["int", "float", "bool", "string"]] = {}
+
+    @functools.cached_property
+    def _folder(self) -> str:
+        return _common_folder(self.tars)
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The declared fields of the JSON files."""
         features = []
-        for name, type_name in self._fields.items():
+        for name, type_name in self.fields.items():
             kind, role = _FIELD_KINDS[type_name]
             features.append(ExtraFeature(FeatureSpec(name, kind, repeated=False, role=role)))
         return tuple(features)
@@ -198,7 +201,7 @@ class WebDatasetFormat(Format):
             captions=tuple(captions),
             values={
                 name: (_field(document[name], kind=kind, place=f".json: {name}"),)
-                for name, kind in self._fields.items()
+                for name, kind in self.fields.items()
                 if document.get(name) is not None
             },
         )

@@ -6,11 +6,14 @@ https://docs.ultralytics.com/datasets/segment/.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from shardbeam.configs.keys import Location, named
+from shardbeam.configs.schema import PredefinedSplits
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -34,63 +37,80 @@ from shardbeam.transforms.formats.yolo_layout import (
 )
 from shardbeam.transforms.storage.base import Storage
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class YoloFormat(Format):
-    """YOLO.
+
+class YoloFormat(Format, frozen=True, kw_only=True):
+    """YOLO: `images/` and `labels/`, with `data.yaml` or `classes.txt`.
 
     Class 0 of the files has the id 1: to readers of the TF Object Detection API 0 is the
     background.
 
-    Args:
-        root: The folder of `images/` and `labels/`.
+    Attributes:
+        root: The folder of `images/` and `labels/`; by default that of `data`.
         data: The `data.yaml`, Darknet's `obj.data`, or a file with a class name a line; by default
             the one in the root.
-        splits: Which of the splits that it tells are used.
-        masks: Whether objects carry their polygons.
-        layout: What `resolved_settings` has found.
+        splits: Which of the predefined splits are used; by default all.
+        _masks: Whether objects carry their polygons.
+        _layout: What `resolve` has found.
     """
 
+    SUMMARY = "YOLO text files: boxes and segments"
+    ROOTS = ("root",)
+    CHOOSES_SPLITS = True
     lists_annotations = True
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        data: str | None = None,
-        splits: Sequence[str] | None = None,
-        masks: bool = False,
-        layout: Mapping[str, Any] | None = None,
-    ) -> None:
-        kinds = {Kind.DETECTION, Kind.INSTANCE_MASKS} if masks else {Kind.DETECTION}
-        self.kinds = frozenset(kinds)
-        self._root = root
-        self._data = data
-        self._asked = splits
-        self._masks = masks
-        self._layout = YoloLayout() if layout is None else msgspec.convert(layout, YoloLayout)
-        self._names = dict(self._layout.names)
-        self._known = frozenset(map(normalize_key, self._layout.known))
-        # {folder of images: split}, and the same of labels
-        self._split_folders = {
-            normalize_key(folder.path): folder.split for folder in self._layout.folders
-        }
-        self._label_folders = {
+    root: Annotated[Location, named("folder of images/ and labels/", metavar="DIR")] | None = None
+    data: Annotated[Location, named("data.yaml; by default the one in the root")] | None = None
+    splits: PredefinedSplits | None = None
+    _masks: bool = False
+    _layout: YoloLayout = YoloLayout()
+
+    def __post_init__(self) -> None:
+        self.check_some("root", "data")
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """Objects, and their masks if they are asked for."""
+        return frozenset({Kind.DETECTION, Kind.INSTANCE_MASKS} if self._masks else {Kind.DETECTION})
+
+    @functools.cached_property
+    def _names(self) -> Mapping[int, str]:
+        return dict(self._layout.names)
+
+    @functools.cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(map(normalize_key, self._layout.known))
+
+    @functools.cached_property
+    def _split_folders(self) -> Mapping[str, str]:
+        """`{folder of images: split}`."""
+        return {normalize_key(folder.path): folder.split for folder in self._layout.folders}
+
+    @functools.cached_property
+    def _label_folders(self) -> Mapping[str, str]:
+        """`{folder of labels: split}`."""
+        return {
             join_of_image(f"{folder}/").rstrip("/"): split
             for folder, split in self._split_folders.items()
         }
 
-    def resolved_settings(self) -> Mapping[str, Any]:
+    def roots(self) -> tuple[str, ...]:
+        """The root, which by default is the folder of `data`."""
+        return (self.root or (self.data or "").rpartition("/")[0] or "/",)
+
+    def resolve(self) -> Self:
         """Finds classes, splits and labels; see the base class.
 
         Raises:
             InputError: As for `find_layout`.
         """
-        layout = find_layout(root=self._root, data=self._data, splits=self._asked)
-        # As settings come to workers.
-        return {"layout": msgspec.json.decode(msgspec.json.encode(layout))}
+        layout = find_layout(root=self.roots()[0], data=self.data, splits=self.splits)
+        return msgspec.structs.replace(self, _layout=layout)
 
-    def splits(self) -> Sequence[str]:
-        """The splits that the `data.yaml` tells, or folders named like splits.
+    def predefined_splits(self) -> Sequence[str]:
+        """The splits that the `data.yaml` names, or folders named like splits.
 
         Raises:
             InputError: They cannot be found.

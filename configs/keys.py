@@ -1,0 +1,104 @@
+"""The keys of a class of the vocabulary: what each is called in help, and which are locations."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal, Union
+
+import msgspec
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of a config.
+
+    Attributes:
+        name: The key.
+        type: Its type, with what is said about it.
+        required: Whether it must be given.
+        help: What it is, in a few words.
+        metavar: What stands for its value in the help text.
+        repeatable: Whether it is a list.
+        switch: Whether it is a yes or no, and its flag takes no value.
+        has_flag: Whether a flag of the command can set it: all but `format` and mappings.
+        is_location: Whether it is a path or URI, or a list of them.
+        choices: The values that it may have, if they are few.
+    """
+
+    name: str
+    type: Any
+    required: bool
+    help: str
+    metavar: str
+    repeatable: bool
+    switch: bool
+    has_flag: bool
+    is_location: bool
+    choices: tuple[str, ...]
+
+
+# A path or URI, which the plan makes absolute.
+Location = Annotated[str, msgspec.Meta(min_length=1, description="a path or URI")]
+(_LOCATION,) = typing.get_args(Location)[1:]
+
+
+def named(description: str, *, metavar: str = "") -> msgspec.Meta:
+    """Says what a key is, for the command's help, and what stands for its value there."""
+    return msgspec.Meta(extra={"help": description, "metavar": metavar})
+
+
+@functools.cache
+def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, Key]:
+    """Describes the keys of a class.
+
+    A field whose name begins with `_` is no key: the plan sets it.
+    """
+    return {
+        field.name: _describe(field)
+        for field in msgspec.structs.fields(kind)
+        if not field.name.startswith("_")
+    }
+
+
+def _describe(field: msgspec.structs.FieldInfo) -> Key:
+    parts = list(_parts(field.type))
+    said = next((part.extra for part in parts if isinstance(part, msgspec.Meta) and part.extra), {})
+    return Key(
+        name=field.name,
+        type=field.type,
+        required=field.required,
+        help=said.get("help", field.name.replace("_", " ")),
+        metavar=said.get("metavar") or ("FILE" if _LOCATION in parts else "NAME"),
+        repeatable=list in parts,
+        switch=bool in parts,
+        has_flag=field.name != "format" and dict not in parts,
+        is_location=_LOCATION in parts,
+        choices=next(filter(None, map(choices, parts)), ()),
+    )
+
+
+def choices(kind: object) -> tuple[str, ...]:
+    """The values of a type that has few of them; empty for any other."""
+    if typing.get_origin(kind) is Literal:
+        return tuple(map(str, typing.get_args(kind)))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return tuple(str(member.value) for member in kind)
+    return ()
+
+
+def _parts(hint: object) -> Iterator[object]:
+    """Yields what is said about a type, outermost first, the type, and what it is made of."""
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if origin is typing.Annotated:
+        yield from arguments[1:]
+        yield from _parts(arguments[0])
+    elif origin in (Union, types.UnionType, list, dict):
+        yield origin
+        for argument in arguments:
+            yield from _parts(argument)
+    else:
+        yield hint

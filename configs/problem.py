@@ -1,0 +1,37 @@
+"""What is wrong with a config, and where."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+# Where a value lies: keys of mappings, and positions in lists.
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class Problem(ValueError):
+    """A value of a config cannot be used.
+
+    A class of the vocabulary raises it with a path below itself; `convert` completes the path.
+
+    Attributes:
+        path: Where the value lies.
+        text: What was expected, what it is, and the nearest known name.
+    """
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path = path
+        self.text = text
+        super().__init__(f"{format_path(path)}: {text}" if path else text)
+
+
+def format_path(path: Path) -> str:
+    """Writes a path as configs do: `splits.train.annotations[0]`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            # A key with a blank, a dot or a control character must not look like a path.
+            plain = part.isprintable() and part and not set(" .:'") & set(part)
+            text += f"{'.' if text else ''}{part if plain else repr(part)}"
+    return text

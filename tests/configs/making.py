@@ -1,0 +1,10 @@
+"""Makes configs with the formats that there are."""
+
+from __future__ import annotations
+
+import functools
+
+from shardbeam.configs import load
+from shardbeam.transforms.formats.load import find_format
+
+make_config = functools.partial(load.make_config, find_format=find_format)
