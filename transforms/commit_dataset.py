@@ -6,14 +6,14 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import apache_beam as beam
 import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms import combiners
 
-from shardbeam.transforms.beam.stages import report_usage
+from shardbeam.transforms.beam.stages import in_global_window, report_usage
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census
@@ -23,6 +23,7 @@ from shardbeam.transforms.dataset.commit import (
     RejectsFile,
     RejectsPart,
     assign_rejects_file,
+    count_rejects,
     count_reuse,
     count_splits,
     judge,
@@ -81,28 +82,22 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
 
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
         """Adds the step to a pipeline."""
-        # (split, rejects)
-        counts = (
-            self.rejects
-            | "OneEach" >> beam.Map(_one_each).with_output_types(tuple[str, int])
-            | "CountRejects" >> beam.CombinePerKey(sum)
-        )
+        # {split: rejects}
+        counts = self.census | "CountRejects" >> beam.Map(
+            count_rejects, pvalue.AsIter(shards)
+        ).with_output_types(dict[str, int])
         # ((split, file, files), Reject): of many rejects, no worker gets more than fill a file.
         rejects_files = (
             self.rejects
             | "AssignFile"
-            >> beam.Map(_assign_file, pvalue.AsDict(counts)).with_output_types(_Assigned)
+            >> beam.Map(_assign_file, pvalue.AsSingleton(counts)).with_output_types(_Assigned)
             | "GroupByFile" >> beam.GroupByKey()
             | "WriteRejects" >> beam.Map(_write_rejects, staging=self.staging)
         )
-        results = (
-            pvalue.AsList(shards),
-            pvalue.AsList(rejects_files),
-            pvalue.AsSingleton(self.census),
-        )
-        start = shards.pipeline | "Start" >> beam.Create([None])
+        results = (pvalue.AsList(shards), pvalue.AsList(rejects_files))
+        # how many files each bundle has moved
         moved = (
-            start
+            self.census
             | "Gate"
             >> beam.FlatMap(
                 _gate, *results, dataset=self.dataset, run=self.run, staging=self.staging
@@ -110,20 +105,16 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             # Move; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
             | "Move" >> beam.ParDo(_MoveFn(staging=self.staging))
-            | "CountMoved" >> combiners.Count.Globally()
         )
-        return moved | "Finish" >> beam.Map(
+        return self.census | "Finish" >> beam.Map(
             _finish,
             *results,
             pvalue.AsSingleton(self.label_map),
+            pvalue.AsIter(moved),
             dataset=self.dataset,
             run=self.run,
             staging=self.staging,
         )
-
-
-def _one_each(reject: Reject) -> tuple[str, int]:
-    return reject.split, 1
 
 
 def _assign_file(reject: Reject, counts: Mapping[str, int]) -> tuple[tuple[str, int, int], Reject]:
@@ -140,16 +131,14 @@ def _write_rejects(
 
 
 def _gate(
-    start: None,
+    census: Census,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
-    census: Census,
     *,
     dataset: DatasetSettings,
     run: RunSettings,
     staging: Staging,
 ) -> Iterator[Move]:
-    del start
     # From here on two runs would be in each other's way.
     staging.check_lease()
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
@@ -187,7 +176,7 @@ def _move(move: Move, *, staging: Staging) -> None:
         keep_record(move.shard_key, staging=staging)
 
 
-@beam.typehints.with_output_types(str)
+@beam.typehints.with_output_types(int)
 class _MoveFn(beam.DoFn):
     """Moves files, many at a time: each is some requests long where storage is remote."""
 
@@ -203,33 +192,35 @@ class _MoveFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._staging.check_lease()
         self._moves: deque[Future[None]] = deque()
+        self._count = 0
 
-    def process(self, move: Move) -> Iterator[str]:
+    def process(self, move: Move) -> None:
+        self._count += 1
         self._moves.append(self._executor.submit(_move, move, staging=self._staging))
         if len(self._moves) > _MOVES_UNDER_WAY:
             with self._staging.explain_errors():
                 self._moves.popleft().result()
-        yield move.file.destination
 
-    def finish_bundle(self) -> None:
-        # What was given out counts for nothing until the bundle has ended well.
+    def finish_bundle(self) -> Iterator[Any]:
         with self._staging.explain_errors():
             for move in self._moves:
                 move.result()
         report_usage()
+        yield in_global_window(self._count)
 
 
 def _finish(
-    moved: int,
+    census: Census,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
-    census: Census,
     label_map: LabelMap,
+    moved: Iterable[int],
     *,
     dataset: DatasetSettings,
     run: RunSettings,
     staging: Staging,
 ) -> str:
+    # Only so that nothing is finished before all is moved.
     del moved
     # A repetition must not come after what another run has begun meanwhile.
     staging.check_lease()

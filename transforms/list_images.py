@@ -146,6 +146,7 @@ class _ListFn(beam.DoFn):
                 yield pvalue.TaggedOutput(_PARTS, (name, root, listed))
             elif isinstance(listed, Reject):
                 self._census.listing.add_images(1, split=listed.split)
+                self._census.add_reject(listed)
                 yield pvalue.TaggedOutput(_REJECTS, listed)
             elif listed.place.role is not Role.OTHER:
                 self._census.listing.add_fingerprint(fingerprint_file(listed.file))

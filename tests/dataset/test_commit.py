@@ -19,6 +19,7 @@ from shardbeam.transforms.dataset.commit import (
     RejectsFile,
     RejectsPart,
     assign_rejects_file,
+    count_rejects,
     count_splits,
     foreign_files,
     judge,
@@ -131,7 +132,7 @@ def test_no_file_of_rejects_grows_with_the_dataset(monkeypatch: pytest.MonkeyPat
 def test_several_files_of_rejects_add_up() -> None:
     file = StagedFile(staged="", destination="", size_bytes=0, crc32c="")
     parts = [
-        RejectsFile(split="a", file=file, counts={"truncated": 2}, listed=2, unjoined=1),
+        RejectsFile(split="a", file=file, counts={"truncated": 2}, listed=2),
         RejectsFile(split="a", file=file, counts={"corrupt": 1, "truncated": 1}, listed=1),
         RejectsFile(split="b", file=file, counts={"truncated": 7}, listed=7),
     ]
@@ -143,8 +144,8 @@ def test_several_files_of_rejects_add_up() -> None:
     )
     assert splits["a"].rejected == {"corrupt": 1, "truncated": 3}
     assert splits["a"].unlisted == 1
-    # Three that were joined, and one that the listing itself rejected.
-    assert splits["a"].listed == 4
+    # As many as were joined: the listing knows no splits.
+    assert (splits["a"].listed, splits[""].listed) == (3, 9)
 
 
 def counts(staging: Staging, *, listed: int, examples: int = 3) -> dict[str, SplitOutcome]:
@@ -412,3 +413,11 @@ def test_rejects_file_counts_are_what_the_gate_takes() -> None:
     )
     assert splits["a"] == SplitOutcome()
     assert splits["b"].reject_ratio == 1.0
+
+
+def test_rejects_are_counted_by_what_listing_join_and_shards_say(staging: Staging) -> None:
+    written = msgspec.structs.replace(
+        shard(staging, examples=3), records=9, images=3, excluded={"label_excluded": 2}
+    )
+    census = Census(splits={"train": SplitOutcome(rejected={"a": 2, "b": 1}), "": SplitOutcome()})
+    assert count_rejects(census, [written]) == {"train": 7, "": 0}

@@ -12,6 +12,15 @@ from shardbeam.transforms.dataset.dataset import RunSettings
 from shardbeam.transforms.dataset.staging import Staging
 
 
+def count_steps(pipeline: beam.Pipeline) -> int:
+    """Counts what a runner runs: the transforms that give something and hold no others."""
+    steps = pipeline.to_runner_api().components.transforms.values()
+    return sum(
+        not step.subtransforms and bool(set(step.outputs.values()) - set(step.inputs.values()))
+        for step in steps
+    )
+
+
 def build_graph(*words: str) -> beam.Pipeline:
     """Makes the pipeline that a command line would run."""
     arguments = parse_arguments(words)

@@ -10,9 +10,9 @@ from apache_beam import pipeline as beam_pipeline
 from apache_beam import pvalue
 
 from tests.pipelines.dataset import coco_words
-from tests.pipelines.graph import build_graph
+from tests.pipelines.graph import build_graph, count_steps
 
-DOCS = Path(__file__).parents[2] / "docs" / "scale.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 # Elements of one key go to one worker.
 GROUPS = {
@@ -21,11 +21,7 @@ GROUPS = {
     "CommitDataset/GroupByFile",
 }
 # Sums that workers make of their own elements first: what is gathered is one of each worker's.
-COMBINES = {
-    "TakeCensus/Merge",
-    "CommitDataset/CountRejects",
-    "CommitDataset/CountMoved/CombineGlobally(CountCombineFn)",
-}
+COMBINES = {"TakeCensus/Merge"}
 # One element, or one a split.
 SMALL_SIDE_INPUTS = {
     "CheckJoin",
@@ -33,8 +29,11 @@ SMALL_SIDE_INPUTS = {
     "WriteToTFRecord/PlanShards",
     "CommitDataset/CountRejects",
 }
+# A number for each bundle of moves.
+BUNDLE_SIDE_INPUTS = {"CommitDataset/Move"}
 # {step, side input}: what grows with the number of shards, and with nothing else.
 SIDE_INPUTS_OF_SHARDS = {
+    ("CommitDataset/CountRejects", "WriteToTFRecord/WriteShard"),
     ("CommitDataset/Gate", "WriteToTFRecord/WriteShard"),
     ("CommitDataset/Gate", "CommitDataset/WriteRejects"),
     ("CommitDataset/Finish", "WriteToTFRecord/WriteShard"),
@@ -89,8 +88,16 @@ def test_nothing_is_gathered_but_what_the_page_on_scale_bounds(
     assert gathered.combines == COMBINES
     # Between the gate and the moves: these are for all workers.
     assert "CommitDataset/SpreadMoves" in gathered.spreads
-    growing = {(step, name) for step, name in gathered.side_inputs if name not in SMALL_SIDE_INPUTS}
+    bounded = SMALL_SIDE_INPUTS | BUNDLE_SIDE_INPUTS
+    growing = {(step, name) for step, name in gathered.side_inputs if name not in bounded}
     assert growing == SIDE_INPUTS_OF_SHARDS
-    text = DOCS.read_text(encoding="utf-8")
+    text = (DOCS / "scale.md").read_text(encoding="utf-8")
     for name in (*GROUPS, *COMBINES, *(step for step, _ in SIDE_INPUTS_OF_SHARDS)):
         assert f"`{name.partition('/CombineGlobally')[0]}`" in text
+
+
+def test_the_graph_has_as_many_steps_as_the_page_on_design_explains(
+    shapes: Path, tmp_path: Path
+) -> None:
+    steps = count_steps(build_graph(*coco_words(shapes, tmp_path / "out")))
+    assert f" is {steps} steps of Beam's" in (DOCS / "design.md").read_text(encoding="utf-8")

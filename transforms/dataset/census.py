@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import Category, ImageRef
+from shardbeam.transforms.core.records import Category, ImageRef, Reject
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import listing_exclusion
@@ -97,6 +97,12 @@ class Census(msgspec.Struct):
         if known is None or category.origin < known.origin:
             self.categories[identity] = category
 
+    def add_reject(self, reject: Reject) -> None:
+        """Adds an input that cannot be used."""
+        counts = self.splits.setdefault(reject.split, SplitOutcome())
+        counts.unlisted += not reject.listed
+        counts.rejected = add_counts(counts.rejected, {reject.reason.value: 1})
+
     def add_joined(
         self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int
     ) -> None:
@@ -121,8 +127,7 @@ class Census(msgspec.Struct):
         if joined.excluded is not None:
             counts.excluded = add_counts(counts.excluded, {joined.excluded.value: 1})
         for reject in joined.rejects:
-            counts.unlisted += not reject.listed
-            counts.rejected = add_counts(counts.rejected, {reject.reason.value: 1})
+            self.add_reject(reject)
         names_a_file = all(r.reason is not Reason.UNKNOWN_IMAGE_ID for r in joined.rejects)
         self.sources.setdefault(source, SourceCensus()).add(
             SourceCensus(

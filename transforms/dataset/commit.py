@@ -73,14 +73,12 @@ class RejectsFile(msgspec.Struct, frozen=True, array_like=True):
         file: The file.
         counts: `{reason: count}`.
         listed: How many of them are listed images.
-        unjoined: How many of these were rejected by the listing itself.
     """
 
     split: str
     file: StagedFile
     counts: Mapping[str, int]
     listed: int
-    unjoined: int = 0
 
 
 class RejectsPart(NamedTuple):
@@ -105,6 +103,16 @@ class RejectsPart(NamedTuple):
         return f"{name}.jsonl"
 
 
+def count_rejects(census: Census, shards: Iterable[ShardResult]) -> dict[str, int]:
+    """Counts the rejects of each split: those of listing and join, and those of its shards."""
+    counts = Counter(
+        {split: sum(joined.rejected.values()) for split, joined in census.splits.items()}
+    )
+    for shard in shards:
+        counts[shard.split] += shard.records - shard.images - sum(shard.excluded.values())
+    return dict(counts)
+
+
 def assign_rejects_file(reject: Reject, *, counts: Mapping[str, int]) -> RejectsPart:
     """Finds the file of a reject, such that none grows with the dataset.
 
@@ -112,7 +120,7 @@ def assign_rejects_file(reject: Reject, *, counts: Mapping[str, int]) -> Rejects
         reject: The reject.
         counts: `{split: all its rejects}`.
     """
-    num_files = math.ceil(counts[reject.split] / _REJECTS_PER_FILE)
+    num_files = max(1, math.ceil(counts[reject.split] / _REJECTS_PER_FILE))
     digest = hashlib.blake2b(msgspec.msgpack.encode(reject), digest_size=HASH_BYTES).digest()
     return RejectsPart(reject.split, shard_index(digest, num_shards=num_files), num_files)
 
@@ -143,7 +151,6 @@ def write_rejects(part: RejectsPart, rejects: Iterable[Reject], *, staging: Stag
         ),
         counts=dict(Counter(reject.reason.value for reject in ordered)),
         listed=sum(reject.listed for reject in ordered),
-        unjoined=sum(reject.stage == "list" for reject in ordered),
     )
 
 
@@ -163,7 +170,7 @@ def count_splits(
     for shard in shards:
         written[shard.split].append(shard)
     rejected = _count_rejects(rejects)
-    listed = _listed_by_split(splits=splits, census=census, rejected=rejected)
+    listed = _listed_by_split(splits, census=census)
     counts = {}
     for split in dict.fromkeys([*splits, *listed, *census.splits, *rejected]):
         joined = census.splits.get(split, SplitOutcome())
@@ -189,7 +196,6 @@ class _Rejected(msgspec.Struct, frozen=True, kw_only=True):
 
     counts: Mapping[str, int] = {}
     listed: int = 0
-    unjoined: int = 0
 
 
 def _count_rejects(files: Iterable[RejectsFile]) -> dict[str, _Rejected]:
@@ -199,26 +205,16 @@ def _count_rejects(files: Iterable[RejectsFile]) -> dict[str, _Rejected]:
         rejected[file.split] = _Rejected(
             counts=add_counts(before.counts, file.counts),
             listed=before.listed + file.listed,
-            unjoined=before.unjoined + file.unjoined,
         )
     return rejected
 
 
-def _listed_by_split(
-    *,
-    splits: Sequence[str],
-    census: Census,
-    rejected: Mapping[str, _Rejected],
-) -> dict[str, int]:
+def _listed_by_split(splits: Sequence[str], *, census: Census) -> dict[str, int]:
     """Counts the inputs of each split: where only sources tell splits, by what was joined."""
     files = census.listing.files
     if set(files) - {NO_SPLIT}:
         return dict(files)
-    counts = {
-        split: census.splits.get(split, SplitOutcome()).listed
-        + (rejected[split].unjoined if split in rejected else 0)
-        for split in splits
-    }
+    counts = {split: census.splits.get(split, SplitOutcome()).listed for split in splits}
     if files:
         # What the listing has and the join has not would come to light here.
         if others := files[NO_SPLIT] - sum(counts.values()):
