@@ -36,7 +36,7 @@ from shardbeam.pipelines.progress import ProgressMonitor
 from shardbeam.pipelines.runners import LocalRunner, make_runner
 from shardbeam.pipelines.staged_progress import StagedProgress
 from shardbeam.pipelines.summary import Summary, print_job, print_summary
-from shardbeam.pipelines.usage import UsageMeter, forecast_usage
+from shardbeam.pipelines.usage import UsageMeter
 from shardbeam.pipelines.versions import (
     Inputs,
     check_versions,
@@ -269,8 +269,9 @@ def run_plan(arguments: BuildArguments) -> int:
         list_images=lambda: preview.listing,
     )
     plan = place_output(plan, inputs=inputs, started=started)
-    forecast = forecast_usage(plan, preview.outcome, annotation_files=annotation_files)
-    return _finish(arguments, plan, outcome=preview.outcome, started_s=started_s, usage=forecast)
+    return _finish(
+        arguments, plan, outcome=preview.outcome, started_s=started_s, usage=StorageUsage()
+    )
 
 
 def _finish(

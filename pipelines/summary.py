@@ -252,8 +252,7 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
             outcome.reuse, shards=sum(split.shards for split in outcome.splits.values())
         )
     if summary.usage:
-        forecast = " (forecast)" if outcome.status is Status.APPROVED else ""
-        yield f"object storage{forecast}: {_describe_usage(summary.usage)}"
+        yield f"object storage: {_describe_usage(summary.usage)}"
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
 
 

@@ -132,12 +132,10 @@ def test_why_little_was_copied() -> None:
     assert "output.num_shards" not in damaged
 
 
-def test_requests_to_object_storage_are_told_and_foreseen() -> None:
+def test_requests_to_object_storage_are_told() -> None:
     usage = StorageUsage(requests={"list": 1, "get": 1_234}, bytes_received=5_000_000, bytes_sent=0)
     line = "1 list, 1,234 get; 5.0 MB received, 0 bytes sent\n"
     assert f"\nobject storage: {line}" in render_text(summary(usage=usage))
-    planned = render_text(summary(Status.APPROVED, usage=usage))
-    assert f"\nobject storage (forecast): {line}" in planned
     assert "object storage" not in render_text(summary())
     assert json.loads(render_json(summary(usage=usage)))["storage"] == {
         "requests": {"list": 1, "get": 1_234},

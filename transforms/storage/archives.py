@@ -144,18 +144,8 @@ def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, Im
     yield from _list_archive(archive, inner=located.inner)
 
 
-def begin_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef] | ListingPart]:
-    """Lists what `begin_root` has left, and leaves smaller parts of what is long.
-
-    Raises:
-        InputError: It cannot be listed.
-    """
-    for listed in storage_for(part.root).begin_part(part):
-        yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
-
-
 def list_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef]]:
-    """Yields what `begin_root` or `begin_root_part` has left.
+    """Yields what `begin_root` has left.
 
     Raises:
         InputError: It cannot be listed.

@@ -102,12 +102,8 @@ class Storage(abc.ABC):
         """
         yield from self.list(root)
 
-    def begin_part(self, part: ListingPart) -> Iterator[StoredFile | ListingPart]:
-        """Lists a part as `begin_listing` lists a root, and leaves smaller parts of a long one."""
-        yield from self.list_part(part)
-
     def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
-        """Yields the files of a part that `begin_listing` or `begin_part` has left."""
+        """Yields the files of a part that `begin_listing` has left."""
         raise NotImplementedError(f"{type(self).__name__} leaves no parts")
 
     @abc.abstractmethod

@@ -63,10 +63,6 @@ class GcsStorage(Storage):
         """Lists the first pages, and leaves the rest in parts; see the base class."""
         yield from self._list(root, NameRange(), max_pages=_FIRST_PAGES)
 
-    def begin_part(self, part: ListingPart) -> Iterator[StoredFile | ListingPart]:
-        """Lists the first pages of a part, and leaves the rest in parts; see the base class."""
-        yield from self._list(part.root, _range_of(part), max_pages=_FIRST_PAGES)
-
     def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
         """Lists a part; see the base class."""
         for listed in self._list(part.root, _range_of(part), max_pages=None):
