@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import ObjectAnnotation
+from shardbeam.transforms.formats import table
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.json_lines import JsonLinesFormat
 from shardbeam.transforms.formats.testing import check_format
@@ -349,3 +350,22 @@ def test_tables_hold_what_a_build_relies_on(tmp_path: Path) -> None:
 def test_random_files_give_values_or_errors_with_a_place() -> None:
     for seed in range(2000):
         fuzz_jsonl(random.Random(seed))
+
+
+def test_a_key_that_the_first_rows_do_not_have_is_a_reject_unless_it_has_a_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "_FIRST_BYTES", 10)
+    monkeypatch.setattr(table, "_FIRST_BYTES_OF_A_FILE", 10)
+    rows = [{"a": 1}, {"a": 2}, {"a": 3, "new": "x"}]
+    strange = read(*rows, folder=tmp_path)
+    assert strange.values() == [{"a": 1}, {"a": 2}]
+    ((key, reason, detail),) = strange.defects()
+    assert (key, reason) == ("t.jsonl: byte 18", "annotation_malformed")
+    assert "the first rows have no key 'new'; give it a type with columns" in detail
+    typed = read(*rows, folder=tmp_path, columns={"new": "string?"})
+    assert [row["new"] for row in typed.values()] == [[], [], ["x"]]
+    ignored = read(*rows, folder=tmp_path, columns={"new": "ignore"})
+    assert ignored.values() == [{"a": 1}, {"a": 2}, {"a": 3}]
+    with pytest.raises(InputError, match="no column is named 'aa'; did you mean 'a'"):
+        read(*rows, folder=tmp_path, columns={"aa": "int"})

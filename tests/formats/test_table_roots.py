@@ -33,7 +33,7 @@ from shardbeam.transforms.formats.table_roots import TableRoots, short_names
         (["/d/i"], "/d/i", None),
         (["/d/i"], "/d/i/../j/a.jpg", None),
         (["/d/i"], "../a.jpg", None),
-        (["/d/i"], "../../../../d/i/a.jpg", None),
+        (["/d/i"], "../../../../d/i/a.jpg", "a.jpg"),
         (["/d/i"], "gs://d/i/a.jpg", None),
         (["/d/i"], "s3://d/i/a.jpg", None),
         (["gs://b/i"], "/b/i/a.jpg", None),
@@ -61,10 +61,7 @@ def test_paths_are_resolved_as_the_standard_library_does(parts: list[str]) -> No
     for name in ("/" + "/".join(parts), "/".join(["d", *parts])):
         resolved = posixpath.normpath(posixpath.join("/d/i", name))
         inside = resolved.startswith("/d/i/")
-        expected = resolved.removeprefix("/d/i/") if inside else None
-        # A path that climbs over the top is outside, whatever it comes down to again.
-        found = roots.key_of(name)
-        assert found == expected or (found is None and name.count("..") > 2)
+        assert roots.key_of(name) == (resolved.removeprefix("/d/i/") if inside else None)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +83,7 @@ def test_roots_that_overlap_are_refused(roots: list[str], problem: str) -> None:
         (["/x/a.csv"], ["a.csv"]),
         (["/x/a.csv", "/y/b.csv"], ["a.csv", "b.csv"]),
         (["/x/1/a.csv", "/x/2/a.csv"], ["1/a.csv", "2/a.csv"]),
-        (["/x/a.csv", "/x/a.csv"], ["0/", "1/"]),
+        (["/x/a.csv", "/x/a.csv"], ["0/a.csv", "1/a.csv"]),
     ],
 )
 def test_short_names_tell_files_apart(uris: list[str], names: list[str]) -> None:

@@ -7,18 +7,13 @@ https://github.com/google/tensorflow-recorder.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import AnnotationEntry, Category, Value
-from shardbeam.transforms.formats.line_chunks import binary_problem, read_first_line, read_lines
-from shardbeam.transforms.formats.table import TableFormat
-from shardbeam.transforms.formats.table_columns import (
-    ColumnSurvey,
-    ColumnType,
-    join_names,
-    read_text,
-)
+from shardbeam.transforms.core.records import AnnotationEntry, Category
+from shardbeam.transforms.formats.line_chunks import binary_problem, read_lines
+from shardbeam.transforms.formats.table import Row, TableFormat
+from shardbeam.transforms.formats.table_columns import join_names
 from shardbeam.transforms.storage.base import Storage
 
 _OTHER_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
@@ -31,130 +26,101 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     row begins.
     """
 
+    cells_are_text = True
+
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses one file; see the base class. A row's position is its line."""
         uri = self.manifest[file_index]
-        header = read_header(uri, storage=storage)
-        seen: set[str] = set()
-        for line, cells in read_rows(uri, storage=storage, columns=len(header)):
-            place = f"line {line}"
-            if isinstance(cells, str):
-                yield self._bad_row(cells, file_index=file_index, position=line, place=place)
-                continue
-            entry, labels = self._read_row(
-                dict(zip(header, cells, strict=True)),
-                file_index=file_index,
-                position=line,
-                place=place,
-            )
-            yield entry
-            seen.update(labels)
-        yield from self._categories(seen, file_index=file_index)
+        stored = storage.stat(uri)
+        if stored is None:
+            raise InputError(uri=uri, problem="there is no such file")
+        _, rows = read_table(uri, storage=storage, end=stored.size_bytes)
+        yield from self._read_rows(rows, file_index=file_index, unit="line")
 
-    def _survey(
-        self, surveys: dict[str, ColumnSurvey], *, storage: Storage, file_index: int
-    ) -> None:
-        uri = self.manifest[file_index]
-        header = read_header(uri, storage=storage)
-        if file_index and set(header) != set(surveys):
+    def _first_rows(
+        self, uri: str, *, storage: Storage, size_bytes: int, known: Mapping[str, None]
+    ) -> tuple[Sequence[str], Sequence[Row]]:
+        # A row that the range cuts is not read.
+        header, rows = read_table(uri, storage=storage, end=size_bytes)
+        if known and set(header) != set(known):
             raise InputError(
                 uri=uri,
                 place="line 1",
-                problem=f"expected the columns of {self._names[0]} ({join_names(surveys)}), got "
+                problem=f"expected the columns of {self._names[0]} ({join_names(known)}), got "
                 f"{join_names(header)}",
             )
-        for name in header:
-            surveys.setdefault(name, self._new_survey(name))
-        # Most columns of text are known for what they are after the first row.
-        unsettled = [(index, surveys[name]) for index, name in enumerate(header)]
-        for number, (_, cells) in enumerate(read_rows(uri, storage=storage, columns=len(header))):
-            if isinstance(cells, str):
-                continue
-            for index, survey in unsettled:
-                survey.add_text(cells[index])
-            if number & (number + 1) == 0:
-                unsettled = [each for each in unsettled if not each[1].is_settled]
-
-    def _read_cell(self, cell: str | None, column: ColumnType) -> tuple[Value, ...]:
-        return read_text(cell or "", column)
-
-    def _read_labels(self, cell: str | None) -> Iterable[str]:
-        return self._labels_of_text(cell or "")
+        return header, [row for _, row in rows if not isinstance(row, str)]
 
 
-def read_header(uri: str, *, storage: Storage) -> list[str]:
-    """Reads the names of a CSV file's columns, without the spaces around them.
+def read_table(
+    uri: str, *, storage: Storage, end: int
+) -> tuple[list[str], Iterator[tuple[int, Row | str]]]:
+    r"""Reads the names of a CSV file's columns, and its rows.
+
+    Line ends in quoted cells come as `\n`. Of a file, one block is in memory at a time.
+
+    Args:
+        uri: The file.
+        storage: Reads it.
+        end: Lines that begin here or later are not read.
+
+    Returns:
+        The names, without the spaces around them, and `(line, row)` of each row, the line being
+        its first. Where a row cannot be read, what is wrong with it stands in its place.
 
     Raises:
         InputError: The file cannot be read, or its first line is no header.
     """
-    line = read_first_line(uri, storage=storage)
+    lines = read_lines(uri, storage=storage, begin=0, end=max(1, end))
+    _, line = next(lines, (0, b""))
+    header = _parse_header(line, uri=uri)
+    return header, _rows(_Lines(lines), header=header)
+
+
+def _parse_header(line: bytes, *, uri: str) -> list[str]:
     binary = binary_problem(line)
     if binary is not None:
         raise InputError(uri=uri, problem=binary)
     try:
         text = line.decode()
-        rows = list(csv.reader([text], strict=True))
+        (cells,) = csv.reader([text], strict=True) if text else [[]]
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(uri=uri, place="line 1", problem=f"no header: {error}") from error
-    header = [cell.strip() for cell in rows[0]] if rows else []
+    header = [cell.strip() for cell in cells]
+    problem = ""
     if not any(header):
-        raise InputError(uri=uri, place="line 1", problem="the file begins with no header")
-    for delimiter, words in _OTHER_DELIMITERS.items():
-        if len(header) == 1 and delimiter in text:
-            raise InputError(
-                uri=uri, place="line 1", problem=f"expected cells separated by commas, not {words}"
-            )
-    for index, name in enumerate(header):
-        if name in header[:index]:
-            raise InputError(
-                uri=uri,
-                place="line 1",
-                problem=f"the column {name!r} is there twice; is the header missing?",
-            )
+        problem = "the file begins with no header"
+    elif len(header) == 1 and (found := [each for each in _OTHER_DELIMITERS if each in text]):
+        problem = f"expected cells separated by commas, not {_OTHER_DELIMITERS[found[0]]}"
+    elif twice := [name for index, name in enumerate(header) if name in header[:index]]:
+        problem = f"the column {twice[0]!r} is there twice; is the header missing?"
+    if problem:
+        raise InputError(uri=uri, place="line 1", problem=problem)
     return header
 
 
-def read_rows(uri: str, *, storage: Storage, columns: int) -> Iterator[tuple[int, list[str] | str]]:
-    r"""Yields `(line, cells)` of each row after the header, the line being its first.
-
-    Where a row cannot be read, what is wrong with it stands in place of its cells. Line ends in
-    quoted cells come as `\n`. Of a file, one line is in memory at a time.
-
-    Args:
-        uri: The file.
-        storage: Reads it.
-        columns: How many cells a row has.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
-    stored = storage.stat(uri)
-    if stored is None:
-        raise InputError(uri=uri, problem="there is no such file")
-    lines = _Lines(read_lines(uri, storage=storage, begin=0, end=stored.size_bytes))
+def _rows(lines: _Lines, *, header: Sequence[str]) -> Iterator[tuple[int, Row | str]]:
     reader = csv.reader(lines, strict=True)
-    next(reader, None)
     while True:
-        first = reader.line_num + 1
+        first = reader.line_num + 2
         lines.is_text = True
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
-            last = reader.line_num
+            last = reader.line_num + 1
             through = f" (through line {last}: is a quote open?)" if last > first else ""
             yield first, f"{error}{through}"
             continue
         if not lines.is_text:
             yield first, "not valid UTF-8"
-        elif len(cells) == columns:
-            yield first, cells
+        elif len(cells) == len(header):
+            yield first, dict(zip(header, cells, strict=True))
         elif cells:
-            yield first, f"expected {columns} cells, got {len(cells)}"
+            yield first, f"expected {len(header)} cells, got {len(cells)}"
 
 
 class _Lines:

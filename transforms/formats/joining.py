@@ -72,10 +72,15 @@ class _Defect(NamedTuple):
 
 
 class _Merged(NamedTuple):
-    """What the entries of one image say together."""
+    """What the entries of one image say together.
+
+    Attributes:
+        split_problem: What is wrong with the split, where the dataset has none of that name.
+    """
 
     annotations: bytes | None
     split: str
+    split_problem: str
     exclusion: Exclusion | None
     defects: list[_Defect]
     usable: bool
@@ -171,6 +176,9 @@ def join_key(
                 excluded = Exclusion.LABEL_EXCLUDED
             annotations = encode_annotations(told)
     if excluded is None and split == NO_SPLIT:
+        if merged.split_problem:
+            unknown = _Defect(Reason.UNKNOWN_SPLIT, merged.split_problem)
+            return JoinedKey(split=split, rejects=(*rejects, reject(unknown, listed=True)))
         excluded = Exclusion.IN_NO_SPLIT
 
     if excluded is not None or annotations is None:
@@ -215,7 +223,8 @@ def _join_row(
     if merged.exclusion is not None:
         return JoinedKey(split=split, excluded=merged.exclusion)
     if merged.annotations is not None and split == NO_SPLIT:
-        defects = [_Defect(Reason.UNKNOWN_SPLIT, "the row names no split of the dataset")]
+        problem = merged.split_problem or "the row names no split of the dataset"
+        defects = [_Defect(Reason.UNKNOWN_SPLIT, problem)]
     if merged.annotations is None or defects:
         rejects = [reject(defect, listed=not index) for index, defect in enumerate(defects)]
         return JoinedKey(split=split, rejects=tuple(rejects))
@@ -272,6 +281,7 @@ def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format)
         annotations=merged[0] if merged else None,
         # What cannot be used is a reject of the split that it would have been in.
         split=split or next((entry.split for entry in ordered if entry.split), ""),
+        split_problem=next((entry.detail for entry in good if entry.split), ""),
         exclusion=exclusion,
         defects=defects,
         usable=bool(merged or split),

@@ -8,29 +8,29 @@ and its siblings for several labels and for boxes
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, did_you_mean
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     ObjectAnnotation,
-    Value,
 )
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.line_chunks import read_lines
-from shardbeam.transforms.formats.table import TableFormat, TableLayout, check_labels
-from shardbeam.transforms.formats.table_columns import (
-    CellError,
-    ColumnSurvey,
-    ColumnType,
-    json_text,
-    read_json,
+from shardbeam.transforms.formats.table import (
+    MAX_FRACTION,
+    MIN_FRACTION,
+    Row,
+    TableFormat,
+    TableLayout,
+    check_labels,
 )
+from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
 
 # Vertex AI's keys.
@@ -41,8 +41,6 @@ _BOXES = "boundingBoxAnnotations"
 _RESOURCE_LABELS = "dataItemResourceLabels"
 _ML_USE = "aiplatform.googleapis.com/ml_use"
 _SIDES = ("xMin", "yMin", "xMax", "yMax")
-# A box may reach a little over the image; further out it is in pixels, or nonsense.
-_MIN_FRACTION, _MAX_FRACTION = -1.0, 2.0
 
 _row_decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -50,72 +48,58 @@ _row_decoder = msgspec.json.Decoder(dict[str, Any])
 class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
     """JSON Lines, read in parts by several workers."""
 
+    cells_are_text = False
     chunk_bytes = 32 << 20
 
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses a part of one file; see the base class."""
-        seen: set[str] = set()
-        uri = self.manifest[file_index]
-        for position, row in _read_rows(uri, storage=storage, begin=begin, end=end):
-            place = f"byte {position}"
-            if isinstance(row, str):
-                yield self._bad_row(row, file_index=file_index, position=position, place=place)
-                continue
-            entry, labels = self._read_row(
-                row, file_index=file_index, position=position, place=place
-            )
-            yield entry
-            seen.update(labels)
-        yield from self._categories(seen, file_index=file_index)
+        rows = _read_rows(self.manifest[file_index], storage=storage, begin=begin, end=end)
+        yield from self._read_rows(rows, file_index=file_index, unit="byte")
 
-    def _survey(
-        self, surveys: dict[str, ColumnSurvey], *, storage: Storage, file_index: int
-    ) -> None:
-        uri = self.manifest[file_index]
-        stored = storage.stat(uri)
-        # A file that is not there is refused by reading it.
-        end = 1 if stored is None else stored.size_bytes
-        before = {name: survey.cells for name, survey in surveys.items()}
-        rows = 0
-        problem = ""
-        for position, row in _read_rows(uri, storage=storage, begin=0, end=end):
-            if isinstance(row, str):
-                problem = problem or f"byte {position}: {row}"
-                continue
-            rows += 1
-            for name, value in row.items():
-                survey = surveys.get(name)
-                if survey is None:
-                    survey = surveys[name] = self._new_survey(name)
-                    survey.has_missing = bool(before)
-                survey.add_json(value)
-        if problem and not rows:
+    def _first_rows(
+        self, uri: str, *, storage: Storage, size_bytes: int, known: Mapping[str, None]
+    ) -> tuple[Sequence[str], Sequence[Row]]:
+        del known
+        found = list(_read_rows(uri, storage=storage, begin=0, end=size_bytes))
+        rows = [row for _, row in found if not isinstance(row, str)]
+        if found and not rows:
+            position, problem = found[0]
             raise InputError(
-                uri=uri, problem=f"expected a JSON object a line, found none; {problem}"
+                uri=uri,
+                problem=f"expected a JSON object a line, found none; byte {position}: {problem}",
             )
-        for name, survey in surveys.items():
-            if survey.cells - before.get(name, 0) < rows:
-                survey.has_missing = True
+        return [*dict.fromkeys(name for row in rows for name in row)], rows
 
-    def _lay_out(self, surveys: Mapping[str, ColumnSurvey]) -> TableLayout:
-        if self._roots is None or _BOXES not in surveys or _BOXES in self.columns:
-            return super()._lay_out(surveys)
-        layout = super()._lay_out(
-            {name: survey for name, survey in surveys.items() if name != _BOXES}
-        )
+    def _lay_out(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
+        if self._roots is None or _BOXES not in names or _BOXES in self.columns:
+            return super()._lay_out(names, rows)
+        layout = super()._lay_out([name for name in names if name != _BOXES], rows)
         if layout.boxes:
             return layout
-        return msgspec.structs.replace(layout, kinds=(Kind.DETECTION,), class_ids=False)
+        return msgspec.structs.replace(
+            layout,
+            kinds=(Kind.DETECTION,),
+            class_ids=False,
+            names=frozenset(names),
+        )
 
-    def _inferred(self, survey: ColumnSurvey, *, per_object: bool) -> str:
-        column = survey.column_type(empty_is_text=False)
-        if per_object and column.form == "list":
-            return "string"
-        return str(column)
+    def _columns_beyond(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The types of keys that the first rows do not have, as rows may leave keys out."""
+        beyond = {name: text for name, text in self.columns.items() if name not in names}
+        for name in beyond:
+            if did_you_mean(name, known=names):
+                self._check_there(name, names, setting=f"columns.{name}")
+        return beyond
 
-    def _annotations(self, row: Mapping[str, Any]) -> ImageAnnotations:
+    def _annotations(self, row: Row) -> ImageAnnotations:
+        strange = row.keys() - self._layout.names - self.columns.keys()
+        if strange:
+            raise CellError(
+                f"the first rows have no key {min(strange)!r}; give it a type with columns, or "
+                "ignore it there"
+            )
         annotations = super()._annotations(row)
         if Kind.DETECTION not in self._layout.kinds:
             return annotations
@@ -123,37 +107,24 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
             annotations, objects=tuple(_read_boxes(row.get(_BOXES))), normalized=True
         )
 
-    def _read_cell(self, cell: Any, column: ColumnType) -> tuple[Value, ...]:  # noqa: ANN401  # Any JSON.
-        return read_json(cell, column)
-
-    def _read_labels(self, cell: Any) -> Iterable[str]:  # noqa: ANN401  # Any JSON.
-        if isinstance(cell, str):
-            return self._labels_of_text(cell)
-        values = cell if isinstance(cell, list) else [] if cell is None else [cell]
-        if any(isinstance(value, (dict, list)) or value is None for value in values):
-            raise CellError(f"expected a label or a list of labels, got {json_text(cell)[:60]!a}")
-        return map(json_text, values)
-
 
 def _read_rows(
     uri: str, *, storage: Storage, begin: int, end: int
-) -> Iterator[tuple[int, dict[str, Any] | str]]:
+) -> Iterator[tuple[int, Row | str]]:
     """Yields `(position, row)`; where a line is no row, what is wrong with it in its place."""
     for position, line in read_lines(uri, storage=storage, begin=begin, end=end):
         if not line or line.isspace():
             continue
-        row: dict[str, Any] | str
+        row: Row | str
         try:
             row = _flatten(_row_decoder.decode(line))
-        except CellError as error:
-            row = str(error)
         except msgspec.ValidationError as error:
             is_object = line.lstrip().startswith(b"{")
             row = str(error) if is_object else "expected a JSON object"
-        except (msgspec.DecodeError, UnicodeError) as error:
-            row = str(error)
         except RecursionError:
             row = "the JSON is nested too deeply"
+        except (CellError, msgspec.DecodeError, UnicodeError) as error:
+            row = str(error)
         yield position, row
 
 
@@ -165,7 +136,6 @@ def _flatten(row: dict[str, Any]) -> dict[str, Any]:
     """
     if _URI not in row:
         return row
-    labels = []
     single = row.pop(_SINGLE, None)
     several = row.pop(_SEVERAL, None)
     resource_labels = row.pop(_RESOURCE_LABELS, None) or {}
@@ -173,8 +143,11 @@ def _flatten(row: dict[str, Any]) -> dict[str, Any]:
         raise CellError(f"{_RESOURCE_LABELS}: expected an object")
     if several is not None and not isinstance(several, list):
         raise CellError(f"{_SEVERAL}: expected a list")
-    for annotation in [*([] if single is None else [single]), *(several or [])]:
-        labels.append(_display_name(annotation, place=_SEVERAL if single is None else _SINGLE))
+    place = _SEVERAL if single is None else _SINGLE
+    labels = [
+        _display_name(annotation, place=place)
+        for annotation in [*([] if single is None else [single]), *(several or [])]
+    ]
     if single is not None or several is not None:
         row.setdefault("label", labels)
     if _ML_USE in resource_labels:
@@ -194,7 +167,7 @@ def _read_boxes(cell: object) -> Iterator[ObjectAnnotation]:
             if (
                 isinstance(side, bool)
                 or not isinstance(side, (int, float))
-                or not _MIN_FRACTION <= side <= _MAX_FRACTION
+                or not MIN_FRACTION <= side <= MAX_FRACTION
             ):
                 raise CellError(
                     f"{place}: expected {', '.join(_SIDES)} in fractions of the image's sides"

@@ -11,7 +11,7 @@ from shardbeam.transforms.storage.base import Storage
 
 # What is asked for at a time; a request costs about as much as this many bytes.
 _BLOCK_BYTES = 8 << 20
-# What is asked for first beyond the range, for the line that reaches over its end.
+# What is asked for beyond the range, for the line that reaches over its end.
 _TAIL_BYTES = 64 << 10
 # How many of the bytes of one parity are NUL in UTF-16 text, at least.
 _UTF16_SHARE = 0.8
@@ -28,60 +28,22 @@ def read_lines(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[
         uri: The file.
         storage: Reads it.
         begin: First byte of the range.
-        end: The byte behind its last; at most the file's size.
+        end: The byte behind its last.
 
     Raises:
         InputError: The file cannot be read, holds something else than text, or a line of more
             than 16 MB.
     """
     # Whether a line begins at `begin` says the byte before it.
-    offset = position = max(0, begin - 1)
-    skipping = begin > 0
-    pending = b""
-    tail_bytes = _TAIL_BYTES
-    while offset < end or pending:
-        if offset < end:
-            # The beginning tells what the file is, however little of it is wanted.
-            wanted = min(_BLOCK_BYTES, max(end - offset, 0 if offset else _TAIL_BYTES))
-            block = _read(uri, storage=storage, offset=offset, size_bytes=wanted)
-        else:
-            wanted = tail_bytes
-            tail_bytes *= 2
-            # Object stores refuse a range that begins at the file's end.
-            block = _read(uri, storage=storage, offset=offset - 1, size_bytes=wanted + 1)[1:]
-        if offset == 0:
-            foreign = foreign_content(block)
-            if foreign is not None:
-                raise InputError(uri=uri, problem=foreign)
-        offset += len(block)
-        *lines, pending = (pending + block).split(b"\n")
-        if skipping:
-            if not lines:
-                # No line begins in what was read; the next one may in what is left.
-                position += len(pending)
-                pending = b""
-                if len(block) < wanted:
-                    return
-                continue
-            position += len(lines.pop(0)) + 1
-            skipping = False
-        for line in lines:
-            if position >= end:
-                return
-            yield position, _without_marks(line, position=position)
-            position += len(line) + 1
+    lines = _split(uri, storage=storage, begin=max(0, begin - 1), end=end)
+    if begin > 0:
+        next(lines, None)
+    for position, line in lines:
         if position >= end:
             return
-        if len(block) < wanted:
-            if pending:
-                yield position, _without_marks(pending, position=position)
-            return
-        if len(pending) > MAX_LINE_BYTES:
-            raise InputError(
-                uri=uri,
-                place=f"byte {position}",
-                problem=f"a line of more than {MAX_LINE_BYTES >> 20} MB; is this a file of lines?",
-            )
+        if position == 0:
+            line = line.removeprefix(codecs.BOM_UTF8)
+        yield position, line.removesuffix(b"\r")
 
 
 def read_first_line(uri: str, *, storage: Storage) -> bytes:
@@ -105,10 +67,39 @@ def binary_problem(line: bytes) -> str | None:
     return "the file is no text"
 
 
-def _without_marks(line: bytes, *, position: int) -> bytes:
-    if position == 0:
-        line = line.removeprefix(codecs.BOM_UTF8)
-    return line.removesuffix(b"\r")
+def _split(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yields what stands between line ends, from `begin` to the end of the last line of a range."""
+    offset = position = begin
+    pending = b""
+    while position < end:
+        if offset < end:
+            # The beginning tells what the file is, however little of it is wanted.
+            wanted = min(_BLOCK_BYTES, max(end - offset, 0 if offset else _TAIL_BYTES))
+        else:
+            wanted = max(_TAIL_BYTES, len(pending))
+        # Object stores refuse a range that begins at the file's end.
+        before = min(offset, 1)
+        block = _read(uri, storage=storage, offset=offset - before, size_bytes=wanted + before)
+        block = block[before:]
+        if offset == 0:
+            foreign = foreign_content(block)
+            if foreign is not None:
+                raise InputError(uri=uri, problem=foreign)
+        offset += len(block)
+        *lines, pending = (pending + block).split(b"\n")
+        for line in lines:
+            yield position, line
+            position += len(line) + 1
+        if len(block) < wanted:
+            if pending:
+                yield position, pending
+            return
+        if len(pending) > MAX_LINE_BYTES:
+            raise InputError(
+                uri=uri,
+                place=f"byte {position}",
+                problem=f"a line of more than {MAX_LINE_BYTES >> 20} MB; is this a file of lines?",
+            )
 
 
 def _read(uri: str, *, storage: Storage, offset: int, size_bytes: int) -> bytes:

@@ -1,4 +1,8 @@
-"""Tables with a row an image, a row an object, or rows without images: what CSV and JSON share."""
+"""Tables with a row an image, a row an object, or rows without images: what CSV and JSON share.
+
+What the columns of a table are follows from the first rows of each of its files, a few megabytes,
+which are read before the run. A later row that does not fit is a reject with its place.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
@@ -34,14 +38,15 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.table_columns import (
     CellError,
-    ColumnSurvey,
     ColumnType,
-    are_class_ids,
     column_feature,
     first_of,
+    infer_type,
     join_names,
     json_text,
     parse_type,
+    read_cell,
+    value_of_text,
 )
 from shardbeam.transforms.formats.table_roots import TableRoots, short_names
 from shardbeam.transforms.storage.base import Storage
@@ -49,6 +54,9 @@ from shardbeam.transforms.storage.find import storage_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+# How much is read of all files together to find out what their columns are; and of each at least.
+_FIRST_BYTES, _FIRST_BYTES_OF_A_FILE = 4 << 20, 64 << 10
 
 # Names of columns, without case, spaces, `_` and `-`; the first that a table has is taken.
 _IMAGE_NAMES = (
@@ -68,19 +76,25 @@ _SPLITS = {
     "training": "train",
     "validation": "validation",
     "test": "test",
+    "discard": "discard",
 }
 _FIRST_SPLITS = ("train", "validation", "test")
 _DISCARD = "discard"
 _MAX_SPLITS = 100
 # Beyond, they are numbers that happen to label: label files would not hold a line for each.
 _MAX_CLASS_ID = 100_000
-_labels_decoder = msgspec.json.Decoder(list[str | int | float | bool])
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*\Z")
 _MAX_NAME_BYTES = 200
+_NUMBER = ColumnType("float", "optional")
+# A box in fractions may reach a little over the image; further out it is in pixels, or nonsense.
+MIN_FRACTION, MAX_FRACTION = -1.0, 2.0
+
+# Of a file, `{column: cell}`.
+Row = Mapping[str, Any]
 
 
 class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What the columns of a table are, found out once.
+    """What the columns of a table are, as its first rows have them.
 
     Attributes:
         image: The column of the image's path or URI; empty where rows are no images.
@@ -93,6 +107,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
         normalized: Whether boxes are in fractions of the image's sides.
         class_ids: Whether labels are ids of classes.
         by_stem: Whether rows name images without their extension.
+        names: All columns.
         kinds: The groups of Example keys that rows fill, where the columns do not tell.
     """
 
@@ -106,6 +121,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     normalized: bool = False
     class_ids: bool = False
     by_stem: bool = False
+    names: frozenset[str] = frozenset()
     kinds: tuple[Kind, ...] = ()
 
 
@@ -117,6 +133,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
     each row is an Example of its own.
 
     Attributes:
+        cells_are_text: Whether all cells are texts, so that none is missing.
         manifest: The files.
         image_root: Folders that hold all images that rows name; a row with another is a reject.
         image_column: The column of the image's path or URI; by default found by its name.
@@ -126,12 +143,14 @@ class TableFormat(Format, frozen=True, kw_only=True):
         split_column: The column of its split; by default found by its name.
         columns: `{column: type}` of further columns: `bool`, `int`, `float`, `string`, one of
             these with `?` where it may be missing, a list of one of them (`list[int]`), or
-            `ignore`; by default as the values suggest.
-        splits: The splits whose rows are used, in order; by default all.
+            `ignore`; by default as the values of the first rows suggest.
+        splits: The splits whose rows are used, in order; by default those of the first rows.
         _layout: What `resolve` found.
     """
 
     ROOTS = ("image_root",)
+
+    cells_are_text: ClassVar[bool]
 
     manifest: Annotated[list[Location], msgspec.Meta(min_length=1), named("file of rows")]
     image_root: Annotated[
@@ -167,7 +186,11 @@ class TableFormat(Format, frozen=True, kw_only=True):
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
         """What the columns have: rows alone, labels or objects."""
-        return frozenset(self._kinds_of(self._layout))
+        layout = self._layout
+        if not layout.image:
+            return frozenset({Kind.ROWS, *layout.kinds})
+        own = Kind.DETECTION if layout.boxes else Kind.CLASSIFICATION
+        return frozenset({*layout.kinds, *([own] if layout.boxes or layout.label else [])})
 
     @functools.cached_property
     def _names(self) -> Sequence[str]:
@@ -178,20 +201,24 @@ class TableFormat(Format, frozen=True, kw_only=True):
         return TableRoots(self.image_root) if self.image_root else None
 
     @functools.cached_property
-    def _asked(self) -> Mapping[str, str | None]:
-        return {"image": self.image_column, "label": self.label_column, "split": self.split_column}
-
-    @functools.cached_property
     def _types(self) -> Mapping[str, ColumnType]:
         types = {name: parse_type(text) for name, text in self._layout.columns.items()}
         return {name: column for name, column in types.items() if column is not None}
 
     def resolve(self) -> Self:
-        """Reads the files once, to find out what their columns are."""
-        surveys: dict[str, ColumnSurvey] = {}
-        for file_index, uri in enumerate(self.manifest):
-            self._survey(surveys, storage=storage_for(uri), file_index=file_index)
-        return msgspec.structs.replace(self, _layout=self._lay_out(surveys))
+        """Reads the first rows of the files, to find out what their columns are."""
+        names: dict[str, None] = {}
+        rows: list[Row] = []
+        size_bytes = max(_FIRST_BYTES_OF_A_FILE, _FIRST_BYTES // len(self.manifest))
+        for uri in self.manifest:
+            found = self._first_rows(
+                uri, storage=storage_for(uri), size_bytes=size_bytes, known=names
+            )
+            names |= dict.fromkeys(found[0])
+            rows += found[1]
+        if not names:
+            raise self._error("the file holds no rows")
+        return msgspec.structs.replace(self, _layout=self._lay_out(list(names), rows))
 
     def predefined_splits(self) -> Sequence[str]:
         """The splits that rows name."""
@@ -218,129 +245,119 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
         """Leaves an image out that no row names, unless rows are its objects."""
-        if self._layout.boxes or Kind.DETECTION in self.kinds:
+        if Kind.DETECTION in self.kinds:
             return None
         return listing_exclusion(key) or Exclusion.UNANNOTATED
 
-    def _survey(
-        self, surveys: dict[str, ColumnSurvey], *, storage: Storage, file_index: int
-    ) -> None:
-        """Reads one file, adding to what is known of its columns, in their order.
+    def _first_rows(
+        self, uri: str, *, storage: Storage, size_bytes: int, known: Mapping[str, None]
+    ) -> tuple[Sequence[str], Sequence[Row]]:
+        """Reads the columns of a file, and those of its first rows that can be read.
+
+        Args:
+            uri: The file.
+            storage: Reads it.
+            size_bytes: Rows that begin in so many bytes are read.
+            known: The columns of the files before it.
 
         Raises:
             InputError: The file cannot be read or is not what it should be.
         """
         raise NotImplementedError
 
-    def _read_cell(self, cell: Any, column: ColumnType) -> tuple[Value, ...]:  # noqa: ANN401  # As the file has it.
-        """Reads a cell, or None where the row has none.
+    def _value(self, cell: object) -> object:
+        """The value of a cell, as JSON has it."""
+        return value_of_text(cell) if self.cells_are_text and isinstance(cell, str) else cell
 
-        Raises:
-            CellError: It is not of the column's type.
+    def _read_labels(self, cell: object) -> Iterable[str]:
+        """Reads a cell of labels: a text, a number, or a list of these.
+
+        A text is one label, a JSON list, or several labels with the separator between them.
         """
-        raise NotImplementedError
+        if isinstance(cell, str):
+            if self.label_separator is not None:
+                return cell.split(self.label_separator)
+            value = value_of_text(cell)
+            cell = value if isinstance(value, list) else cell
+        values = cell if isinstance(cell, list) else [] if cell is None else [cell]
+        if any(isinstance(value, (dict, list)) or value is None for value in values):
+            raise CellError(f"expected a label or a list of labels, got {json_text(cell)[:60]!a}")
+        return map(json_text, values)
 
-    def _read_labels(self, cell: Any) -> Iterable[str]:  # noqa: ANN401  # As above.
-        """Reads a cell of labels, or None where the row has none.
+    # What the columns are
 
-        Raises:
-            CellError: It holds no labels.
-        """
-        raise NotImplementedError
+    def _lay_out(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
+        def values(name: str) -> Iterator[object]:
+            return (self._value(row.get(name)) for row in rows)
 
-    def _labels_of_text(self, text: str) -> list[str]:
-        """Reads one text of labels: with the separator, as a JSON list, or as one label."""
-        if self.label_separator is not None:
-            return text.split(self.label_separator)
-        stripped = text.strip()
-        if stripped.startswith("[") and stripped.endswith("]"):
-            try:
-                return [json_text(label) for label in _labels_decoder.decode(stripped)]
-            except (msgspec.DecodeError, UnicodeError):
-                pass
-        return [text]
+        def are_numbers(columns: Sequence[str]) -> bool:
+            return all(columns) and all(
+                str(infer_type(values(name))).rstrip("?") in ("int", "float") for name in columns
+            )
 
-    def _new_survey(self, name: str) -> ColumnSurvey:
-        """Prepares the survey of a column: more is gathered of those that may have a meaning."""
-        return ColumnSurvey(
-            distinct=_MAX_SPLITS if self._may_be(name, "split", _SPLIT_NAMES) else 0,
-            numbers=self._may_be(name, "label", _LABEL_NAMES)
-            or bool(first_of((*_BOX_NAMES, *_SIZE_NAMES), [name])),
-            names=self._may_be(name, "image", _IMAGE_NAMES),
-        )
-
-    def _may_be(self, name: str, what: str, candidates: Sequence[str]) -> bool:
-        asked = self._asked[what]
-        return name == asked or (asked is None and bool(first_of(candidates, [name])))
-
-    def _lay_out(self, surveys: Mapping[str, ColumnSurvey]) -> TableLayout:
-        names = list(surveys)
-        if not names:
-            raise self._error("the file holds no rows")
-        for column in self.columns:
-            self._check_there(column, names, setting=f"columns.{column}")
         image = self._image_column(names)
-        split = self._find("split", _SPLIT_NAMES, names)
+        split = self._find("split", self.split_column, _SPLIT_NAMES, names)
         # The columns of rows without images have no meaning but their names.
-        label = self._find("label", _LABEL_NAMES, names) if image else ""
-        if self._asked["label"] and not image:
+        if self.label_column and not image:
             raise self._error(
                 "label_column: rows without images have features, not labels; take it out"
             )
-        boxes: list[str] = []
-        size: list[str] = []
-        if image:
-            free = [name for name in names if name not in self.columns and name != label]
-            boxes = [first_of([side], free) for side in _BOX_NAMES]
-            boxes = boxes if all(boxes) and all(map(_numeric, _pick(surveys, boxes))) else []
+        label = self._find("label", self.label_column, _LABEL_NAMES, names) if image else ""
+        free = [name for name in names if image and name not in self.columns and name != label]
+        boxes = tuple(first_of([side], free) for side in _BOX_NAMES)
+        boxes = boxes if are_numbers(boxes) else ()
         if boxes and not label:
             raise self._error(
                 "the rows have boxes, and no column is named like one of labels; set label_column "
                 f"to one of {join_names(names)}"
             )
-        if boxes:
-            size = [first_of([side], free) for side in _SIZE_NAMES]
-            size = size if all(size) and all(map(_numeric, _pick(surveys, size))) else []
-        used = {image, label, split, *boxes, *size}
+        size = tuple(first_of([side], free) for side in _SIZE_NAMES)
+        size = size if boxes and are_numbers(size) else ()
+        used = {image, label, split, *boxes, *size, ""}
         columns = {
-            name: self.columns.get(name) or self._inferred(survey, per_object=bool(boxes))
-            for name, survey in surveys.items()
-            if name not in used and name
+            name: self.columns.get(name) or self._infer(values(name), per_object=bool(boxes))
+            for name in names
+            if name not in used
         }
+        columns |= self._columns_beyond(names)
         columns = {name: text for name, text in columns.items() if text != "ignore"}
         self._check_columns(columns, per_object=bool(boxes))
         return TableLayout(
             image=image,
             label=label,
             split=split,
-            splits=self._told_splits(surveys[split]) if split else (),
+            splits=self._splits_of(rows, split) if split else (),
             columns=columns,
-            boxes=tuple(boxes),
-            size=tuple(size),
-            normalized=bool(boxes) and max(each.high for each in _pick(surveys, boxes)) <= 1,
-            class_ids=bool(label) and are_class_ids(surveys[label], limit=_MAX_CLASS_ID),
-            by_stem=bool(image) and not surveys[image].has_image_name,
+            boxes=boxes,
+            size=size,
+            normalized=bool(boxes)
+            and not any(_is_beyond_1(value) for name in boxes for value in values(name)),
+            class_ids=bool(label) and _are_class_ids(values(label)),
+            by_stem=bool(image)
+            and not any(is_image_name(json_text(value).strip()) for value in values(image)),
+            names=frozenset(names),
         )
 
-    def _kinds_of(self, layout: TableLayout) -> Iterator[Kind]:
-        yield from layout.kinds
-        if not layout.image:
-            yield Kind.ROWS
-        elif layout.boxes:
-            yield Kind.DETECTION
-        elif layout.label:
-            yield Kind.CLASSIFICATION
+    def _columns_beyond(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The types that the config gives to columns that are not in the first rows.
+
+        Raises:
+            InputError: There cannot be such columns.
+        """
+        for column in self.columns:
+            self._check_there(column, names, setting=f"columns.{column}")
+        return {}
 
     def _image_column(self, names: Sequence[str]) -> str:
         if self._roots is not None:
-            image = self._find("image", _IMAGE_NAMES, names)
+            image = self._find("image", self.image_column, _IMAGE_NAMES, names)
             if not image:
                 raise self._error(
                     "no column is named like one of images; set image_column to one of "
                     f"{join_names(names)}"
                 )
             return image
-        if self._asked["image"]:
+        if self.image_column:
             raise self._error("image_column: image_root is missing: the folder of these images")
         uris = first_of(_URI_NAMES, [name for name in names if name not in self.columns])
         if uris:
@@ -350,8 +367,9 @@ class TableFormat(Format, frozen=True, kw_only=True):
             )
         return ""
 
-    def _find(self, what: str, candidates: Sequence[str], names: Sequence[str]) -> str:
-        asked = self._asked[what]
+    def _find(
+        self, what: str, asked: str | None, candidates: Sequence[str], names: Sequence[str]
+    ) -> str:
         if asked is None:
             return first_of(candidates, [name for name in names if name not in self.columns])
         self._check_there(asked, names, setting=f"{what}_column")
@@ -362,11 +380,10 @@ class TableFormat(Format, frozen=True, kw_only=True):
             hint = did_you_mean(column, known=names) or f"; there are {join_names(names)}"
             raise self._error(f"{setting}: no column is named {column!r}{hint}")
 
-    def _inferred(self, survey: ColumnSurvey, *, per_object: bool) -> str:
-        column = survey.column_type(empty_is_text=True)
-        if per_object and column.form == "list":
-            return "string"
-        return str(column)
+    def _infer(self, values: Iterable[object], *, per_object: bool) -> str:
+        column = infer_type(values)
+        is_text = column.base == "string" and column.form == "optional" and self.cells_are_text
+        return "string" if is_text or (per_object and column.form == "list") else str(column)
 
     def _check_columns(self, columns: Mapping[str, str], *, per_object: bool) -> None:
         for name, text in columns.items():
@@ -380,18 +397,14 @@ class TableFormat(Format, frozen=True, kw_only=True):
                     f"columns.{name}: a feature of objects has one value each, not a list"
                 )
 
-    def _told_splits(self, survey: ColumnSurvey) -> tuple[str, ...]:
-        if len(survey.texts) > _MAX_SPLITS:
+    def _splits_of(self, rows: Iterable[Row], column: str) -> tuple[str, ...]:
+        if self.splits is not None:
+            return tuple(self.splits)
+        found = {_split_name(row.get(column)) for row in rows} - {_DISCARD, ""}
+        if len(found) > _MAX_SPLITS:
             raise self._error(
                 f"the column of the split has more than {_MAX_SPLITS} values; set split_column"
             )
-        found = {_split_name(text) for text in survey.texts} - {_DISCARD}
-        if self.splits is not None:
-            for split in self.splits:
-                if split not in found:
-                    hint = did_you_mean(split, known=found) or f"; there are {join_names(found)}"
-                    raise self._error(f"splits: no row is in {split!r}{hint}")
-            return tuple(self.splits)
         for split in sorted(found):
             if split == "all" or not _NAME.match(split):
                 raise self._error(
@@ -405,32 +418,59 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def _error(self, problem: str) -> InputError:
         return InputError(uri=self.manifest[0], problem=problem)
 
+    # What the rows say
+
+    def _read_rows(
+        self, rows: Iterable[tuple[int, Row | str]], *, file_index: int, unit: str
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Reads rows, and declares the classes that they label.
+
+        Args:
+            rows: `(position, row)`; of a row that cannot be read, what is wrong with it.
+            file_index: Their file.
+            unit: What positions count.
+        """
+        seen: set[str] = set()
+        for position, row in rows:
+            yield self._read_row(
+                row,
+                file_index=file_index,
+                position=position,
+                place=f"{self._names[file_index]}: {unit} {position}",
+                seen=seen,
+            )
+        for label in sorted(seen):
+            yield Category(
+                name=label,
+                source_id=int(label) if self._layout.class_ids else None,
+                origin=self.manifest[file_index],
+            )
+
     def _read_row(
-        self, row: Mapping[str, Any], *, file_index: int, position: int, place: str
-    ) -> tuple[AnnotationEntry, Sequence[str]]:
-        """Makes the entry of a row, and names the classes that it labels."""
+        self, row: Row | str, *, file_index: int, position: int, place: str, seen: set[str]
+    ) -> AnnotationEntry:
         layout = self._layout
-        place = f"{self._names[file_index]}: {place}"
-        cell = row.get(layout.split) if layout.split else None
-        split = "" if cell is None else _split_name(json_text(cell))
         key, annotations = place, b""
-        labels: list[str] = []
+        split, exclusion = "", None
         defect: Reason | None = None
         detail = ""
-        exclusion = self._exclusion(split)
         try:
+            if isinstance(row, str):
+                raise CellError(row)
+            split = _split_name(row.get(layout.split)) if layout.split else ""
+            exclusion = self._exclusion(split)
             if layout.image:
                 key = self._image_key(row.get(layout.image))
             if exclusion is None:
                 found = self._annotations(row)
-                labels = [*found.labels, *(item.label for item in found.objects)]
+                seen.update(found.labels, (item.label for item in found.objects))
                 annotations = encode_annotations(found)
-        except _RowError as error:
+        except CellError as error:
             defect, detail = error.reason, f"{place}: {error}"
             key = error.key or key
-        except CellError as error:
-            defect, detail = Reason.ANNOTATION_MALFORMED, f"{place}: {error}"
-        entry = AnnotationEntry(
+        if split and split not in layout.splits and defect is None and exclusion is None:
+            detail = f"{place}: the first rows name no split {split!r}; name it in splits"
+        return AnnotationEntry(
             key=key,
             annotations=annotations,
             file_index=file_index,
@@ -442,28 +482,6 @@ class TableFormat(Format, frozen=True, kw_only=True):
             split=split if exclusion is None else "",
             exclusion=exclusion,
         )
-        return entry, labels
-
-    def _bad_row(
-        self, problem: str, *, file_index: int, position: int, place: str
-    ) -> AnnotationEntry:
-        """Makes the entry of a row that cannot be read at all."""
-        place = f"{self._names[file_index]}: {place}"
-        return AnnotationEntry(
-            key=place,
-            file_index=file_index,
-            position=position,
-            defect=Reason.ANNOTATION_MALFORMED,
-            detail=f"{place}: {problem}",
-        )
-
-    def _categories(self, labels: Iterable[str], *, file_index: int) -> Iterator[Category]:
-        for label in sorted(labels):
-            yield Category(
-                name=label,
-                source_id=int(label) if self._layout.class_ids else None,
-                origin=self.manifest[file_index],
-            )
 
     def _exclusion(self, split: str) -> Exclusion | None:
         if split == _DISCARD:
@@ -473,21 +491,23 @@ class TableFormat(Format, frozen=True, kw_only=True):
         return None
 
     def _image_key(self, cell: object) -> str:
-        name = cell.strip() if isinstance(cell, str) else "" if cell is None else str(cell)
+        name = "" if cell is None else str(cell).strip()
         if not name:
             raise CellError(f"the column {self._layout.image} names no image")
         problem = key_problem(name)
         if problem is not None:
-            raise _RowError(Reason.UNREADABLE_NAME, problem, key=escape_key(name))
+            raise CellError(problem, reason=Reason.UNREADABLE_NAME, key=escape_key(name))
         key = None if self._roots is None else self._roots.key_of(name)
         if key is None:
             # As it is there, it equals no listed key.
-            raise _RowError(
-                Reason.OUTSIDE_ROOTS, "the image lies in none of the image_root folders", key=name
+            raise CellError(
+                "the image lies in none of the image_root folders",
+                reason=Reason.OUTSIDE_ROOTS,
+                key=name,
             )
         return key
 
-    def _labels(self, row: Mapping[str, Any]) -> list[str]:
+    def _labels(self, row: Row) -> list[str]:
         if not self._layout.label:
             return []
         labels = [
@@ -497,17 +517,12 @@ class TableFormat(Format, frozen=True, kw_only=True):
         labels = check_labels(labels)
         if not self._layout.class_ids:
             return labels
-        try:
-            return [str(int(label)) for label in labels]
-        except ValueError:
-            raise CellError(f"expected ids of classes, got {', '.join(labels)[:60]!a}") from None
+        if not all(label.isdecimal() and int(label) <= _MAX_CLASS_ID for label in labels):
+            raise CellError(f"expected ids of classes, got {', '.join(labels)[:60]!a}")
+        return [str(int(label)) for label in labels]
 
-    def _annotations(self, row: Mapping[str, Any]) -> ImageAnnotations:
-        """Reads all that a row says about its image.
-
-        Raises:
-            CellError: A cell cannot be used.
-        """
+    def _annotations(self, row: Row) -> ImageAnnotations:
+        """Reads all that a row says about its image."""
         layout = self._layout
         labels = self._labels(row)
         values = {
@@ -525,7 +540,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         objects: tuple[ObjectAnnotation, ...] = ()
         sides = self._numbers(row, layout.boxes)
         if any(side is not None for side in sides):
-            xmin, ymin, xmax, ymax = (_finite(side) for side in sides)
+            xmin, ymin, xmax, ymax = (self._side(side) for side in sides)
             if len(labels) != 1:
                 raise CellError(f"expected one label of the box, got {len(labels)}")
             attributes = {name: found[0] for name, found in values.items() if found}
@@ -542,32 +557,22 @@ class TableFormat(Format, frozen=True, kw_only=True):
             normalized=layout.normalized,
         )
 
+    def _side(self, side: float | None) -> float:
+        if side is None or not abs(side) < 2**31:
+            raise CellError("expected four finite numbers of a box")
+        if self._layout.normalized and not MIN_FRACTION <= side <= MAX_FRACTION:
+            raise CellError("expected a box in fractions, as in the table's first rows")
+        return side
+
     def _column_value(self, cell: object, column: ColumnType, *, name: str) -> tuple[Value, ...]:
         try:
-            return self._read_cell(cell, column)
+            return read_cell(cell, column, is_text=self.cells_are_text)
         except CellError as error:
             raise CellError(f"column {name}: {error}") from error
 
-    def _numbers(self, row: Mapping[str, Any], names: Sequence[str]) -> list[float | None]:
-        found = []
-        for name in names:
-            values = self._column_value(row.get(name), ColumnType("float", "optional"), name=name)
-            found.append(float(values[0]) if values else None)
-        return found
-
-
-class _RowError(Exception):
-    """A row's image cannot be used.
-
-    Attributes:
-        reason: The stable reason code.
-        key: What the row names as its image.
-    """
-
-    def __init__(self, reason: Reason, problem: str, *, key: str) -> None:
-        self.reason = reason
-        self.key = key
-        super().__init__(problem)
+    def _numbers(self, row: Row, names: Sequence[str]) -> list[float | None]:
+        found = [self._column_value(row.get(name), _NUMBER, name=name) for name in names]
+        return [float(values[0]) if values else None for values in found]
 
 
 def check_labels(labels: Iterable[str]) -> list[str]:
@@ -583,21 +588,22 @@ def check_labels(labels: Iterable[str]) -> list[str]:
     return found
 
 
-def _split_name(text: str) -> str:
-    text = text.strip()
-    folded = text.casefold()
-    return _DISCARD if folded == _DISCARD else _SPLITS.get(folded, text)
+def _split_name(cell: object) -> str:
+    """The split that a cell names; empty where it names none."""
+    text = "" if cell is None else json_text(cell).strip()
+    return _SPLITS.get(text.casefold(), text)
 
 
-def _pick(surveys: Mapping[str, ColumnSurvey], names: Iterable[str]) -> list[ColumnSurvey]:
-    return [surveys[name] for name in names]
+def _are_class_ids(values: Iterable[object]) -> bool:
+    """Whether labels are nothing but ids of classes."""
+    found: list[object] = []
+    for value in values:
+        found += value if isinstance(value, list) else [] if value is None else [value]
+    return bool(found) and all(
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_CLASS_ID
+        for value in found
+    )
 
 
-def _numeric(survey: ColumnSurvey) -> bool:
-    return bool(survey.bases) and survey.bases <= {"int", "float"} and not survey.has_list
-
-
-def _finite(side: float | None) -> float:
-    if side is None or not abs(side) < 2**31:
-        raise CellError("expected four finite numbers of a box")
-    return side
+def _is_beyond_1(value: object) -> bool:
+    return isinstance(value, (int, float)) and not value <= 1

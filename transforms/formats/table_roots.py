@@ -1,28 +1,14 @@
-"""Where the images that a table names lie below the declared roots, told by their names alone."""
+"""Where the images that a table names lie below the declared roots, by their names alone."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from shardbeam.transforms.formats.names import normalize_key
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
-
-
-class _Location(NamedTuple):
-    """A path or URI in its components, `.` and `..` resolved.
-
-    Attributes:
-        scheme: Such as `gs`; `/` of an absolute local path; empty of a relative one.
-        parts: The components.
-        climbs: How many `..` of a relative path are left.
-    """
-
-    scheme: str
-    parts: tuple[str, ...]
-    climbs: int = 0
 
 
 class TableRoots:
@@ -32,25 +18,23 @@ class TableRoots:
     several.
 
     Args:
-        roots: Paths or URIs.
+        roots: Absolute paths or URIs.
 
     Raises:
         ValueError: One lies below another, or they lie in different systems.
     """
 
     def __init__(self, roots: Sequence[str]) -> None:
-        self._roots = [_locate(root) for root in roots]
-        for one in self._roots:
-            if one.scheme != self._roots[0].scheme:
-                raise ValueError("image_root: expected folders of one file system or object store")
+        self._roots = [_resolve(root) for root in roots]
+        if len({_split_scheme(root)[0] for root in self._roots}) > 1:
+            raise ValueError("image_root: expected folders of one file system or object store")
         for index, one in enumerate(self._roots):
             for other in self._roots[:index]:
-                shorter = min(len(one.parts), len(other.parts))
-                if one.parts[:shorter] == other.parts[:shorter]:
+                if f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/"):
                     raise ValueError(
                         "image_root: one folder lies below another; give the upper one alone"
                     )
-        self._parent = _common_parts([root.parts for root in self._roots])
+        self._parent = _common_folder(self._roots)
 
     def key_below(self, path: str, *, root: int) -> str:
         """Makes the key of a listed file.
@@ -59,8 +43,7 @@ class TableRoots:
             path: Its path below its root.
             root: Which of the roots.
         """
-        above = self._roots[root].parts[len(self._parent) :]
-        return normalize_key("/".join([*above, path]))
+        return self._key(f"{self._roots[root]}/{path}")
 
     def key_of(self, name: str) -> str | None:
         """Finds the key of an image as a row names it; None where it lies outside of all roots.
@@ -69,57 +52,47 @@ class TableRoots:
             name: An absolute path, a URI, or a path relative to the root (with several roots: to
                 their common parent).
         """
-        location = _locate(name)
-        parts = location.parts
-        if not location.scheme:
-            if location.climbs > len(self._parent):
-                return None
-            parts = (*self._parent[: len(self._parent) - location.climbs], *parts)
-        elif location.scheme != self._roots[0].scheme:
-            return None
-        for root in self._roots:
-            if parts[: len(root.parts)] == root.parts and len(parts) > len(root.parts):
-                return normalize_key("/".join(parts[len(self._parent) :]))
+        is_relative = not (name.startswith("/") or _SCHEME.match(name))
+        location = _resolve(f"{self._parent}/{name}" if is_relative else name)
+        if any(location.startswith(f"{root}/") for root in self._roots):
+            return self._key(location)
         return None
+
+    def _key(self, location: str) -> str:
+        return normalize_key(location.removeprefix(self._parent).lstrip("/"))
 
 
 def short_names(uris: Sequence[str]) -> list[str]:
     """Names files by what tells them apart: their base names, or paths below a common parent."""
-    parts = [_locate(uri).parts for uri in uris]
-    names = [path[-1] if path else uri for path, uri in zip(parts, uris, strict=True)]
-    if len(set(names)) == len(names):
-        return names
-    common = len(_common_parts(parts))
-    names = ["/".join(path[common:]) for path in parts]
+    names = [posixpath.basename(uri) for uri in uris]
+    if len(set(names)) < len(names):
+        parent = _common_folder([posixpath.dirname(uri) for uri in uris])
+        names = [uri.removeprefix(parent).lstrip("/") for uri in uris]
     return [
-        name if name and names.index(name) == index else f"{index}/{name}"
-        for index, name in enumerate(names)
+        name if names.count(name) == 1 else f"{index}/{name}" for index, name in enumerate(names)
     ]
 
 
-def _locate(name: str) -> _Location:
+def _resolve(name: str) -> str:
+    """A path or URI without `.`, `..` and a last `/`; local files without a scheme."""
+    scheme, path = _split_scheme(name)
+    return scheme + posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/").removeprefix(
+        "/" if scheme else ""
+    )
+
+
+def _split_scheme(name: str) -> tuple[str, str]:
     match = _SCHEME.match(name)
-    scheme, path = (match[1].lower(), name[match.end() :]) if match else ("", name)
-    if scheme == "file" or (not scheme and path.startswith("/")):
-        scheme = "/"
-    parts: list[str] = []
-    climbs = 0
-    for part in path.split("/"):
-        if part == "..":
-            if parts:
-                parts.pop()
-            else:
-                climbs += 1
-        elif part not in ("", "."):
-            parts.append(part)
-    return _Location(scheme, tuple(parts), 0 if scheme else climbs)
+    if match is None:
+        return "", name
+    scheme = match[0].lower()
+    return ("" if scheme == "file://" else scheme), name[match.end() :]
 
 
-def _common_parts(paths: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    common = paths[0] if paths else ()
-    for path in paths:
-        length = 0
-        while length < min(len(common), len(path)) and common[length] == path[length]:
-            length += 1
-        common = common[:length]
-    return common
+def _common_folder(folders: Sequence[str]) -> str:
+    common = folders[0].split("/")
+    for folder in folders[1:]:
+        parts = folder.split("/")
+        while parts[: len(common)] != common:
+            common.pop()
+    return "/".join(common)
