@@ -23,7 +23,6 @@ from shardbeam.pipelines.flags import (
     BUILD_COMMANDS,
     COMMANDS,
     DATAFLOW_RUNNER,
-    JSON,
     UsageError,
     build_parser,
     flag_name,
@@ -32,6 +31,7 @@ from shardbeam.pipelines.flags import (
     show_parser,
     source_keys,
 )
+from shardbeam.pipelines.json_log import JSON
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.load import built_in_formats, find_format

@@ -1,17 +1,19 @@
-"""What to raise for a run that could not record its outcome."""
+"""The error of a run, and what to raise for a run that could not record its outcome."""
 
 from __future__ import annotations
 
 import re
 import traceback
 
-from shardbeam.pipelines.run_error import RunError
-
 # How an error of ours looks in the text of a runner's error, which has lost its type.
 _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
 # What Flink's job server says of a job that failed, and what Beam makes of it.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
+
+
+class RunError(Exception):
+    """A run failed; the message is one line that names the file, the place and the fix."""
 
 
 def explain_failure(error: Exception | None) -> Exception:

@@ -8,13 +8,12 @@ from typing import Any, NoReturn
 
 from shardbeam.configs.keys import Key, keys_of
 from shardbeam.configs.nearest import suggest
+from shardbeam.pipelines.json_log import JSON, LOG_FORMAT, TEXT
 from shardbeam.transforms.formats.load import built_in_formats
 
 BUILD_COMMANDS = ("build", "plan")
 COMMANDS = (*BUILD_COMMANDS, "formats", "show", "sample")
 DATAFLOW_RUNNER = "DataflowRunner"
-LOG_FORMAT = "--log-format"
-TEXT, JSON = "text", "json"
 
 _TOP_USAGE = "shardbeam [--help] [--version] COMMAND ..."
 _TOP_HELP = """\
@@ -226,16 +225,6 @@ def build_parser(
     )
     run.add_argument("--verbose", action="store_true", help="log what Beam does")
     return parser
-
-
-def wants_json_log(arguments: Sequence[str]) -> bool:
-    """Says whether a command line asks for JSON logs: also one that cannot be understood."""
-    values = [
-        following if word == LOG_FORMAT else word.removeprefix(f"{LOG_FORMAT}=")
-        for word, following in zip(arguments, [*arguments[1:], ""], strict=True)
-        if word == LOG_FORMAT or word.startswith(f"{LOG_FORMAT}=")
-    ]
-    return values[-1:] == [JSON]
 
 
 def show_parser() -> FlagParser:

@@ -19,8 +19,8 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOpt
 
 from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
 from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError, build_parser
-from shardbeam.pipelines.run_error import RunError
 from shardbeam.pipelines.runners import beam_parser, make_runner
 from shardbeam.transforms.storage.find import storage_for
 

@@ -1,80 +1,114 @@
-"""Running pipelines so that SIGINT and SIGTERM end them as such, whatever a runner says."""
+"""SIGINT and SIGTERM end the command at once, with one line that says what is kept.
+
+A build that is killed loses nothing (a finished shard is there for the next run), so nothing is
+brought to an end: a thread that waits for the signals writes the line, kills the child processes
+and ends the process. What the main thread is busy with, and what it has locked, cannot delay that.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 
-import apache_beam as beam
+# All that the thread needs: an import in it could meet one that the main thread has half done.
+from shardbeam.pipelines.json_log import render_line, wants_json_log
+from shardbeam.pipelines.terminal import escape
 
-from shardbeam.pipelines.usage import UsageMeter
+EXIT_CODE = 130
+NOTHING_WRITTEN = "interrupted; nothing was written"
+
+# How long storage may take to say how far a run is, and to take a lease back.
+_ASKING_S = 1.5
+
+_words: tuple[str, Callable[[], str] | None] = (NOTHING_WRITTEN, None)
 
 
-@contextlib.contextmanager
-def interrupted_with(words: str) -> Iterator[None]:
-    """Says what an interrupt within the context means, where it is not what it means at home."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(words) from None
+def end_on_signals() -> None:
+    """Makes SIGINT and SIGTERM end this process, with exit code 130.
 
-
-def run_to_end(pipeline: beam.Pipeline, *, meter: UsageMeter | None = None) -> None:
-    """Runs a pipeline to its end, and adds up what its workers counted.
-
-    Raises:
-        KeyboardInterrupt: It was interrupted; where a job server runs it, that was told.
-        Exception: Of any type, as the runner makes it: a step has failed.
+    For the entry point of a command, before it imports anything else.
     """
-    result = pipeline.run()
-    try:
-        result.wait_until_finish()
-    except KeyboardInterrupt:
-        # Where this process runs the job, there is nothing left to cancel.
-        with contextlib.suppress(Exception):
-            result.cancel()
-        raise
-    if meter is not None:
-        meter.add_result(result)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    # Python writes the numbers of those signals there that have a handler of its own.
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave_to_thread)
+    threading.Thread(target=_end, args=(reader,), name="signals", daemon=True).start()
 
 
-def catch_error(run: Callable[[], None]) -> Exception | None:
-    """Runs a pipeline to its end; returns the error it ended with.
+def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) -> None:
+    """Sets what the line says from now on.
 
-    Raises:
-        KeyboardInterrupt: The process got SIGINT or SIGTERM.
+    Args:
+        words: What it says where `ask` is None, fails, or takes longer than 1.5 s.
+        ask: Returns what it says; called in a thread of its own, at the moment of the signal.
     """
-    with interruptible() as interrupted:
-        try:
-            run()
-        except Exception as error:  # Of whatever type: runners change it.
-            if interrupted.is_set():
-                raise KeyboardInterrupt from error
-            return error
-    return None
+    global _words
+    _words = words, ask
 
 
-@contextlib.contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Notes SIGINT and SIGTERM, whose KeyboardInterrupt a runner may turn into another error."""
-    interrupted = threading.Event()
+def _leave_to_thread(number: int, frame: FrameType | None) -> None:
+    del number, frame
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        interrupted.set()
-        # Each step that it hits on its way out would be an error to Beam.
-        logging.disable()
-        raise KeyboardInterrupt
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, interrupt) for number in signals}
+def _end(reader: int) -> None:
+    os.read(reader, 1)
+    # What fails from now on fails because of the signal.
+    logging.disable()
     try:
-        yield interrupted
+        with contextlib.suppress(OSError):
+            os.write(2, _render(_last_words()).encode(errors="backslashreplace"))
+        for child in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        logging.disable(logging.NOTSET)
+        os._exit(EXIT_CODE)
+
+
+def _last_words() -> str:
+    words, ask = _words
+    if ask is None:
+        return words
+    answers = [words]
+
+    def answer() -> None:
+        with contextlib.suppress(Exception):
+            answers.append(ask())
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    thread.join(_ASKING_S)
+    return answers[-1]
+
+
+def _render(words: str) -> str:
+    if wants_json_log(sys.argv[1:]):
+        return render_line(
+            words, severity="WARNING", step="summary", status="interrupted", exit_code=EXIT_CODE
+        )
+    # A live progress line is wiped out, and the cursor, which it hides, comes back.
+    wipe = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
+    return f"{wipe}shardbeam: error: {escape(words)}\n"
+
+
+def _children() -> set[int]:
+    """Finds the processes that this one has started, also those that a library has started."""
+    children: set[int] = set()
+    if "multiprocessing" in sys.modules:
+        processes = sys.modules["multiprocessing"].active_children()
+        children |= {process.pid for process in processes}
+    # Linux only: elsewhere the others end when they find that this process is gone.
+    with contextlib.suppress(OSError):
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
+                # After the name, which may hold anything: the state and the parent.
+                if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
+                    children.add(int(entry))
+    return children

@@ -21,9 +21,11 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+LOG_FORMAT = "--log-format"
+TEXT, JSON = "text", "json"
 OWN_LOGGER = "shardbeam"
 
 _SEVERITIES = {
@@ -35,6 +37,16 @@ _SEVERITIES = {
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
 _log = logging.getLogger(OWN_LOGGER)
+
+
+def wants_json_log(arguments: Sequence[str]) -> bool:
+    """Says whether a command line asks for JSON logs: also one that cannot be understood."""
+    values = [
+        following if word == LOG_FORMAT else word.removeprefix(f"{LOG_FORMAT}=")
+        for word, following in zip(arguments, [*arguments[1:], ""], strict=True)
+        if word == LOG_FORMAT or word.startswith(f"{LOG_FORMAT}=")
+    ]
+    return values[-1:] == [JSON]
 
 
 def render_line(

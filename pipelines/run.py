@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import shutil
 import sys
 import tempfile
 import time
@@ -26,7 +27,7 @@ from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.build import build_dataset
 from shardbeam.pipelines.failures import ended_as_failed, explain_failure
 from shardbeam.pipelines.flags import DATAFLOW_RUNNER
-from shardbeam.pipelines.interrupts import catch_error, interrupted_with, interruptible, run_to_end
+from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.json_log import write_line
 from shardbeam.pipelines.output import hold_output, read_latest
 from shardbeam.pipelines.plan import Plan, make_plan
@@ -58,11 +59,12 @@ from shardbeam.transforms.storage.usage import StorageUsage
 if TYPE_CHECKING:
     from shardbeam.pipelines.dataflow import Job
 
-# Beam's job server takes the order to cancel, and Flink may finish the job all the same.
+# How long an interrupted run waits for its lease to be released.
+_RELEASE_S = 0.7
+
 _CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 _CLUSTER_WORDS = (
-    "interrupted; the job server was told to cancel the job, but the cluster may go on with it: "
-    "look there before the same command is started again"
+    "the cluster may go on with the job: look there before the same command is started again"
 )
 
 T = TypeVar("T", Preview, ListingSummary)
@@ -82,7 +84,6 @@ def run_build(arguments: BuildArguments) -> int:
         OutputError: The output folder cannot be used as asked.
         InputError: The input cannot be used.
         RunError: The same, found out by a worker.
-        KeyboardInterrupt: The run was interrupted; started again it goes on.
     """
     meter = UsageMeter()
     plan = make_plan(arguments.config)
@@ -116,24 +117,18 @@ def run_build(arguments: BuildArguments) -> int:
     plan = found.plan
     with lease:
         if found.current is None:
-            try:
-                return _build(
-                    arguments,
-                    plan,
-                    annotation_files=inputs.annotation_files,
-                    previous=previous,
-                    options=options,
-                    runner=runner,
-                    lease=lease,
-                    meter=meter,
-                    started=started,
-                    started_s=started_s,
-                )
-            except KeyboardInterrupt:
-                if not _ends_with_process(runner):
-                    # What was submitted may go on.
-                    lease.leave()
-                raise
+            return _build(
+                arguments,
+                plan,
+                annotation_files=inputs.annotation_files,
+                previous=previous,
+                options=options,
+                runner=runner,
+                lease=lease,
+                meter=meter,
+                started=started,
+                started_s=started_s,
+            )
         message = "nothing to do: inputs and config are as they were"
         if found.left is not None:
             found.left.clear()
@@ -171,6 +166,10 @@ def _build(
     staging = Staging(
         output=plan.output, plan=plan.digest, run_id=run_id, lease=lease.claim(is_job=on_dataflow)
     )
+    say_when_interrupted(
+        "interrupted; the same command goes on with the shards that are finished",
+        ask=functools.partial(_end_early, staging, lease=lease),
+    )
     pipeline = beam.Pipeline(runner=runner, options=options)
     build_dataset(
         pipeline,
@@ -187,8 +186,7 @@ def _build(
         threads=arguments.threads,
         read_ahead=arguments.read_ahead,
     )
-    follow = functools.partial(run_to_end, pipeline, meter=meter)
-    words = _CLUSTER_WORDS if type(runner).__name__ in _CLUSTER_RUNNERS else ""
+    follow = functools.partial(_run_to_end, pipeline, runner=runner, meter=meter)
     if on_dataflow:
         job = _submit(pipeline, runner=runner, options=options)
         _hand_over(lease, job, options=options)
@@ -197,7 +195,7 @@ def _build(
             print_job(job, output=plan.output, as_json=arguments.json, json_log=arguments.json_log)
             return 0
         follow = functools.partial(_follow, job, meter=meter, json_log=arguments.json_log)
-        words = (
+        say_when_interrupted(
             f"interrupted; job {job.id} goes on without this command. To cancel it: "
             f"{job.cancel_command}"
         )
@@ -208,8 +206,12 @@ def _build(
         poll_s=progress.poll_s,
         as_json=arguments.json_log,
     )
-    with interrupted_with(words), monitor:
-        error = catch_error(follow)
+    error: Exception | None = None
+    with monitor:
+        try:
+            follow()
+        except Exception as raised:  # noqa: BLE001  # Runners change an error's type.
+            error = raised
     if error is not None and not _has_ended(error, runner=runner):
         lease.leave()
     recorded = _read_outcome(staging)
@@ -219,6 +221,40 @@ def _build(
     # Before the requests are added up.
     lease.release()
     return _finish(arguments, plan, outcome=recorded, started_s=started_s, usage=meter.usage())
+
+
+def _end_early(staging: Staging, *, lease: Lease) -> str:
+    """Releases the lease of a build in this process; returns what of the build is kept."""
+    # First, so that what goes on here for a moment more cannot commit after this.
+    lease.release(wait_s=_RELEASE_S)
+    recorded = _read_outcome(staging)
+    if recorded is not None and recorded.status is Status.COMMITTED:
+        return f"interrupted; the dataset is committed: {staging.output}"
+    done = StagedProgress(staging).read()
+    if not done.shards_done:
+        return "interrupted; no shard was finished: the same command starts anew"
+    return (
+        f"interrupted; {done.shards_done:,} of {done.shards_total:,} shards are finished, and the "
+        "same command goes on with the others"
+    )
+
+
+def _run_to_end(pipeline: beam.Pipeline, *, runner: PipelineRunner, meter: UsageMeter) -> None:
+    """Runs a pipeline to its end, and adds up what its workers counted."""
+    on_cluster = type(runner).__name__ in _CLUSTER_RUNNERS
+    if on_cluster:
+        say_when_interrupted(f"interrupted; {_CLUSTER_WORDS}")
+    result = pipeline.run()
+    if on_cluster:
+
+        def cancel() -> str:
+            # Beam's job server takes the order, and Flink may finish the job all the same.
+            result.cancel()
+            return f"interrupted; the job server was told to cancel the job, but {_CLUSTER_WORDS}"
+
+        say_when_interrupted(f"interrupted; {_CLUSTER_WORDS}", ask=cancel)
+    result.wait_until_finish()
+    meter.add_result(result)
 
 
 def _count_processes(runner: PipelineRunner, *, options: PipelineOptions) -> int:
@@ -322,13 +358,20 @@ def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Except
     """Runs a graph that ends in one small result, in this process; returns that or the error."""
     options = PipelineOptions([])
     with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+        say_when_interrupted(NOTHING_WRITTEN, ask=functools.partial(_clear, folder))
         uri = join_uri(folder, "result.json")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
         build(pipeline, result_uri=uri)
-        error = catch_error(functools.partial(run_to_end, pipeline))
-        if error is not None:
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:  # noqa: BLE001  # Runners change an error's type.
             return error
         return msgspec.json.decode(Path(uri).read_bytes(), type=result_type)
+
+
+def _clear(folder: str) -> str:
+    shutil.rmtree(folder, ignore_errors=True)
+    return NOTHING_WRITTEN
 
 
 def _waits(arguments: BuildArguments) -> bool:
@@ -340,9 +383,10 @@ def _submit(
 ) -> Job | None:
     from shardbeam.pipelines.dataflow import submit_job
 
-    words = "interrupted while the job was submitted; the console says whether it runs all the same"
-    with interrupted_with(words), interruptible():
-        return submit_job(pipeline, runner=runner, options=options)
+    say_when_interrupted(
+        "interrupted while the job was submitted; the console says whether it runs all the same"
+    )
+    return submit_job(pipeline, runner=runner, options=options)
 
 
 def _hand_over(lease: Lease, job: Job | None, *, options: PipelineOptions) -> None:

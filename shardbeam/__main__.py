@@ -1,7 +1,18 @@
-"""`python -m shardbeam`: the same as the command `shardbeam`."""
+"""The command `shardbeam`; `python -m shardbeam` is the same."""
 
 import sys
 
-from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.interrupts import end_on_signals
 
-sys.exit(main())
+
+def console() -> None:
+    """Runs the command, and ends the process with its exit code."""
+    end_on_signals()
+    # Imported here, so that a signal during the imports ends the command as at any other moment.
+    from shardbeam.pipelines.cli import main
+
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    console()

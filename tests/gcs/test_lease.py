@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines import run as pipelines_run
-from shardbeam.pipelines.run_error import RunError
+from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.runners import LocalRunner
 from shardbeam.transforms.dataset.object_lease import LeaseRecord, read_lease
 from tests.gcs import memory
@@ -144,12 +144,11 @@ class FlinkRunner(LocalRunner):
         (None, 0, True),
         (RuntimeError("Pipeline job-1 failed in state FAILED: out of slots"), 1, True),
         (RunError("the connection to the job server broke"), 1, False),
-        (KeyboardInterrupt(), 130, False),
     ],
-    ids=["committed", "failed", "not known", "interrupted"],
+    ids=["committed", "failed", "not known"],
 )
 def test_a_cluster_that_may_go_on_holds_the_lease_until_it_expires(
-    error: BaseException | None,
+    error: Exception | None,
     exit_code: int,
     released: bool,
     bucket: str,
@@ -162,7 +161,7 @@ def test_a_cluster_that_may_go_on_holds_the_lease_until_it_expires(
 
     monkeypatch.setattr(pipelines_run, "make_runner", lambda options: FlinkRunner(options=options))
     if error is not None:
-        monkeypatch.setattr(pipelines_run, "run_to_end", fail)
+        monkeypatch.setattr(pipelines_run, "_run_to_end", fail)
     result = run(*words)
     assert result.exit_code == exit_code, result
     record = read_record(f"{bucket}/out/runs/.lease.json")

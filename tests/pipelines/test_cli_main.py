@@ -215,17 +215,6 @@ def test_unknown_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) ->
         main(["build", *COCO])
 
 
-def test_an_interrupt_has_its_own_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupt(arguments: BuildArguments) -> int:
-        raise KeyboardInterrupt
-
-    replace_run(monkeypatch, "run_build", interrupt)
-    assert main(["build", *COCO]) == 130
-    assert capsys.readouterr().err.startswith("shardbeam: error: interrupted; ")
-
-
 def test_the_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--images", "2", "--workers", "1", "--width", "64", "--height", "64"]
     line = ["sample", "shapes", *size, "--output", str(tmp_path / "sample")]

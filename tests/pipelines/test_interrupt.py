@@ -1,8 +1,15 @@
-"""SIGINT and SIGTERM end a run, with all that it has started, and it can go on later."""
+"""SIGINT and SIGTERM end a command at once, with all that it has started; a build goes on later.
+
+`SHARDBEAM_FAULTS=long` (`make faults`) goes through 200 moments of each command.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -25,6 +32,7 @@ from tests.pipelines.dataset import (
     start,
 )
 
+LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
 # Each shard is several files to be synced: enough to do for a signal to come between.
 SHARDS = ("--set", "output.num_shards=100")
 # Two beside the program.
@@ -32,10 +40,15 @@ HELPERS = ("--processes", "3")
 
 
 @pytest.fixture(scope="module")
-def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+def dataset(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("expected") / "out"
     assert run(*coco_words(shapes, output, *SHARDS)).exit_code == 0
-    return read_dataset(output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def expected(dataset: Path) -> Tree:
+    return read_dataset(dataset)
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
@@ -56,27 +69,103 @@ def check_gone(workers: list[psutil.Process]) -> None:
     assert psutil.wait_procs(workers, timeout=TIMEOUT_S)[1] == []
 
 
-def check_interrupted(result: Run) -> None:
-    assert (result.exit_code, result.stdout) == (130, "")
+def check_interrupted(result: Run) -> str:
+    """Checks how an interrupted command has ended; returns what its line says."""
     *progress, message = result.stderr.splitlines()
-    assert message == (
-        "shardbeam: error: interrupted; a build goes on from here when it is started again"
-    )
+    assert result.exit_code == 130
+    assert message.startswith("shardbeam: error: interrupted; ")
     assert all(line.startswith("shardbeam: ") for line in progress)
+    return message.removeprefix("shardbeam: error: interrupted; ")
+
+
+def is_ready(process: subprocess.Popen[str]) -> bool:
+    """Says whether a command handles signals, which it begins with."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+def interrupt_after(delay_s: float, words: list[str], *, number: int, cwd: Path) -> Run:
+    """Interrupts a command as a terminal does, with all its processes, and checks that none stays.
+
+    Args:
+        delay_s: When, in seconds after it began to handle signals, unless it has ended by then.
+        words: The command line.
+        number: The signal.
+        cwd: Its working folder.
+    """
+    process = start(*words, cwd=cwd)
+    wait_for(lambda: is_ready(process), process)
+    time.sleep(delay_s)
+    children = workers_of(process) if process.poll() is None else []
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+    result = finish(process)
+    check_gone(children)
+    return result
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(7200 if LONG else 300)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_build_interrupted_at_any_moment(
+    seed: int, shapes: Path, expected: Tree, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    words = coco_words(shapes, output, *SHARDS, *(HELPERS if seed % 2 else ()))
+    rng = random.Random(seed)
+    for _ in range(50 if LONG else 1):
+        number = rng.choice([signal.SIGINT, signal.SIGTERM])
+        result = interrupt_after(rng.uniform(0.1, 5), words, number=number, cwd=tmp_path)
+        state = read_tree(output)
+        finished = sum(path.endswith("/done") for path in state)
+        if result.exit_code == 0 or "dataset_info.json" in state:
+            assert result.exit_code == 0 or "the dataset is committed" in check_interrupted(result)
+            assert read_dataset(output) == expected
+            shutil.rmtree(output)
+            continue
+        said = re.match(r"(\d+) of 100 shards are finished", check_interrupted(result))
+        # What was finished between the line and the end is kept, too.
+        assert finished >= (int(said[1]) if said else 0)
+        assert result.stdout == ""
+    assert run(*words).exit_code == 0
+    assert read_dataset(output) == expected
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(7200 if LONG else 300)
+@pytest.mark.parametrize("command", ["plan", "show", "sample"])
+def test_other_commands_interrupted_at_any_moment(
+    command: str, shapes: Path, tmp_path: Path, dataset: Path
+) -> None:
+    words = {
+        "plan": ["plan", *coco_words(shapes, tmp_path / "out")[1:]],
+        "show": ["show", str(dataset), "--limit=40"],
+        "sample": ["sample", "shapes", "--output=s", "--images=200", "--workers=2"],
+    }[command]
+    rng = random.Random(command)
+    for _ in range(200 if LONG else 2):
+        number = rng.choice([signal.SIGINT, signal.SIGTERM])
+        result = interrupt_after(rng.uniform(0.1, 3), words, number=number, cwd=tmp_path)
+        drawn = (tmp_path / "s" / "images").exists()
+        if result.exit_code:
+            said = check_interrupted(result)
+            assert said.startswith("s holds a part" if drawn else "nothing was written")
+        shutil.rmtree(tmp_path / "s", ignore_errors=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("mode", [(), HELPERS], ids=["alone", "processes"])
-def test_ctrl_c(mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: Path) -> None:
+def test_what_was_finished_is_used_again(
+    mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
     words = coco_words(shapes, output, *SHARDS)
     process = start(*words, *mode, cwd=tmp_path)
     wait_for_a_shard(process, output)
-    workers = workers_of(process)
-    assert len(workers) == (2 if mode else 0)
-    # As a terminal does: to the workers, too.
     os.killpg(process.pid, signal.SIGINT)
-    check_interrupted(finish(process))
-    check_gone(workers)
+    said = check_interrupted(finish(process))
+    assert said.endswith("shards are finished, and the same command goes on with the others")
     state = read_tree(output)
     finished = sum(path.endswith("/done") for path in state)
     assert 0 < finished < 100
@@ -85,6 +174,12 @@ def test_ctrl_c(mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: P
     assert run(*words).exit_code == 0
     assert last_run(output)["reused_shards"] == finished
     assert read_dataset(output) == expected
+
+
+def test_a_program_that_calls_the_command_keeps_its_own_handlers(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert run("show", str(tmp_path)).exit_code == 1
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
@@ -136,7 +231,7 @@ def test_what_ends_all_processes_of_a_service_is_an_interrupt(shapes: Path, tmp_
     for pid in (*(helper.pid for helper in helpers), process.pid):
         os.kill(pid, signal.SIGTERM)
     result = finish(process)
+    # That worker processes have ended may be told before.
     assert (result.exit_code, result.stdout) == (130, "")
-    # Helpers that still started have ended, which may have been told before; the others have not.
     assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
     check_gone(helpers)

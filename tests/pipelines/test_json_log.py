@@ -6,8 +6,6 @@ import datetime
 import io
 import json
 import logging
-import os
-import signal
 import sys
 import threading
 import warnings
@@ -21,25 +19,25 @@ from hypothesis import strategies as st
 import shardbeam.pipelines.run
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
-from shardbeam.pipelines.flags import wants_json_log
-from shardbeam.pipelines.json_log import JsonHandler, everything_as_json, render_line
+from shardbeam.pipelines.json_log import (
+    JsonHandler,
+    everything_as_json,
+    render_line,
+    wants_json_log,
+)
 from shardbeam.pipelines.logs import configure_logging, log_everything
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
 from tests.pipelines.dataset import (
     Run,
-    check_whole,
     coco_words,
     finish,
-    last_run,
-    read_dataset,
-    read_tree,
     run,
     start,
     write_mixed,
 )
 from tests.pipelines.test_cli_logs import bare_root
 from tests.pipelines.test_cli_progress import WORKING, Steps, Terminal, watch
-from tests.pipelines.test_interrupt import HELPERS, SHARDS, wait_for, wait_for_a_shard
+from tests.pipelines.test_interrupt import SHARDS, wait_for_a_shard
 
 JSON_LOG = ("--log-format", "json")
 SEVERITIES = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
@@ -167,70 +165,16 @@ def test_an_error_that_nobody_expected(
     assert "raise ZeroDivisionError(arguments.config.name)\n" in summary["stack_trace"]
 
 
-@pytest.mark.parametrize("mode", [(), HELPERS], ids=["alone", "processes"])
-def test_sigterm_while_it_writes(mode: tuple[str, ...], shapes: Path, tmp_path: Path) -> None:
+def test_an_interrupt_is_one_line(shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    words = coco_words(shapes, output, *SHARDS, *JSON_LOG)
-    process = start(*words, *mode, cwd=tmp_path)
+    process = start(*coco_words(shapes, output, *SHARDS, *JSON_LOG), cwd=tmp_path)
     wait_for_a_shard(process, output)
     process.terminate()
-    # Well within what Kubernetes grants: it would be killed then.
-    summary = summary_of(finish(process, timeout_s=25))
-    assert (summary["severity"], summary["status"], summary["exit_code"]) == (
-        "WARNING",
-        "interrupted",
-        130,
-    )
-    assert summary["message"] == "interrupted; a build goes on from here when it is started again"
-    assert summary["output"] == str(output)
-    state = read_tree(output)
-    assert not check_whole(state)
-    finished = sum(path.endswith("/done") for path in state)
-    assert 0 < finished < 100
-
-    assert run(*words).exit_code == 0
-    assert last_run(output)["reused_shards"] == finished
-    assert run(*coco_words(shapes, tmp_path / "expected", *SHARDS)).exit_code == 0
-    assert read_dataset(output) == read_dataset(tmp_path / "expected")
-
-
-@pytest.mark.parametrize("flags", [JSON_LOG, ()], ids=["json", "text"])
-def test_sigterm_before_anything_is_known(
-    flags: tuple[str, ...], shapes: Path, tmp_path: Path
-) -> None:
-    # Nobody writes to the pipe that should be the annotations.
-    folder = tmp_path / "in"
-    (folder / "annotations").mkdir(parents=True)
-    (folder / "images").symlink_to(shapes / "images")
-    os.mkfifo(folder / "config.yaml")
-    process = start("build", str(folder / "config.yaml"), *flags, cwd=tmp_path)
-    wait_for(lambda: signal.SIGTERM in _caught(process.pid), process)
-    process.terminate()
-    result = finish(process, timeout_s=25)
-    assert result.exit_code == 130
-    if flags:
-        assert summary_of(result)["status"] == "interrupted"
-    else:
-        assert result.stderr.startswith("shardbeam: error: interrupted; ")
-
-
-def _caught(pid: int) -> set[int]:
-    """The signals that a process handles."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
-    return {number for number in range(1, 65) if int(mask, 16) >> (number - 1) & 1}
-
-
-def test_an_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(arguments: BuildArguments) -> int:
-        raise KeyboardInterrupt("interrupted; job 1 goes on")
-
-    monkeypatch.setattr(shardbeam.pipelines.run, "run_build", interrupt)
-    words = ["build", "image-folder", "--images", "i", "--output", "o", *JSON_LOG]
-    exit_code = main(words)
-    printed = capsys.readouterr()
-    summary = summary_of(Run(exit_code, printed.out, printed.err))
-    assert (summary["status"], summary["message"]) == ("interrupted", "interrupted; job 1 goes on")
+    result = finish(process)
+    *_, last = parse(result.stderr)
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert (last["severity"], last["status"], last["exit_code"]) == ("WARNING", "interrupted", 130)
+    assert last["message"].startswith("interrupted; ")
 
 
 # Lines
