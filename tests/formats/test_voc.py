@@ -25,8 +25,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat
-from shardbeam.transforms.formats.voc_xml import VocObject, parse_voc_xml
+from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat, VocObject, parse_voc_xml
 from shardbeam.transforms.storage.local import LocalStorage
 
 PATH = "Annotations/a.xml"

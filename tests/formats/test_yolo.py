@@ -24,15 +24,15 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.root_files import relative_path, resolve_path
 from shardbeam.transforms.formats.testing import check_format
-from shardbeam.transforms.formats.yolo import YoloFormat
-from shardbeam.transforms.formats.yolo_data import (
+from shardbeam.transforms.formats.yolo import YoloFormat, parse_yolo_labels
+from shardbeam.transforms.formats.yolo_layout import (
     YoloData,
+    join_of_image,
+    join_of_labels,
     parse_data_yaml,
     parse_names,
     parse_obj_data,
 )
-from shardbeam.transforms.formats.yolo_labels import parse_yolo_labels
-from shardbeam.transforms.formats.yolo_layout import join_of_image, join_of_labels
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.formats.test_voc import write
 

@@ -7,8 +7,7 @@ from random import Random
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, decode_annotations
-from shardbeam.transforms.formats.voc import VocFormat
-from shardbeam.transforms.formats.voc_xml import parse_voc_xml
+from shardbeam.transforms.formats.voc import VocFormat, parse_voc_xml
 
 _PATH = "Annotations/a.xml"
 _PIECES = (

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.root_files import relative_path, resolve_path
-from shardbeam.transforms.formats.yolo_data import parse_data_yaml, parse_names, parse_obj_data
-from shardbeam.transforms.formats.yolo_labels import parse_yolo_labels
+from shardbeam.transforms.formats.yolo import parse_yolo_labels
+from shardbeam.transforms.formats.yolo_layout import parse_data_yaml, parse_names, parse_obj_data
 
 T = TypeVar("T")
 

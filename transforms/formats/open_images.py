@@ -40,9 +40,7 @@ from shardbeam.transforms.formats.open_images_rows import (
     LabelRow,
     Labels,
     RowError,
-    read_box_columns,
     read_class_names,
-    read_label_columns,
     split_cells,
 )
 from shardbeam.transforms.storage.base import Storage
@@ -163,11 +161,8 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
                 yield from self._described_categories(self._names)
             return
         labels = Labels(self._names)
-        rows: BoxRow | LabelRow
-        if file_index < len(self.boxes):
-            rows = BoxRow(read_box_columns(uri, storage=storage), labels=labels)
-        else:
-            rows = LabelRow(read_label_columns(uri, storage=storage), labels=labels)
+        reads = BoxRow if file_index < len(self.boxes) else LabelRow
+        rows = reads(uri, storage=storage, labels=labels)
         lines = read_lines(uri, storage=storage, begin=begin, end=end)
         yield from _entries(lines, rows=rows, name=uri.rpartition("/")[2], file_index=file_index)
         if self._names is None:
@@ -277,7 +272,6 @@ class _Group:
 def _entries(
     lines: Iterator[tuple[int, bytes]], *, rows: BoxRow | LabelRow, name: str, file_index: int
 ) -> Iterator[AnnotationEntry]:
-    count = rows.columns.count
     group: _Group | None = None
     image_id = b""
     for position, line in lines:
@@ -286,7 +280,7 @@ def _entries(
             continue
         problem = ""
         try:
-            cells = split_cells(line, count=count)
+            cells = split_cells(line, count=rows.count)
         except RowError as error:
             # The row is the image's all the same, if the id can be told.
             cells = [cell.strip() for cell in line.split(b",")]

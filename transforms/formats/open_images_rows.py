@@ -39,19 +39,6 @@ class RowError(ValueError):
     """A row cannot be used; the message says why."""
 
 
-class Columns:
-    """Where the columns of a CSV file stand.
-
-    Attributes:
-        count: How many there are.
-        positions: `{name: position}`, of those that are known.
-    """
-
-    def __init__(self, count: int, positions: Mapping[str, int]) -> None:
-        self.count = count
-        self.positions = positions
-
-
 class Labels:
     """The classes of labels.
 
@@ -93,11 +80,25 @@ class Labels:
 
 
 class BoxRow:
-    """Reads rows of boxes."""
+    """Reads rows of boxes.
 
-    def __init__(self, columns: Columns, *, labels: Labels) -> None:
-        at = columns.positions
-        self.columns = columns
+    Attributes:
+        count: How many columns there are.
+        image_id: Which of them is the image's id.
+    """
+
+    def __init__(self, uri: str, *, storage: Storage, labels: Labels) -> None:
+        """Reads the file's header.
+
+        Raises:
+            InputError: The file cannot be read, or lacks a column.
+        """
+        self.count, at = _read_columns(
+            uri,
+            storage=storage,
+            required=("ImageID", "LabelName", *_SIDES),
+            optional=("Confidence", *ATTRIBUTES),
+        )
         self.image_id = at["ImageID"]
         self._labels = labels
         self._label = at["LabelName"]
@@ -135,7 +136,9 @@ class BoxRow:
             cell = b"-1" if position is None else cells[position]
             # What is 0 is not carried along: it is the feature's default.
             if cell != b"0":
-                attributes[key] = _read_flag(cell, key=key)
+                if cell not in _FLAGS:
+                    raise RowError(f"{key.rpartition('/')[2]}: expected 0, 1 or -1")
+                attributes[key] = _FLAGS[cell]
         label = self._labels.find(cells[self._label])
         if label is None:
             return None
@@ -143,14 +146,17 @@ class BoxRow:
 
 
 class LabelRow:
-    """Reads rows of image-level labels."""
+    """Reads rows of image-level labels; attributes as for `BoxRow`."""
 
-    def __init__(self, columns: Columns, *, labels: Labels) -> None:
-        self.columns = columns
-        self.image_id = columns.positions["ImageID"]
+    def __init__(self, uri: str, *, storage: Storage, labels: Labels) -> None:
+        """Reads the file's header; raises as `BoxRow` does."""
+        self.count, at = _read_columns(
+            uri, storage=storage, required=("ImageID", "LabelName", "Confidence"), optional=()
+        )
+        self.image_id = at["ImageID"]
         self._labels = labels
-        self._label = columns.positions["LabelName"]
-        self._confidence = columns.positions["Confidence"]
+        self._label = at["LabelName"]
+        self._confidence = at["Confidence"]
 
     def read(self, cells: Sequence[bytes]) -> tuple[str, float] | None:
         """Reads one row: a class and the confidence in it; None where it is unknown.
@@ -161,31 +167,6 @@ class LabelRow:
         confidence = _read_confidence(cells[self._confidence])
         label = self._labels.find(cells[self._label])
         return None if label is None else (label, confidence)
-
-
-def read_box_columns(uri: str, *, storage: Storage) -> Columns:
-    """Reads the header of a file of boxes.
-
-    Raises:
-        InputError: The file cannot be read, or lacks a column.
-    """
-    return _read_columns(
-        uri,
-        storage=storage,
-        required=("ImageID", "LabelName", *_SIDES),
-        optional=("Confidence", *ATTRIBUTES),
-    )
-
-
-def read_label_columns(uri: str, *, storage: Storage) -> Columns:
-    """Reads the header of a file of image-level labels.
-
-    Raises:
-        InputError: The file cannot be read, or lacks a column.
-    """
-    return _read_columns(
-        uri, storage=storage, required=("ImageID", "LabelName", "Confidence"), optional=()
-    )
 
 
 def split_cells(line: bytes, *, count: int) -> list[bytes]:
@@ -250,7 +231,8 @@ def read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
 
 def _read_columns(
     uri: str, *, storage: Storage, required: Sequence[str], optional: Sequence[str]
-) -> Columns:
+) -> tuple[int, dict[str, int]]:
+    """Reads the header: how many columns there are, and where the known ones stand."""
     header = read_first_line(uri, storage=storage)
     binary = binary_problem(header)
     if binary is not None:
@@ -275,7 +257,7 @@ def _read_columns(
             place="line 1",
             problem=f"the columns {', '.join(missing)} are missing; those that are there: {there}",
         )
-    return Columns(count=len(cells), positions=found)
+    return len(cells), found
 
 
 def _split_quoted(line: bytes) -> list[bytes]:
@@ -285,12 +267,6 @@ def _split_quoted(line: bytes) -> list[bytes]:
     except csv.Error as error:
         raise RowError(str(error)) from error
     return [cell.encode("latin-1") for cell in rows[0]] if rows else []
-
-
-def _read_flag(cell: bytes, *, key: str) -> int:
-    if cell not in _FLAGS:
-        raise RowError(f"{key.rpartition('/')[2]}: expected 0, 1 or -1")
-    return _FLAGS[cell]
 
 
 def _read_confidence(cell: bytes) -> float:

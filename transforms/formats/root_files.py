@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import AnnotationEntry, ImageRef
+from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.storage.archives import expand_root, is_pattern, list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -126,3 +127,24 @@ def relative_path(uri: str, *, root: str) -> str | None:
         return ""
     prefix = root if root.endswith("/") else f"{root}/"
     return uri.removeprefix(prefix) if uri.startswith(prefix) else None
+
+
+def split_entry(key: str, *, split: str, path: str, line: int, file_index: int) -> AnnotationEntry:
+    """Says of the image in one line of a list that it is in the list's split.
+
+    Args:
+        key: What the image is joined by.
+        split: The split.
+        path: The list, for messages.
+        line: Number of the line, from 1.
+        file_index: Position of the list among the format's annotation files.
+    """
+    problem = key_problem(key)
+    return AnnotationEntry(
+        key=key if problem is None else escape_key(key) or f"{path}: line {line}",
+        file_index=file_index,
+        position=line,
+        defect=None if problem is None else Reason.UNREADABLE_NAME,
+        detail="" if problem is None else f"{path}: line {line}: {problem}",
+        split=split,
+    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -70,14 +72,6 @@ class _File(NamedTuple):
     extension: str
     member: TarMember
     content: bytes | None
-
-
-class _DefectError(Exception):
-    """A sample cannot be used; its text says why."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        self.reason = reason
-        super().__init__(detail)
 
 
 class WebDatasetFormat(Format, frozen=True, kw_only=True):
@@ -139,7 +133,9 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         seen: set[str] = set()
         labels: dict[str, None] = {}
         files = (_file(member, reader=reader) for member in tar_members(reader))
-        for position, (key, group) in enumerate(itertools.groupby(files, _key_of)):
+        for position, (key, group) in enumerate(
+            itertools.groupby(files, operator.attrgetter("key"))
+        ):
             sample = list(group)
             images = [each for each in sample if not key or _is_image(each)]
             keys = [f"{tar}/{_as_key(each.member.name)}" for each in images]
@@ -149,10 +145,10 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 continue
             try:
                 if not images:
-                    raise _DefectError(Reason.MISSING_IMAGE, _without_image(sample))
+                    raise RejectedError(Reason.MISSING_IMAGE, _without_image(sample))
                 _check_sample(sample, images=images, is_repeated=key in seen)
                 annotations = self._annotate(sample)
-            except _DefectError as error:
+            except RejectedError as error:
                 # Of two images with one name the join rejects the second by itself.
                 for image_key in dict.fromkeys(keys or [f"{tar}/{_as_key(key)}"]):
                     if image_key not in seen:
@@ -160,7 +156,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                             key=image_key,
                             position=position,
                             defect=error.reason,
-                            detail=f"{tar}, sample {key!a}: {error}",
+                            detail=f"{tar}, sample {key!a}: {error.detail}",
                         )
             else:
                 labels.update(dict.fromkeys(annotations.labels))
@@ -233,10 +229,6 @@ def _file(member: TarMember, *, reader: StorageReader) -> _File:
     return _File(match["key"], extension, member, content)
 
 
-def _key_of(file: _File) -> str:
-    return file.key
-
-
 def _is_image(file: _File) -> bool:
     return "." not in file.extension and is_image_name(f".{file.extension}")
 
@@ -248,9 +240,9 @@ def _without_image(sample: Sequence[_File]) -> str:
 
 def _check_sample(sample: Sequence[_File], *, images: Sequence[_File], is_repeated: bool) -> None:
     if len(images) > 1:
-        raise _DefectError(Reason.AMBIGUOUS_STEM, f"{len(images)} images in one sample")
+        raise RejectedError(Reason.AMBIGUOUS_STEM, f"{len(images)} images in one sample")
     if is_repeated:
-        raise _DefectError(
+        raise RejectedError(
             Reason.DUPLICATE_KEY,
             "its key was there before; the files of a sample must stand together in the tar",
         )
@@ -336,8 +328,8 @@ def _field(value: object, *, kind: str, place: str) -> Value:
     raise _malformed(f"{place}: expected {kind}, got {_shortened(value)}")
 
 
-def _malformed(detail: str) -> _DefectError:
-    return _DefectError(Reason.ANNOTATION_MALFORMED, detail)
+def _malformed(detail: str) -> RejectedError:
+    return RejectedError(Reason.ANNOTATION_MALFORMED, detail)
 
 
 def _shortened(value: object) -> str:
