@@ -167,17 +167,6 @@ def test_of_two_annotations_of_an_image_the_first_counts(masks: Path) -> None:
     assert found.corrections == {"duplicate_annotation_dropped": 1}
 
 
-def test_unknown_and_repeated_images(masks: Path) -> None:
-    content = _document(
-        _annotation(), _annotation(image_id=9), images=[image(), image(file_name="b.jpg")]
-    )
-
-    assert [entry.defect for entry in _read(content, masks=masks).defects()] == [
-        Reason.DUPLICATE_IMAGE_ID,
-        Reason.UNKNOWN_IMAGE_ID,
-    ]
-
-
 @pytest.mark.parametrize(
     ("change", "place"),
     [

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
@@ -15,7 +13,6 @@ from shardbeam.transforms.core.records import (
     Category,
     ImageAnnotations,
     MaskRole,
-    ObjectAnnotation,
     decode_annotations,
 )
 from shardbeam.transforms.formats.coco import CocoFormat
@@ -160,37 +157,6 @@ def test_panoptic_segments(
         ("a", False),
         ("b", False),
     ]
-
-
-def test_dali_dummy_values(shared_data: Path) -> None:
-    _, categories, images = _read(shared_data / "dali/coco_dummy/instances.json")
-
-    assert categories[0].name == "person"
-    assert categories[0].source_id == 1
-    first = images["0.jpeg"]
-    assert (first.image_id, first.width, first.height) == ("0", 619, 324)
-    assert first.objects[0].bbox == (313, 168, 313 + 162, 168 + 120)
-    assert first.objects[0].area == 19440
-    assert first.objects[0].segmentation.startswith(b"[[363.51, 278.77, ")
-    # Every image of the file is there, under the very name that it gives.
-    files = {path.name for path in (shared_data / "dali/coco_dummy/images").iterdir()}
-    assert images.keys() <= files
-
-
-def test_dali_pixelwise_segmentations_are_polygons_and_both_kinds_of_rle(
-    shared_data: Path,
-) -> None:
-    _, _, images = _read(shared_data / "dali/coco_pixelwise/instances.json")
-
-    def kind(item: ObjectAnnotation) -> str:
-        decoded = msgspec.json.decode(item.segmentation)
-        if isinstance(decoded, list):
-            return "polygons"
-        return "compressed" if isinstance(decoded["counts"], str) else "uncompressed"
-
-    kinds = Counter(kind(item) for found in images.values() for item in found.objects)
-    assert kinds["polygons"] == 3
-    assert kinds["compressed"] + kinds["uncompressed"] == 9
 
 
 def test_a_panoptic_file_among_annotations_is_refused(shared_data: Path) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +11,6 @@ from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
-from shardbeam.transforms.formats.testing import check_format
 
 
 @pytest.mark.parametrize(
@@ -104,17 +101,3 @@ def test_labels_are_a_classification() -> None:
 def test_patterns_that_cannot_work(pattern: str, problem: str) -> None:
     with pytest.raises(Problem, match=f"pattern: {problem}"):
         FilenameLabelFormat(images="i", pattern=pattern)
-
-
-def test_it_keeps_to_the_contract(tmp_path: Path) -> None:
-    for name in ("1_cat.jpg", "2_dog.jpg", "3.jpg", "note_cat.txt"):
-        (tmp_path / name).touch()
-
-    report = check_format(FilenameLabelFormat(images=str(tmp_path)))
-
-    assert {key: found.labels for key, found in report.annotations.items()} == {
-        "1_cat.jpg": ("cat",),
-        "2_dog.jpg": ("dog",),
-    }
-    assert [reject.key for reject in report.rejects] == ["3.jpg"]
-    assert report.excluded == {"not_an_image_name": 1}

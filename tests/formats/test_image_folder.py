@@ -165,10 +165,6 @@ def _outcomes(root: Path, *, classes: Path | None = None) -> Counter[str]:
     return outcomes
 
 
-def test_bigdl_cifar(shared_data: Path) -> None:
-    assert _outcomes(shared_data / "bigdl-cifar" / "cifar") == {"airplane": 3, "deer": 4}
-
-
 def test_dali_case_sensitive(shared_data: Path) -> None:
     assert _outcomes(shared_data / "dali" / "single" / "case_sensitive") == {
         "84": 1,

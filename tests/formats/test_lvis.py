@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import AnnotationEntry, decode_annotations
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.lvis import LvisFormat
-from shardbeam.transforms.storage.local import LocalStorage
-from tests.formats.coco_reading import URI, ParsedCoco, annotation, document, image, read_content
-from tests.fuzz.lvis import fuzz_lvis
+from tests.formats.coco_reading import URI, ParsedCoco, document, image, read_content
 
 _CATEGORIES = [{"id": k, "name": name} for k, name in enumerate(["acorn", "dog", "cat"], 17)]
 _NEGATIVE = "image/neg_category_ids"
@@ -52,12 +46,6 @@ def test_describes_itself() -> None:
     assert {(spec.kind, spec.repeated, spec.role) for spec in specs.values()} == {
         (FeatureKind.INT64, True, FeatureRole.LABEL)
     }
-
-
-def test_masks_are_kept_if_they_are_asked_for() -> None:
-    for masks in (False, True):
-        (item,) = _read(_image(), masks=masks).images()["a.jpg"].objects
-        assert bool(item.segmentation) == masks
 
 
 @pytest.mark.parametrize("absent", [..., None, []])
@@ -129,17 +117,6 @@ def test_two_names_of_one_image_are_duplicates_by_join() -> None:
     assert [entry.key for entry in parsed.entries] == ["000000397133.jpg"] * 2
 
 
-def test_one_bad_annotation_is_a_defect_of_its_image() -> None:
-    parsed = _read(
-        _image(),
-        _image(id=8, file_name="b.jpg"),
-        annotations=[annotation(), annotation(image_id=8, area="1")],
-    )
-
-    (entry,) = parsed.defects()
-    assert (entry.key, entry.defect) == ("b.jpg", Reason.ANNOTATION_MALFORMED)
-
-
 _IDS = st.lists(st.sampled_from([17, 18, 19]), unique=True)
 
 
@@ -155,30 +132,3 @@ def test_every_valid_list_is_read_back(negative: list[int], not_exhaustive: list
         _NEGATIVE: tuple(names[k] for k in negative),
         _NOT_EXHAUSTIVE: tuple(names[k] for k in not_exhaustive),
     }
-
-
-def test_the_real_sample(shared_data: Path) -> None:
-    file = shared_data / "lvis" / "lvis_val_100.json"
-    raw = json.loads(file.read_bytes())
-    source = LvisFormat(images="i", annotations=[str(file)], _masks=True)
-
-    items = list(source.read_annotations(storage=LocalStorage(), file_index=0))
-
-    entries = [item for item in items if isinstance(item, AnnotationEntry)]
-    found = [decode_annotations(entry.annotations) for entry in entries]
-    assert len(items) - len(entries) == 1_230
-    assert len(entries) == 100
-    assert [entry.key for entry in entries] == [
-        each["coco_url"].rpartition("/")[2] for each in raw["images"]
-    ]
-    objects = [item for each in found for item in each.objects]
-    assert len(objects) == 977
-    assert all(item.segmentation and not item.is_crowd for item in objects)
-    assert sum(len(each.values[_NEGATIVE]) for each in found) == 942
-    assert sum(len(each.values[_NOT_EXHAUSTIVE]) for each in found) == 16
-    assert not any(each.corrections for each in found)
-
-
-def test_random_broken_files_are_read_or_refused() -> None:
-    for seed in range(3_000):
-        fuzz_lvis(random.Random(seed))

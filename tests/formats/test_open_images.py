@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import io
-import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,10 +23,8 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.formats.base import Kind, Role
 from shardbeam.transforms.formats.joining import merge_annotations
 from shardbeam.transforms.formats.open_images import OpenImagesFormat
-from shardbeam.transforms.formats.testing import check_format
 from tests.formats.making import make_format
 from tests.formats.stored import StoredFiles
-from tests.fuzz.open_images import fuzz_open_images
 
 BOX_HEADER = (
     "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,"
@@ -433,39 +430,3 @@ def test_rows_of_one_image_are_one_entry() -> None:
     assert [
         (entry.key, len(decode_annotations(entry.annotations).objects)) for entry in read.entries
     ] == [("a", 3), ("b", 2), ("a", 1)]
-
-
-def test_random_files_give_values_or_errors_with_a_place() -> None:
-    for seed in range(2000):
-        fuzz_open_images(random.Random(seed))
-
-
-# Real files
-
-
-def test_open_images_v6(shared_data: Path) -> None:
-    folder = shared_data / "datumaro" / "open_images_dataset" / "v6" / "annotations"
-    train = (folder / "oidv6-train-annotations-bbox.csv").read_bytes()
-    labels = (folder / "oidv6-train-annotations-human-imagelabels.csv").read_bytes()
-    read = Read(train, labels, classes=str(folder / "oidv6-class-descriptions.csv"))
-    images = read.images()
-    assert [(item.label, item.bbox) for item in images["b"].objects] == [
-        ("Generic label #0", (0.2, 0.3, 1.0, 0.5))
-    ]
-    assert set(images["b"].objects[0].attributes.values()) == {-1}
-    assert (images["a"].labels, images["b"].labels) == (("Generic label #0",), ())
-    assert images["b"].values["image/class/absent/text"] == ("Generic label #0",)
-    assert len(read.categories) == 4
-
-    report = check_format(
-        OpenImagesFormat(
-            images=str(folder.parent / "images"),
-            boxes=[str(folder / "oidv6-train-annotations-bbox.csv")],
-            image_labels=[str(folder / "oidv6-train-annotations-human-imagelabels.csv")],
-        )
-    )
-    assert {key for key, found in report.annotations.items() if found.image_id} == {
-        "train/a.jpg",
-        "train/b.jpg",
-    }
-    assert report.rejects == ()

@@ -24,7 +24,6 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat, VocObject, parse_voc_xml
 from shardbeam.transforms.storage.local import LocalStorage
 
@@ -549,45 +548,6 @@ def test_label_map_names_the_classes(tmp_path: Path) -> None:
 
 
 # Real samples
-
-
-@pytest.mark.parametrize(
-    ("sample", "settings", "images"),
-    [
-        ("bccd-voc/BCCD", {}, 24),
-        ("datumaro/voc_dataset/voc_dataset1", {"_masks": True, "semantic": True}, 2),
-        ("datumaro/kaggle_dataset/relaxed_voc2", {}, 2),
-    ],
-)
-def test_samples_keep_to_the_protocol(
-    shared_data: Path, sample: str, settings: dict[str, Any], images: int
-) -> None:
-    root = str(shared_data / sample)
-
-    report = check_format(VocFormat(root=root, **settings), damages=20)
-
-    assert len(report.annotations) == images
-
-
-def test_bccd(shared_data: Path) -> None:
-    source = resolve(str(shared_data / "bccd-voc"))
-    told = list(listed(source))
-    files = sorted((shared_data / "bccd-voc" / "BCCD" / "Annotations").iterdir())
-    objects = [
-        item for file in files for item in parse_voc_xml(file.read_bytes(), uri=file.name).objects
-    ]
-
-    assert list(source.predefined_splits()) == ["train", "val", "test"]
-    assert [
-        sum(entry.split == split for entry in told) for split in source.predefined_splits()
-    ] == [
-        *(205, 87, 72),
-    ]
-    assert told[0].key == "BCCD/BloodImage_00001"
-    assert len(files) == 24
-    # As `grep -c '<object>'` counts them.
-    assert len(objects) == sum(file.read_text().count("<object>") for file in files)
-    assert {item.name for item in objects} == {"RBC", "WBC", "Platelets"}
 
 
 def test_datumaro(shared_data: Path) -> None:

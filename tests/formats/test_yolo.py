@@ -23,7 +23,6 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.root_files import relative_path, resolve_path
-from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.formats.yolo import YoloFormat, parse_yolo_labels
 from shardbeam.transforms.formats.yolo_layout import (
     YoloData,
@@ -637,49 +636,6 @@ def test_relative_path() -> None:
 
 
 # Real samples
-
-
-@pytest.mark.parametrize(
-    ("sample", "images"),
-    [
-        ("labelstudio-yolo/test_import_yolo_data_unif_dims", 5),
-        ("datumaro/roboflow_dataset/yolo", 3),
-        ("datumaro/yolo_dataset/strict", 1),
-    ],
-)
-def test_samples_keep_to_the_protocol(shared_data: Path, sample: str, images: int) -> None:
-    root = str(shared_data / sample)
-
-    report = check_format(YoloFormat(root=root, _masks=True), damages=20)
-
-    assert len(report.annotations) == images
-    assert not report.rejects
-
-
-def test_labelstudio(shared_data: Path) -> None:
-    folder = shared_data / "labelstudio-yolo" / "test_import_yolo_data_unif_dims"
-    source = resolve(str(folder))
-    objects = {
-        file.name: source.read_listed(file.read_bytes(), path=f"labels/{file.name}", root=0)
-        for file in sorted((folder / "labels").iterdir())
-    }
-    labels = {
-        name: [
-            item.label
-            for entry in entries
-            for item in decode_annotations(entry.annotations).objects
-        ]
-        for name, entries in objects.items()
-    }
-
-    assert list(source.predefined_splits()) == []
-    assert labels == {
-        "img_1.txt": ["bus", "number", "closed_door", "closed_door"],
-        "img_2.txt": ["bus", "number", "closed_door", "closed_door"],
-        "img_3.txt": ["number", "bus", "closed_door", "closed_door"],
-        "img_4.txt": ["number", "closed_door", "closed_door", "bus"],
-        "img_5.txt": ["bus", "closed_door", "bus"],
-    }
 
 
 def test_datumaro(shared_data: Path) -> None:
