@@ -35,7 +35,6 @@ from shardbeam.transforms.formats.yolo_layout import (
     is_labels,
     join_of_image,
     join_of_labels,
-    listed_path,
 )
 from shardbeam.transforms.storage.base import Storage
 
@@ -155,7 +154,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
 
     def annotation_files(self) -> Sequence[str]:
         """The files that name the classes, then the lists of the splits."""
-        return [*self._layout.files, *(item.file.uri for item in self._layout.lists)]
+        return [*self._layout.files, *(file.uri for _, file in self._layout.lists)]
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
@@ -167,10 +166,10 @@ class YoloFormat(Format, frozen=True, kw_only=True):
                 yield Category(name=name, source_id=class_index + 1, origin=self._layout.files[0])
         if file_index < len(self._layout.files):
             return
-        item = self._layout.lists[file_index - len(self._layout.files)]
-        for line, name in text_lines(read_file(item.file), uri=item.file.uri):
+        item, file = self._layout.lists[file_index - len(self._layout.files)]
+        for line, name in text_lines(read_file(file), uri=file.uri):
             yield split_entry(
-                join_of_image(normalize_key(listed_path(name, item=item))),
+                join_of_image(normalize_key(item.listed_path(name))),
                 split=item.split,
                 path=item.path,
                 line=line,

@@ -57,34 +57,26 @@ _SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
 _NULL_TAG = "tag:yaml.org,2002:null"
 
 
-class SplitFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder of images that is (a part of) a split.
+class SplitPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder or a list of images that is a split, or a part of one.
 
     Attributes:
         split: The split.
         path: Its path below the root; empty where it is the root.
+        file: Where it lies, if it is a list.
+        prefix: Of a list: what stands before the images' paths, relative to the root.
+        strip: Of a list: how many leading parts of its paths are to be left out.
     """
 
     split: str
     path: str
+    file: ImageRef | None = None
+    prefix: str = ""
+    strip: int = 0
 
-
-class SplitList(msgspec.Struct, frozen=True, kw_only=True):
-    """A list of images that is (a part of) a split.
-
-    Attributes:
-        split: The split.
-        path: Its name, for people.
-        file: Where it lies.
-        prefix: What stands before the images' paths, relative to the root.
-        strip: How many leading parts of the paths in the list are to be left out.
-    """
-
-    split: str
-    path: str
-    file: ImageRef
-    prefix: str
-    strip: int
+    def listed_path(self, name: str) -> str:
+        """The path below the root of an image that the list names."""
+        return _join_path(self.prefix, *_parts(name)[self.strip :])
 
 
 class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +87,7 @@ class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
         files: The files that say so: the `data.yaml` or `obj.data`, the file of names.
         known: Paths of the files below the root that are neither images nor labels.
         splits: The splits, in order.
-        folders: Their folders.
-        lists: Their lists.
+        parts: Their folders and lists.
         beside: Whether labels are beside their images, and not in a folder of their own.
         problem: Why the splits cannot be told: file, place and words; None if they can.
     """
@@ -105,10 +96,19 @@ class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
-    folders: tuple[SplitFolder, ...] = ()
-    lists: tuple[SplitList, ...] = ()
+    parts: tuple[SplitPart, ...] = ()
     beside: bool = False
     problem: tuple[str, str, str] | None = None
+
+    @property
+    def lists(self) -> list[tuple[SplitPart, ImageRef]]:
+        """The parts that are lists, and where they lie."""
+        return [(part, part.file) for part in self.parts if part.file is not None]
+
+    @property
+    def folders(self) -> list[SplitPart]:
+        """The parts that are folders."""
+        return [part for part in self.parts if part.file is None]
 
 
 def join_of_image(key: str) -> str:
@@ -142,13 +142,7 @@ def in_label_folder(key: str) -> bool:
     return any(folder.casefold() in _LABEL_FOLDERS for folder in key.split("/")[:-1])
 
 
-def listed_path(name: str, *, item: SplitList) -> str:
-    """The path below the root of an image that a list names."""
-    return join_path(item.prefix, *_parts(name)[item.strip :])
-
-
-def join_path(*parts: str) -> str:
-    """Joins parts of a path, leaving out empty ones."""
+def _join_path(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
@@ -164,7 +158,7 @@ def find_layout(*, root: str, data: str | None, splits: Sequence[str] | None) ->
         InputError: A file cannot be read or is not what it should be, no file names the classes,
             or there are no labels.
     """
-    return _Finder(root).find(data=data, splits=splits)
+    return _Finder(root, data=data).find(splits)
 
 
 class _Found(NamedTuple):
@@ -180,50 +174,62 @@ class _Found(NamedTuple):
 
 
 class _Finder:
-    def __init__(self, root: str) -> None:
+    """Looks around below a root."""
+
+    def __init__(self, root: str, *, data: str | None) -> None:
         self._root = root
         self._files = RootFiles(root)
-
-    def find(self, *, data: str | None, splits: Sequence[str] | None) -> YoloLayout:
         self._files.check()
         found = self._data_file(data)
-        base = _folder_of(found, root=self._root)
-        described, names_file = self._describe(found, base=base)
-        files = [found] if names_file is None else [found, names_file]
-        places = _Places(self._root, base=base, path=described.path)
-        told: dict[str, list[SplitFolder | SplitList]] = {}
+        self._data_uri = found.file.uri
+        # What paths in the file may be relative to.
+        folder = (
+            found.file.uri.rpartition("/")[0]
+            if found.path is None
+            else resolve_path(root, found.path.rpartition("/")[0])
+        )
+        self._bases = [folder, root]
+        self._described, names_file = self._describe(found)
+        self._named = [found] if names_file is None else [found, names_file]
+        if self._described.path:
+            self._bases.insert(0, resolve_path(folder, self._described.path.replace("\\", "/")))
+
+    def find(self, splits: Sequence[str] | None) -> YoloLayout:
+        found: dict[str, list[SplitPart]] = {}
         problem = None
         try:
-            if described.splits:
-                for split in _wanted(splits, known=described.splits, uri=found.file.uri):
-                    paths = described.splits[split]
-                    told[split] = [
-                        self._locate(path, split=split, places=places, uri=found.file.uri)
-                        for path in paths
-                    ]
-            else:
-                guessed = self._guess_folders()
-                if guessed or splits:
-                    wanted = _wanted(splits, known=guessed, uri=self._root)
-                    told = {split: [guessed[split]] for split in wanted}
-            parts = [part for named in told.values() for part in named]
-            _check_apart([part for part in parts if isinstance(part, SplitFolder)], root=self._root)
+            found = self._splits(splits)
+            _check_apart(
+                [part for named in found.values() for part in named if part.file is None],
+                root=self._root,
+            )
         except InputError as error:
             # Where the config names the splits this is no problem.
-            told, parts, problem = {}, [], (error.uri, error.place, error.problem)
-        folders = tuple(part for part in parts if isinstance(part, SplitFolder))
-        lists = tuple(part for part in parts if isinstance(part, SplitList))
-        known = {item.path for item in files if item.path} | {item.path for item in lists}
+            found, problem = {}, (error.uri, error.place, error.problem)
+        parts = tuple(part for named in found.values() for part in named)
+        known = {item.path for item in self._named if item.path}
+        known |= {part.path for part in parts if part.file is not None}
         return YoloLayout(
-            names=tuple(sorted(described.names.items())),
-            files=tuple(item.file.uri for item in files),
+            names=tuple(sorted(self._described.names.items())),
+            files=tuple(item.file.uri for item in self._named),
             known=tuple(sorted(known)),
-            splits=tuple(told),
-            folders=folders,
-            lists=lists,
-            beside=self._labels_beside(folders, known=known),
+            splits=tuple(found),
+            parts=parts,
+            beside=self._labels_beside(parts, known=known),
             problem=problem,
         )
+
+    def _splits(self, splits: Sequence[str] | None) -> dict[str, list[SplitPart]]:
+        described = self._described.splits
+        if described:
+            return {
+                split: [self._locate(path, split=split) for path in described[split]]
+                for split in _wanted(splits, known=described, uri=self._data_uri)
+            }
+        guessed = self._guess_folders()
+        if not guessed and not splits:
+            return {}
+        return {split: [guessed[split]] for split in _wanted(splits, known=guessed, uri=self._root)}
 
     def _data_file(self, data: str | None) -> _Found:
         if data is not None:
@@ -245,7 +251,7 @@ class _Finder:
             "with `data`",
         )
 
-    def _describe(self, found: _Found, *, base: str) -> tuple[YoloData, _Found | None]:
+    def _describe(self, found: _Found) -> tuple[YoloData, _Found | None]:
         uri = found.file.uri if found.path is None else join_uri(self._root, found.path)
         data = read_file(found.file)
         if uri.lower().endswith((".yaml", ".yml")):
@@ -253,38 +259,38 @@ class _Finder:
         if not uri.lower().endswith(".data"):
             return YoloData(names=parse_names(data, uri=uri)), None
         described = parse_obj_data(data, uri=uri)
-        places = _Places(self._root, base=base, path="")
-        tried = list(places.candidates(described.names_file, least=1))
+        tried = list(self._candidates(described.names_file, least=1))
         for path in tried:
             if (file := self._files.find(path)) is not None:
                 names = parse_names(read_file(file), uri=join_uri(self._root, path))
                 return msgspec.structs.replace(described, names=names), _Found(path, file)
         raise _not_found(described.names_file, key="names", tried=tried, uri=uri)
 
-    def _locate(
-        self, value: str, *, split: str, places: _Places, uri: str
-    ) -> SplitFolder | SplitList:
+    def _locate(self, value: str, *, split: str) -> SplitPart:
         is_list = value.lower().endswith(".txt")
         tried = []
-        for path in places.candidates(value, least=1 if is_list else 2):
+        for path in self._candidates(value, least=1 if is_list else 2):
             tried.append(path)
             if is_list and (file := self._files.find(path)) is not None:
-                return self._sample_list(path, file=file, split=split, places=places)
+                return self._sample_list(SplitPart(split=split, path=path, file=file), file=file)
             if not is_list and self._files.holds(path):
-                return SplitFolder(split=split, path=path)
-        raise _not_found(value, key=split, tried=tried, uri=uri)
+                return SplitPart(split=split, path=path)
+        raise _not_found(value, key=split, tried=tried, uri=self._data_uri)
 
-    def _sample_list(self, path: str, *, file: ImageRef, split: str, places: _Places) -> SplitList:
+    def _sample_list(self, part: SplitPart, *, file: ImageRef) -> SplitPart:
         """Finds out how a list's paths are to be read, by some of its images."""
-        uri = join_uri(self._root, path)
+        uri = join_uri(self._root, part.path)
         lines = text_lines(read_file(file), uri=uri)
         names = [name for _, name in itertools.islice(lines, _LIST_SAMPLE)]
-        prefixes = dict.fromkeys([path.rpartition("/")[0], *places.prefixes()])
+        bases = (relative_path(resolve_path(base, ""), root=self._root) for base in self._bases)
+        prefixes = dict.fromkeys([part.path.rpartition("/")[0], *bases])
         for name in names:
             for strip in range(len(_parts(name))):
                 for prefix in prefixes:
-                    item = SplitList(split=split, path=path, file=file, prefix=prefix, strip=strip)
-                    if self._files.find(listed_path(name, item=item)) is not None:
+                    if prefix is None:
+                        continue
+                    item = msgspec.structs.replace(part, prefix=prefix, strip=strip)
+                    if self._files.find(item.listed_path(name)) is not None:
                         return item
         if names:
             raise InputError(
@@ -292,22 +298,50 @@ class _Finder:
                 problem=f"none of the first images that it names is below the root: "
                 f"{', '.join(map(repr, names))}",
             )
-        return SplitList(split=split, path=path, file=file, prefix="", strip=0)
+        return part
 
-    def _guess_folders(self) -> dict[str, SplitFolder]:
+    def _candidates(self, value: str, *, least: int) -> Iterator[str]:
+        """Yields paths below the root that a path of the file may mean, the likeliest first.
+
+        Many files were written for another machine, or for another folder to start in, so a path
+        is tried without its leading parts as well.
+
+        Args:
+            value: The path as it is written.
+            least: How many of its parts must be left.
+        """
+        value = value.replace("\\", "/")
+        parts = _parts(value)
+        direct = (relative_path(resolve_path(base, value), root=self._root) for base in self._bases)
+        inside = (
+            "/".join(parts[start:]) for start in range(max(1, len(parts) - least + 1)) if parts
+        )
+        seen = dict.fromkeys([*(path for path in direct if path is not None), *inside])
+        yield from seen
+        for path in seen:
+            for name in _SPLIT_FOLDERS["val"]:
+                renamed = [
+                    name if part in _SPLIT_FOLDERS["val"] else part for part in path.split("/")
+                ]
+                if "/".join(renamed) not in seen:
+                    yield "/".join(renamed)
+
+    def _guess_folders(self) -> dict[str, SplitPart]:
         folders = {}
         for split, names in _SPLIT_FOLDERS.items():
             candidates = [path for name in names for path in (f"images/{name}", f"{name}/images")]
             for path in candidates:
                 if self._files.holds(path):
-                    folders[split] = SplitFolder(split=split, path=path)
+                    folders[split] = SplitPart(split=split, path=path)
                     break
         return folders
 
-    def _labels_beside(self, folders: Sequence[SplitFolder], *, known: Collection[str]) -> bool:
+    def _labels_beside(self, parts: Sequence[SplitPart], *, known: Collection[str]) -> bool:
         """Says whether labels are beside their images, listing no more than it takes."""
         likely = dict.fromkeys(
-            join_of_image(join_path(folder.path, "x")).rpartition("/")[0] for folder in folders
+            join_of_image(_join_path(part.path, "x")).rpartition("/")[0]
+            for part in parts
+            if part.file is None
         )
         for folder in (*likely, _LABELS):
             if in_label_folder(f"{folder}/x") and any(
@@ -335,48 +369,6 @@ class _Finder:
         return True
 
 
-class _Places:
-    """Where a path of a `data.yaml` may point to, below the root."""
-
-    def __init__(self, root: str, *, base: str, path: str) -> None:
-        self._root = root
-        own = [resolve_path(base, path.replace("\\", "/"))] if path else []
-        self._bases = [*own, base, root]
-
-    def prefixes(self) -> Iterator[str]:
-        """Yields the folders, relative to the root, that paths may be relative to."""
-        for base in self._bases:
-            prefix = relative_path(resolve_path(base, ""), root=self._root)
-            if prefix is not None:
-                yield prefix
-
-    def candidates(self, value: str, *, least: int) -> Iterator[str]:
-        """Yields paths below the root, the likeliest first.
-
-        Many files were written for another machine, or for another folder to start in, so a path
-        is tried without its leading parts as well.
-
-        Args:
-            value: The path as it is written.
-            least: How many of its parts must be left.
-        """
-        value = value.replace("\\", "/")
-        parts = _parts(value)
-        direct = (relative_path(resolve_path(base, value), root=self._root) for base in self._bases)
-        inside = (
-            "/".join(parts[start:]) for start in range(max(1, len(parts) - least + 1)) if parts
-        )
-        seen = dict.fromkeys([*(path for path in direct if path is not None), *inside])
-        yield from seen
-        for path in seen:
-            for name in _SPLIT_FOLDERS["val"]:
-                renamed = [
-                    name if part in _SPLIT_FOLDERS["val"] else part for part in path.split("/")
-                ]
-                if "/".join(renamed) not in seen:
-                    yield "/".join(renamed)
-
-
 def is_labels(key: str, *, beside: bool) -> bool:
     """Whether a file is one of labels.
 
@@ -392,12 +384,6 @@ def is_labels(key: str, *, beside: bool) -> bool:
 def _is_known_text(key: str) -> bool:
     name = key.rpartition("/")[2].casefold()
     return name in _KNOWN_TEXTS or name.startswith("readme")
-
-
-def _folder_of(found: _Found, *, root: str) -> str:
-    if found.path is None:
-        return found.file.uri.rpartition("/")[0]
-    return resolve_path(root, found.path.rpartition("/")[0])
 
 
 def _parts(path: str) -> list[str]:
@@ -424,7 +410,7 @@ def _wanted(
     return list(known) if splits is None else splits
 
 
-def _check_apart(folders: Sequence[SplitFolder], *, root: str) -> None:
+def _check_apart(folders: Sequence[SplitPart], *, root: str) -> None:
     for one, other in itertools.permutations(folders, 2):
         if one.split != other.split and (
             f"{other.path}/".startswith(f"{one.path}/") or not one.path
