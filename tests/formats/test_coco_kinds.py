@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.formats.base import Place, Role
-from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.formats.coco_tasks import Task
+from shardbeam.transforms.formats.coco import CocoFormat, Task
 from shardbeam.transforms.formats.joining import merge_annotations
 from tests.formats.coco_reading import URI, annotation, document, image, read_coco, read_content
 

@@ -13,8 +13,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, Segment
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.formats.coco_tasks import Task
+from shardbeam.transforms.formats.coco import CocoFormat, Task
 from tests.formats.coco_reading import ParsedCoco, image, read_content
 
 _CATEGORIES = [

@@ -5,25 +5,28 @@ The format: https://cocodataset.org/#format-data.
 
 from __future__ import annotations
 
+import enum
 import functools
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, MaskRole
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.coco_file import AnnotationReader, CocoFile, CocoImage, Wanted
-from shardbeam.transforms.formats.coco_panoptic import PanopticReader, list_masks
-from shardbeam.transforms.formats.coco_tasks import (
-    Task,
-    in_order,
-    is_stuff_name,
-    kinds_of_tasks,
-    sniff_tasks,
+from shardbeam.transforms.formats.coco_file import (
+    AnnotationReader,
+    CocoFile,
+    CocoImage,
+    Wanted,
+    panoptic_file_error,
 )
+from shardbeam.transforms.formats.coco_panoptic import PanopticReader, list_masks
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
@@ -31,6 +34,46 @@ from shardbeam.transforms.storage.find import storage_for
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_READ_BYTES = 4 << 20
+# An annotation longer than this is taken for broken.
+_MAX_WINDOW_BYTES = 64 << 20
+_MAX_ANNOTATIONS = 1_000
+_SECTION = re.compile(rb'(?<!\\)"annotations"\s*:\s*')
+# As long as the text that `_SECTION` matches in any sane file, which two reads may cut apart.
+_OVERLAP_BYTES = 256
+_decoder = json.JSONDecoder()
+_SEPARATOR = re.compile(r"[\s,]*")
+_STUFF_NAME = re.compile(r"(?<![a-z])stuff(?![a-z])", re.IGNORECASE)
+
+
+class Task(str, enum.Enum):
+    """Which keys a COCO source fills.
+
+    Attributes:
+        DETECTION: Objects.
+        KEYPOINTS: Objects with keypoints.
+        CAPTIONS: Captions.
+        CLASSIFICATION: Classes of the image: annotations with a category, and without a box.
+        PANOPTIC: Panoptic segments.
+        SEMANTIC: A map of classes, from PNGs or from a file of stuff.
+    """
+
+    DETECTION = "detection"
+    KEYPOINTS = "keypoints"
+    CAPTIONS = "captions"
+    CLASSIFICATION = "classification"
+    PANOPTIC = "panoptic"
+    SEMANTIC = "semantic"
+
+
+_KINDS: Mapping[Task, frozenset[Kind]] = {
+    Task.DETECTION: frozenset({Kind.DETECTION}),
+    Task.KEYPOINTS: frozenset({Kind.DETECTION, Kind.KEYPOINTS}),
+    Task.CAPTIONS: frozenset({Kind.CAPTIONS}),
+    Task.CLASSIFICATION: frozenset({Kind.CLASSIFICATION}),
+    Task.PANOPTIC: frozenset({Kind.PANOPTIC}),
+    Task.SEMANTIC: frozenset({Kind.SEMANTIC}),
+}
 _NEEDED = {
     Task.DETECTION: "annotations",
     Task.KEYPOINTS: "annotations",
@@ -97,7 +140,10 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
         """Those of the tasks."""
-        return kinds_of_tasks(self._tasks, masks=self._masks)
+        kinds: frozenset[Kind] = frozenset().union(*(_KINDS[task] for task in self._tasks))
+        if self._masks and Kind.DETECTION in kinds:
+            kinds |= {Kind.INSTANCE_MASKS}
+        return kinds
 
     @functools.cached_property
     def _tasks(self) -> frozenset[Task]:
@@ -116,7 +162,8 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         for uri in self.annotations:
             found |= sniff_tasks(uri, storage=storage_for(uri))
         tasks = self._with_masks(found)
-        return msgspec.structs.replace(self, tasks=in_order(tasks or {Task.DETECTION}))
+        ordered = [task for task in Task if task in (tasks or {Task.DETECTION})]
+        return msgspec.structs.replace(self, tasks=ordered)
 
     def place(self, path: str, *, root: int) -> Place:
         """Tells images, and the PNGs of segments and of classes, by their root.
@@ -176,7 +223,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     def _wanted(self, uri: str) -> Wanted:
         objects = not self._tasks.isdisjoint((Task.DETECTION, Task.KEYPOINTS))
         # Where there are no other objects than stuff, its file may have any name.
-        stuff = Task.SEMANTIC in self._tasks and (is_stuff_name(uri) or not objects)
+        stuff = Task.SEMANTIC in self._tasks and (_is_stuff_name(uri) or not objects)
         return Wanted(
             objects=objects and not stuff,
             segmentations=self._masks,
@@ -189,3 +236,85 @@ class CocoFormat(Format, frozen=True, kw_only=True):
 
 def _key_of(image: CocoImage) -> str:
     return normalize_key(image.file_name)
+
+
+def _is_stuff_name(uri: str) -> bool:
+    """Whether a file is one of stuff by its name, such as `stuff_train2017.json`.
+
+    Its content is that of an instances file: nothing else tells.
+    """
+    return _STUFF_NAME.search(uri.rpartition("/")[2]) is not None
+
+
+def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
+    """Tells what a file is about, from the beginning of its `annotations`.
+
+    The file is read up to these and somewhat beyond, and not parsed: what is wrong with it is
+    for the parser to say. None of its annotations is found where it has none.
+
+    Raises:
+        InputError: The file cannot be read, or holds panoptic segments.
+    """
+    tasks: set[Task] = set()
+    labels = False
+    for annotation in _first_annotations(uri, storage=storage):
+        if "segments_info" in annotation:
+            raise panoptic_file_error(uri)
+        if annotation.get("bbox") or annotation.get("segmentation"):
+            tasks.add(Task.SEMANTIC if _is_stuff_name(uri) else Task.DETECTION)
+        if annotation.get("keypoints"):
+            tasks.add(Task.KEYPOINTS)
+        if annotation.get("caption") is not None:
+            tasks.add(Task.CAPTIONS)
+        labels |= "category_id" in annotation
+    # Among objects and captions a bare category is an object that lacks its box.
+    return frozenset(tasks or ({Task.CLASSIFICATION} if labels else ()))
+
+
+def _first_annotations(uri: str, *, storage: Storage) -> list[dict[str, Any]]:
+    try:
+        stored = storage.stat(uri)
+        if stored is None:
+            raise InputError(uri=uri, problem="no such file")
+        window = b""
+        is_inside = False
+        for offset in range(0, stored.size_bytes, _READ_BYTES):
+            size_bytes = min(_READ_BYTES, stored.size_bytes - offset)
+            window += storage.read(uri, offset=offset, size_bytes=size_bytes)
+            if not is_inside:
+                begin = _SECTION.search(window)
+                # What stands at the very end may be cut off in its spaces.
+                if begin is None or begin.end() == len(window):
+                    window = window[-_OVERLAP_BYTES:]
+                    continue
+                is_inside = True
+                window = window[begin.end() :]
+            found, is_complete = _decode_objects(window)
+            # One more read where the first annotation alone is longer than what was read so far.
+            if found or is_complete or len(window) >= _MAX_WINDOW_BYTES:
+                return found
+    except OSError as error:
+        raise InputError(
+            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
+        ) from error
+    return []
+
+
+def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """Decodes the objects of a list whose text may end anywhere; says whether there are no more."""
+    # Cut in the middle of a character, the last one is no matter.
+    text = window.decode("utf-8", "replace")
+    if text and text[0] != "[":
+        return [], True
+    position = 1
+    found: list[dict[str, Any]] = []
+    while len(found) < _MAX_ANNOTATIONS:
+        position = _SEPARATOR.match(text, position).end()  # type: ignore[union-attr]  # It matches anything.
+        if text[position : position + 1] not in ("{", ""):
+            return found, True
+        try:
+            item, position = _decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return found, False
+        found.append(item)
+    return found, False

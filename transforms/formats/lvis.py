@@ -30,7 +30,6 @@ from shardbeam.transforms.formats.coco_file import (
     Int64,
     Wanted,
 )
-from shardbeam.transforms.formats.coco_tasks import Task, kinds_of_tasks
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
 
@@ -86,7 +85,7 @@ class LvisFormat(Format, frozen=True, kw_only=True):
     @property
     def kinds(self) -> frozenset[Kind]:
         """Objects, and their masks if they are asked for."""
-        return kinds_of_tasks({Task.DETECTION}, masks=self._masks)
+        return frozenset({Kind.DETECTION, Kind.INSTANCE_MASKS} if self._masks else {Kind.DETECTION})
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The two lists of categories."""
