@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shardbeam.transforms.core.errors import RejectedError
@@ -302,6 +303,16 @@ def test_an_image_that_only_a_list_names_is_unannotated() -> None:
 def test_an_image_in_no_split_of_the_dataset_is_excluded(split: str) -> None:
     joined = join(entry(), said(split=split), splits=TOLD)
     assert (joined.split, joined.record, joined.excluded) == ("", None, Exclusion.IN_NO_SPLIT)
+
+
+def test_an_image_of_a_split_that_its_format_did_not_foresee_is_a_reject() -> None:
+    row = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: line 9: no such split")
+    joined = join(row, splits=TOLD)
+    assert reasons(joined) == [(Reason.UNKNOWN_SPLIT, True)]
+    assert joined.rejects[0].detail == "t.csv: line 9: no such split"
+    assert (joined.record, joined.excluded) == (None, None)
+    # Where the config says the split, the row's does not matter.
+    assert join(row).split == "train"
 
 
 def test_an_image_in_two_splits_is_in_the_first() -> None:
