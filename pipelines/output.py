@@ -17,7 +17,7 @@ from shardbeam.transforms.dataset.folder_lock import FolderLock
 from shardbeam.transforms.dataset.lease import Lease
 from shardbeam.transforms.dataset.object_lease import ObjectLease
 from shardbeam.transforms.dataset.pointer import read_pointer
-from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
+from shardbeam.transforms.dataset.staging import Staging, explain_write_errors, staged_commits
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -34,12 +34,14 @@ class Output(NamedTuple):
         current: The run that committed it, if there is nothing to build.
         left: Its staging, if that is there all the same.
         is_pointer_stale: Whether the pointer names another version all the same.
+        message: Why there is nothing to build.
     """
 
     plan: Plan
     current: RunRecord | None = None
     left: Staging | None = None
     is_pointer_stale: bool = False
+    message: str = "nothing to do: inputs and config are as they were"
 
     @property
     def must_write(self) -> bool:
@@ -125,6 +127,10 @@ def _look(plan: Plan, *, inputs: Inputs, overwrite: bool, if_changed: bool) -> O
         if current is not None:
             return current
     if _is_committed(plan.output):
+        if not overwrite:
+            committed = _find_uncleared(plan, latest=latest)
+            if committed is not None:
+                return committed
         _check_replaceable(plan, overwrite=overwrite, if_changed=if_changed, latest=latest)
     return Output(plan)
 
@@ -157,7 +163,7 @@ def _find_current(plan: Plan, *, inputs: Inputs, latest: str | None) -> Output |
     for output in dict.fromkeys(outputs):
         if storage_for(output).stat(join_uri(output, DATASET_INFO)) is None:
             continue
-        last = max(read_runs(output), key=lambda run: run.finished_at, default=None)
+        last = _last_run(output)
         if last is not None and inputs.were_read_by(last):
             staging = Staging(output=output, plan=plan.digest, run_id="")
             return Output(
@@ -169,6 +175,27 @@ def _find_current(plan: Plan, *, inputs: Inputs, latest: str | None) -> Output |
     return None
 
 
+def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
+    """Finds a commit of this plan that was killed after `dataset_info.json` was written."""
+    staging = Staging(output=plan.output, plan=plan.digest, run_id="")
+    if not staging.was_committed():
+        return None
+    last = _last_run(plan.output)
+    if last is None or last.plan != plan.digest:
+        return None
+    return Output(
+        plan=plan,
+        current=last,
+        left=staging,
+        is_pointer_stale=bool(plan.latest) and latest != plan.output,
+        message="committed by a run that was killed before it had cleared up, which is done now",
+    )
+
+
+def _last_run(output: str) -> RunRecord | None:
+    return max(read_runs(output), key=lambda run: run.finished_at, default=None)
+
+
 def _is_committed(output: str) -> bool:
     """Says whether `output` holds a committed dataset of ours.
 
@@ -178,6 +205,8 @@ def _is_committed(output: str) -> bool:
     """
     try:
         if read_manifest(output) is not None:
+            # A list that is damaged is found before any work is done.
+            staged_commits(output)
             return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
         foreign = foreign_files(output)
     except InputError as error:

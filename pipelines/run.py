@@ -129,7 +129,7 @@ def run_build(arguments: BuildArguments) -> int:
                 started=started,
                 started_s=started_s,
             )
-        message = "nothing to do: inputs and config are as they were"
+        message = found.message
         if found.left is not None:
             found.left.clear()
         if found.is_pointer_stale:

@@ -23,6 +23,7 @@ from shardbeam.transforms.dataset.commit import (
     RejectsFile,
     RejectsPart,
     assign_rejects_file,
+    check_in_place,
     count_rejects,
     count_reuse,
     count_splits,
@@ -226,6 +227,7 @@ def _finish(
     staging.check_lease()
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with staging.explain_errors():
+        check_in_place([move.file for move in plan_moves(shards, rejects)], staging=staging)
         write_dataset_files(
             dataset=dataset,
             run=run,

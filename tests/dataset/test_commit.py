@@ -19,6 +19,7 @@ from shardbeam.transforms.dataset.commit import (
     RejectsFile,
     RejectsPart,
     assign_rejects_file,
+    check_in_place,
     count_rejects,
     count_splits,
     foreign_files,
@@ -285,6 +286,39 @@ def test_records_of_shards_that_go_go_too(staging: Staging) -> None:
     for _ in range(2):
         prepare_output([], metadata=[], staging=staging, shard_keys=[kept])
         assert {path.name for path in records.iterdir()} == {f"{kept}.json", "mine.json"}
+
+
+@pytest.mark.parametrize("damaged", [".staging/other/commit.json", "manifest.json"])
+def test_nothing_is_removed_by_a_list_that_is_damaged(damaged: str, staging: Staging) -> None:
+    output = Path(staging.output)
+    for name, data in {
+        "dataset_info.json": b"{}",
+        "manifest.json": manifest("old.tfrecord"),
+        "old.tfrecord": b"old",
+        damaged: b"[",
+    }.items():
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).write_bytes(data)
+    before = tree(staging.output)
+    with pytest.raises(InputError, match=damaged):
+        prepare_output([], metadata=[], staging=staging)
+    assert tree(staging.output) == before
+
+
+@pytest.mark.parametrize("content", [None, b"dat", b"data and more"])
+def test_a_file_that_was_changed_after_its_move_is_found(
+    content: bytes | None, staging: Staging
+) -> None:
+    files = [stage(staging, name) for name in ("a", "b")]
+    for file in files:
+        move_into_place(file, staging=staging)
+    check_in_place(files, staging=staging)
+    path = Path(staging.output, "b")
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=f"{path}: was changed while the dataset was committed"):
+        check_in_place(files, staging=staging)
 
 
 def test_a_finished_shards_record_is_kept_however_often(staging: Staging) -> None:

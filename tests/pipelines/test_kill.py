@@ -115,6 +115,32 @@ def test_a_build_killed_at_any_moment(
             assert last_run(output)["reused_shards"] == finished_shards(state)
 
 
+def test_a_build_killed_after_its_commit_is_done_when_it_is_started_again(
+    tiny: Path, expected: Tree, tmp_path: Path
+) -> None:
+    output, latest = tmp_path / "out", tmp_path / "latest"
+    words = tiny_words(tiny, output, "--set", f"output.latest={latest}")
+    with record_states(output) as states:
+        assert run(*words).exit_code == 0
+    uncleared = [
+        state
+        for state in states
+        if check_whole(state) and any(path.startswith(".staging/") for path in state)
+    ]
+    assert len(uncleared) > 2
+    for state in uncleared[::3]:
+        restore(output, state)
+        latest.unlink()
+        result = run(*words)
+        assert result.exit_code == 0, result
+        assert "committed by a run that was killed before it had cleared up" in result.stdout
+        assert read_dataset(output) == expected
+        assert not (output / ".staging").exists()
+        assert latest.read_text() == f"{output}\n"
+    # Once it has cleared up, it is like any other dataset.
+    assert run(*words).exit_code == 2
+
+
 def test_a_build_killed_again_and_again(tiny: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = tiny_words(tiny, output, *AGAIN)

@@ -309,11 +309,15 @@ def prepare_output(
         metadata: Paths of what the finish is going to write there.
         staging: The run's staging area.
         shard_keys: Keys of the shards among them: the records of all others go.
+
+    Raises:
+        InputError: A list of what may be removed is damaged; nothing was removed.
     """
     output = staging.output
     storage = storage_for(output)
-    storage.delete(join_uri(output, DATASET_INFO))
     commits = staged_commits(output)
+    manifest = read_manifest(output)
+    storage.delete(join_uri(output, DATASET_INFO))
     old = {path for paths in commits.values() for path in paths}
     kept = {file.destination for file in files}
     # Before another plan's list goes: what lies in the output must be on a list at every moment.
@@ -322,7 +326,6 @@ def prepare_output(
         # The shards that another plan has finished stay: its next run goes on from them.
         if paths and plan != staging.plan:
             storage.delete(Staging(output=output, plan=plan, run_id="").commit_uri)
-    manifest = read_manifest(output)
     if manifest is not None:
         old.update(manifest.paths())
     stale = set(_record_paths(output)).difference(map(record_path, shard_keys))
@@ -355,6 +358,29 @@ def move_into_place(file: StagedFile, *, staging: Staging) -> None:
                 uri=destination,
                 problem="its staged file is gone; was it deleted? Run the same command again",
             ) from None
+
+
+def check_in_place(files: Sequence[StagedFile], *, staging: Staging) -> None:
+    """Makes sure that all files are where they belong, before a reader is told so.
+
+    They are compared by size, and by checksum where the storage keeps one.
+
+    Raises:
+        InputError: One is gone, or another: it was changed after it was moved.
+    """
+    storage = storage_for(staging.output)
+    uris = [join_uri(staging.output, file.destination) for file in files]
+    for file, uri, stored in zip(files, uris, storage.map_many(storage.stat, uris), strict=True):
+        if (
+            stored is None
+            or stored.size_bytes != file.size_bytes
+            or stored.crc32c not in ("", file.crc32c)
+        ):
+            raise InputError(
+                uri=uri,
+                problem="was changed while the dataset was committed; let nothing else write "
+                "there, and run the same command again",
+            )
 
 
 def keep_record(shard_key: str, *, staging: Staging) -> None:

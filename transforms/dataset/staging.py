@@ -246,9 +246,25 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         folder = join_uri(self.output, STAGING_FOLDER)
         return storage.holds(folder) and (storage.holds(self.root) or not any(storage.list(folder)))
 
+    def was_committed(self) -> bool:
+        """Says of the staging of a committed dataset whether this plan's commit is not cleared.
+
+        Before the commit of a dataset begins, the old `dataset_info.json` goes: where both are
+        there, the run was killed after its commit.
+        """
+        storage = storage_for(self.root)
+        folder = join_uri(self.output, STAGING_FOLDER)
+        if storage.stat(self.commit_uri) is not None:
+            return True
+        # The last that is removed are empty folders.
+        return storage.holds(folder) and not any(storage.list(folder))
+
     def clear(self) -> None:
         """Removes this plan's staging, and the staging folder once it holds nothing."""
         storage = storage_for(self.root)
+        # The list of the commit goes last: it says that there is something left to clear.
+        for folder in ("shards", "runs"):
+            storage.delete_tree(join_uri(self.root, folder))
         storage.delete_tree(self.root)
         folder = join_uri(self.output, STAGING_FOLDER)
         if any(storage.list(folder)):
