@@ -69,7 +69,7 @@ from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.take_census import TakeCensus
-from shardbeam.transforms.write_to_tfrecord import assign_shard
+from shardbeam.transforms.write_shards import assign_shard
 
 IMAGE_BYTES = 135_000
 OBJECTS = 3

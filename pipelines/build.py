@@ -14,12 +14,14 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.check_join import check_join
 from shardbeam.transforms.dataset.dataset import RunSettings
+from shardbeam.transforms.dataset.naming import ShardNaming
+from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.take_census import TakeCensus
-from shardbeam.transforms.write_to_tfrecord import DEFAULT_READ_AHEAD, WriteToTFRecord
+from shardbeam.transforms.write_shards import WriteShards
 
 
 class Gathered(NamedTuple):
@@ -92,25 +94,26 @@ def build_dataset(
             one a CPU where there is much to write.
         threads: Threads that encode, in each of them; two more than its CPUs where None.
         read_ahead: Images that are read from object storage at a time, for each shard; as
-            `WriteToTFRecord` has it where None.
+            `ShardSettings` has it where None.
     """
     gathered = gather_records(pipeline, plan=plan)
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here
-    written = gathered.records | WriteToTFRecord(
-        plan.file_path_prefix,
-        shard_name_template=plan.shard_name_template,
+    written = gathered.records | WriteShards(
+        naming=ShardNaming(prefix=plan.file_path_prefix, template=plan.shard_name_template),
         num_shards=plan.num_shards,
-        splits=plan.splits.names,
-        encoder=plan.encoder,
+        settings=ShardSettings(
+            splits=plan.splits.names,
+            encoder=plan.encoder,
+            staging=staging,
+            shard_size_bytes=plan.shard_size_bytes,
+            seed=plan.dataset.seed,
+            processes=processes,
+            threads=threads or 0,
+            read_ahead=read_ahead or DEFAULT_READ_AHEAD,
+            previous=run.previous,
+        ),
         census=gathered.census,
         label_map=gathered.label_map,
-        staging=staging,
-        shard_size_bytes=plan.shard_size_bytes,
-        seed=plan.dataset.seed,
-        processes=processes,
-        threads=threads,
-        read_ahead=read_ahead or DEFAULT_READ_AHEAD,
-        previous=run.previous,
     )
     written.shards | CommitDataset(
         dataset=plan.dataset,

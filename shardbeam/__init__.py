@@ -7,6 +7,7 @@ The command is `shardbeam`, or `python -m shardbeam`. For programs there are, by
 - `make_plan`: makes the plan of a config
 - `build_dataset`: adds the graph that builds a plan's dataset to a Beam pipeline
 - `WriteToTFRecord`: the Beam transform that writes records to shards
+- `ShardSettings`: how it makes them
 - `Format`: the base class of a format of one's own
 - `InputError`: what input that cannot be used raises
 - `ConfigError`: what a config that cannot be used raises
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from shardbeam.pipelines.plan import make_plan
     from shardbeam.pipelines.reading import load_dataset
     from shardbeam.transforms.core.errors import InputError
+    from shardbeam.transforms.dataset.shard import ShardSettings
     from shardbeam.transforms.formats.base import Format
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
 
@@ -34,6 +36,7 @@ __all__ = [
     "ConfigError",
     "Format",
     "InputError",
+    "ShardSettings",
     "WriteToTFRecord",
     "build_dataset",
     "load_config",
@@ -45,6 +48,7 @@ _MODULES = {
     "ConfigError": "configs.load",
     "Format": "transforms.formats.base",
     "InputError": "transforms.core.errors",
+    "ShardSettings": "transforms.dataset.shard",
     "WriteToTFRecord": "transforms.write_to_tfrecord",
     "build_dataset": "pipelines.build",
     "load_config": "pipelines.arguments",

@@ -4,7 +4,8 @@
 - `ReadAnnotations`: reads what annotates the images
 - `JoinAnnotations`: joins images and annotations into records
 - `TakeCensus`: adds up what these have counted
-- `WriteToTFRecord`: reads, checks, converts and encodes the images, and writes the shards
+- `WriteShards`: reads, checks, converts and encodes the images, and writes the shards
+- `WriteToTFRecord`: the same by the arguments of Beam's transform of that name
 - `CommitDataset`: moves what was written into place, or refuses it
 
 Each name is imported when it is first used, so that the rooms (`core`, `storage`, `containers`,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from shardbeam.transforms.list_images import ListImages
     from shardbeam.transforms.read_annotations import ReadAnnotations
     from shardbeam.transforms.take_census import TakeCensus
+    from shardbeam.transforms.write_shards import WriteShards
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "ListImages",
     "ReadAnnotations",
     "TakeCensus",
+    "WriteShards",
     "WriteToTFRecord",
 ]
 
@@ -40,6 +43,7 @@ _MODULES = {
     "ListImages": "list_images",
     "ReadAnnotations": "read_annotations",
     "TakeCensus": "take_census",
+    "WriteShards": "write_shards",
     "WriteToTFRecord": "write_to_tfrecord",
 }
 

@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 # Elements of one key go to one worker.
 GROUPS = {
     "JoinAnnotations/GroupByKey",
-    "WriteToTFRecord/GroupByKey",
+    "WriteShards/GroupByKey",
     "CommitDataset/GroupByFile",
 }
 # Sums that workers make of their own elements first: what is gathered is one of each worker's.
@@ -26,17 +26,17 @@ COMBINES = {"TakeCensus/Merge"}
 SMALL_SIDE_INPUTS = {
     "CheckJoin",
     "BuildLabelMap",
-    "WriteToTFRecord/PlanShards",
+    "WriteShards/PlanShards",
     "CommitDataset/CountRejects",
 }
 # A number for each bundle of moves.
 BUNDLE_SIDE_INPUTS = {"CommitDataset/Move"}
 # {step, side input}: what grows with the number of shards, and with nothing else.
 SIDE_INPUTS_OF_SHARDS = {
-    ("CommitDataset/CountRejects", "WriteToTFRecord/WriteShard"),
-    ("CommitDataset/Gate", "WriteToTFRecord/WriteShard"),
+    ("CommitDataset/CountRejects", "WriteShards/WriteShard"),
+    ("CommitDataset/Gate", "WriteShards/WriteShard"),
     ("CommitDataset/Gate", "CommitDataset/WriteRejects"),
-    ("CommitDataset/Finish", "WriteToTFRecord/WriteShard"),
+    ("CommitDataset/Finish", "WriteShards/WriteShard"),
     ("CommitDataset/Finish", "CommitDataset/WriteRejects"),
 }
 

@@ -31,12 +31,13 @@ from tests.pipelines.dataset import (
     run,
     start,
 )
+from tests.support.processes import worker_processes
 
 LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
 # Each shard is several files to be synced: enough to do for a signal to come between.
 SHARDS = ("--set", "output.num_shards=100")
 # Two beside the program.
-HELPERS = ("--processes", "3")
+WORKERS = ("--processes", "3")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_a_build_interrupted_at_any_moment(
     seed: int, shapes: Path, expected: Tree, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    words = coco_words(shapes, output, *SHARDS, *(HELPERS if seed % 2 else ()))
+    words = coco_words(shapes, output, *SHARDS, *(WORKERS if seed % 2 else ()))
     rng = random.Random(seed)
     for _ in range(50 if LONG else 1):
         number = rng.choice([signal.SIGINT, signal.SIGTERM])
@@ -155,7 +156,7 @@ def test_other_commands_interrupted_at_any_moment(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("mode", [(), HELPERS], ids=["alone", "processes"])
+@pytest.mark.parametrize("mode", [(), WORKERS], ids=["alone", "processes"])
 def test_what_was_finished_is_used_again(
     mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: Path
 ) -> None:
@@ -183,10 +184,10 @@ def test_a_program_that_calls_the_command_keeps_its_own_handlers(tmp_path: Path)
 
 
 def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
-    words = coco_words(shapes, tmp_path / "out", *SHARDS, *HELPERS)
+    words = coco_words(shapes, tmp_path / "out", *SHARDS, *WORKERS)
     process = start(*words, cwd=tmp_path)
-    wait_for(lambda: len(workers_of(process)) == 2, process)
-    workers = workers_of(process)
+    wait_for(lambda: len(worker_processes(process.pid)) == 2, process)
+    workers = worker_processes(process.pid)
     process.terminate()
     check_interrupted(finish(process))
     check_gone(workers)
@@ -194,9 +195,9 @@ def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
 
 def test_a_killed_run_leaves_no_workers(shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, *SHARDS, *HELPERS), cwd=tmp_path)
+    process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
     wait_for_a_shard(process, output)
-    workers = workers_of(process)
+    workers = worker_processes(process.pid)
     assert len(workers) == 2
     process.kill()
     # What the workers hold open of its output is closed when they end.
@@ -205,33 +206,33 @@ def test_a_killed_run_leaves_no_workers(shapes: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["while it starts", "at work"])
-def test_a_killed_helper_ends_nothing(
+def test_a_killed_worker_ends_nothing(
     early: bool, shapes: Path, expected: Tree, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, *SHARDS, *HELPERS), cwd=tmp_path)
+    process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
     if early:
-        wait_for(lambda: bool(workers_of(process)), process)
+        wait_for(lambda: bool(worker_processes(process.pid)), process)
     else:
         wait_for_a_shard(process, output)
-    helper = workers_of(process)[0]
-    helper.kill()
+    worker = worker_processes(process.pid)[0]
+    worker.kill()
     result = finish(process)
     assert result.exit_code == 0
-    assert f"process {helper.pid}, which wrote shards, has ended; its shard is " in result.stderr
+    assert f"process {worker.pid}, which wrote shards, has ended; its shard is " in result.stderr
     assert "Traceback" not in result.stderr
     assert read_dataset(output) == expected
 
 
 def test_what_ends_all_processes_of_a_service_is_an_interrupt(shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, *SHARDS, *HELPERS), cwd=tmp_path)
+    process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
     wait_for_a_shard(process, output)
-    helpers = workers_of(process)
-    for pid in (*(helper.pid for helper in helpers), process.pid):
+    workers = worker_processes(process.pid)
+    for pid in (*(worker.pid for worker in workers), process.pid):
         os.kill(pid, signal.SIGTERM)
     result = finish(process)
     # That worker processes have ended may be told before.
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
-    check_gone(helpers)
+    check_gone(workers)

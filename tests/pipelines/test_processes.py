@@ -1,4 +1,4 @@
-"""How many processes write shards, by the runner and by the flag."""
+"""How many processes write shards, by the runner and by the flag, with the same bytes."""
 
 from __future__ import annotations
 
@@ -6,30 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms import write_to_tfrecord
-from shardbeam.transforms.dataset import helper_pool, shard_writers
-from shardbeam.transforms.dataset.helper_process import HelperProcess
-from shardbeam.transforms.dataset.shard_encoder import ShardEncoderSettings
-from tests.dataset.test_shard_writers import helper_pids
-from tests.pipelines.dataset import coco_words, run
+from shardbeam.transforms import write_shards
+from shardbeam.transforms.dataset import processes
+from shardbeam.transforms.dataset.processes import ShardWriters
+from shardbeam.transforms.dataset.shard import ShardSettings
+from tests.pipelines.dataset import coco_words, read_dataset, run
+from tests.support.processes import worker_processes
 
 SHARDS = ("--set", "output.num_shards=6")
-
-
-@pytest.fixture
-def helpers(monkeypatch: pytest.MonkeyPatch) -> list[ShardEncoderSettings]:
-    """The helper processes that write, on a machine of four CPUs where any work is much."""
-    started: list[ShardEncoderSettings] = []
-
-    class Counted(HelperProcess):
-        def configure(self, settings: ShardEncoderSettings) -> None:
-            started.append(settings)
-            super().configure(settings)
-
-    monkeypatch.setattr(write_to_tfrecord, "usable_cpus", lambda: 4)
-    monkeypatch.setattr(write_to_tfrecord, "_BYTES_PER_PROCESS", 1)
-    monkeypatch.setattr(helper_pool, "HelperProcess", Counted)
-    return started
 
 
 @pytest.mark.parametrize(
@@ -47,62 +31,41 @@ def helpers(monkeypatch: pytest.MonkeyPatch) -> list[ShardEncoderSettings]:
 def test_processes(
     flags: tuple[str, ...],
     expected: int,
-    helpers: list[ShardEncoderSettings],
-    shapes: Path,
-    tmp_path: Path,
-) -> None:
-    assert run(*coco_words(shapes, tmp_path / "out", *SHARDS, *flags)).exit_code == 0
-    assert len(helpers) == expected
-
-
-@pytest.mark.parametrize(("flags", "expected"), [((), 3), (("--processes", "2"), 1)])
-def test_they_start_before_there_is_work_for_them(
-    flags: tuple[str, ...],
-    expected: int,
-    helpers: list[ShardEncoderSettings],
     shapes: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prepared: list[tuple[int, int]] = []
+    """On a machine of four CPUs where any work is much."""
+    started: set[int] = set()
 
-    class Watched(helper_pool.HelperPool):
-        def prepare(self, count: int) -> None:
-            prepared.append((count, len(helpers)))
-            super().prepare(count)
+    class Counted(ShardWriters):
+        def __init__(self, settings: ShardSettings, *, workers: int) -> None:
+            started.add(workers)
+            super().__init__(settings, workers=0)
 
-    pool = Watched()
-    for module in (write_to_tfrecord, shard_writers):
-        monkeypatch.setattr(module, "helper_pool", pool)
-    before = helper_pids()
+    monkeypatch.setattr(processes, "usable_cpus", lambda: 4)
+    monkeypatch.setattr(processes, "_BYTES_PER_PROCESS", 1)
+    monkeypatch.setattr(write_shards, "ShardWriters", Counted)
     assert run(*coco_words(shapes, tmp_path / "out", *SHARDS, *flags)).exit_code == 0
-    # As many as turn out to be needed, and before any of them is to write.
-    assert prepared[-1] == (expected, 0)
-    assert len(helpers) == expected
-    assert helper_pids() == before
+    assert started == {expected}
+
+
+def test_the_bytes_are_the_same_for_one_process_and_three(shapes: Path, tmp_path: Path) -> None:
+    built = []
+    for number in ("1", "3"):
+        words = coco_words(shapes, tmp_path / number, *SHARDS, "--processes", number)
+        assert run(*words).exit_code == 0
+        built.append(read_dataset(tmp_path / number))
+    assert built[0] == built[1]
+    assert worker_processes() == []
 
 
 def test_a_look_at_what_would_be_written_starts_none(
-    helpers: list[ShardEncoderSettings],
-    shapes: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(helper_pool.HelperPool, "prepare", lambda *_: pytest.fail("prepared"))
-    words = coco_words(shapes, tmp_path / "out", *SHARDS)
+    monkeypatch.setattr(processes, "WorkerProcess", lambda *_, **__: pytest.fail("started"))
+    words = coco_words(shapes, tmp_path / "out", *SHARDS, "--processes", "3")
     assert run("plan", *words[1:]).exit_code == 0
-    assert not helpers
-
-
-def test_threads_are_shared_out_among_processes(
-    helpers: list[ShardEncoderSettings], shapes: Path, tmp_path: Path
-) -> None:
-    for number, (flags, threads) in enumerate(
-        [((), 3), (("--processes", "3"), 4), (("--threads", "7"), 7)]
-    ):
-        helpers.clear()
-        assert run(*coco_words(shapes, tmp_path / str(number), *SHARDS, *flags)).exit_code == 0
-        assert {settings.threads for settings in helpers} == {threads}
 
 
 def test_no_processes_are_refused(shapes: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.pipelines.dataset import (
 )
 
 PACKAGES = ("configs", "pipelines", "transforms")
-HELPERS = ("--processes", "3")
+WORKERS = ("--processes", "3")
 SHARDS = ("--set", "output.num_shards=4")
 
 # Image names and labels, a line each; what a user could write.
@@ -98,14 +98,14 @@ def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return read_dataset(output)
 
 
-@pytest.mark.parametrize("mode", [(), HELPERS], ids=["alone", "processes"])
+@pytest.mark.parametrize("mode", [(), WORKERS], ids=["alone", "processes"])
 def test_packages_of_the_same_names(
     mode: tuple[str, ...], folder: Path, shapes: Path, expected: Tree
 ) -> None:
     process = start(*coco_words(shapes, folder / "out", *SHARDS, *mode), cwd=folder)
     result = finish(process)
     assert (result.exit_code, result.stderr.count("Error")) == (0, 0)
-    # A helper process that found the wrong ones would be told of.
+    # A worker process that found the wrong ones would have ended, with a warning.
     assert "has ended" not in result.stderr
     assert read_dataset(folder / "out") == expected
 
@@ -135,7 +135,7 @@ def test_a_format_of_ones_own(folder: Path, shapes: Path, monkeypatch: pytest.Mo
     assert check_whole(listed)
     assert listed["labels.txt"] == b"even\nodd\n"
 
-    for words in (HELPERS, ("--direct_running_mode=multi_threading",)):
+    for words in (WORKERS, ("--direct_running_mode=multi_threading",)):
         result = finish(start("build", "config.yaml", "--overwrite", *words, cwd=folder))
         assert result.exit_code == 0, result.stderr
         assert read_dataset(folder / "out") == listed

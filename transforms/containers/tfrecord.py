@@ -6,10 +6,12 @@ Format: `u64le length, u32le masked_crc32c(length), data, u32le masked_crc32c(da
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
 from shardbeam.transforms.core.crc32c import crc32c
 
 # What framing adds to a record, in bytes.
@@ -17,6 +19,28 @@ OVERHEAD_BYTES = 16
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
+
+
+class TFRecord(Container):
+    """TFRecord files; a record's place is the byte where it begins."""
+
+    suffix = ".tfrecord"
+    tfds_name = "tfrecord"
+
+    @contextlib.contextmanager
+    def writer(self, file: ChecksummedFile) -> Iterator[WriteRecord]:
+        """Gives the function that writes records to a file; see the base class."""
+
+        def write(chunks: Sequence[bytes], crc32c: int) -> int:
+            offset = file.size_bytes
+            header, footer = frame_digested(size_bytes=sum(map(len, chunks)), crc32c=crc32c)
+            file.write(header, *chunks, footer)
+            return offset
+
+        yield write
+
+
+CONTAINER = TFRecord()
 
 
 def masked_crc32c(*chunks: bytes) -> int:

@@ -27,17 +27,6 @@ def usable_cpus() -> int:
         return os.cpu_count() or 1
 
 
-def python_command(code: str) -> list[str]:
-    """Returns the command that runs code in a process which imports what this one imports.
-
-    Started with `-m` it would have the current folder first on its path, and import a user's own
-    `transforms/` from there (PYTHONSAFEPATH mends that from Python 3.11 on only); so it gets the
-    path of this process itself.
-    """
-    path = [entry for entry in sys.path if entry]
-    return [sys.executable, "-c", f"import sys\nsys.path[:] = {path!r}\n{code}"]
-
-
 @functools.cache
 def tune_process() -> None:
     """Tunes the memory and the threads of this process, once; the bytes that it writes stay.

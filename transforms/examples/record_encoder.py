@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -111,10 +111,6 @@ class RecordEncoder:
         self._encoder = ExampleEncoder(
             features=settings.features, label_map=label_map, annotated_as=settings.annotated_as
         )
-
-    def encode_batch(self, records: Iterable[FetchedRecord]) -> list[EncodedRecord]:
-        """Encodes several records; see `encode`."""
-        return [self.encode(record) for record in records]
 
     def encode(self, fetched: FetchedRecord) -> EncodedRecord:
         """Reads a record's image and the masks that annotate it, and encodes all.

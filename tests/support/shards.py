@@ -1,0 +1,98 @@
+"""Records, shards and what staging holds of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from shardbeam.transforms.containers.tfrecord import read_records
+from shardbeam.transforms.core.records import (
+    ImageAnnotations,
+    ImageRef,
+    Record,
+    encode_annotations,
+)
+from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.shard import Shard, ShardSettings
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.record_encoder import EncoderSettings
+from shardbeam.transforms.examples.schema import FeatureSettings
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images.settings import ImageSettings
+from tests.examples.builders import encode_picture, make_label_map
+
+ENCODER = EncoderSettings(
+    image=ImageSettings(),
+    annotated_as="auto",
+    features=FeatureSettings(kinds=frozenset({Kind.CLASSIFICATION})),
+)
+PICTURE = encode_picture(mode="RGB", format="JPEG", size=(8, 6))
+
+
+def make_settings(
+    output: Path, *, splits: tuple[str, ...] = ("train",), threads: int = 2
+) -> ShardSettings:
+    staging = Staging(output=str(output), plan="plan", run_id="run")
+    return ShardSettings(splits=splits, encoder=ENCODER, staging=staging, threads=threads)
+
+
+def make_records(folder: Path, count: int, *, data: bytes = PICTURE) -> list[Record]:
+    folder.mkdir(exist_ok=True)
+    return [make_record(folder / f"{number}.jpg", data=data) for number in range(count)]
+
+
+def make_census(records: Iterable[tuple[str, Record]]) -> Census:
+    census = Census()
+    for split, record in records:
+        counts = SplitOutcome(images=1, num_bytes=record.expected_bytes)
+        census.splits.setdefault(split, SplitOutcome()).add(counts)
+    return census
+
+
+def make_record(path: Path, *, data: bytes) -> Record:
+    path.write_bytes(data)
+    status = path.stat()
+    return Record(
+        source="s",
+        key=path.name,
+        image=ImageRef(uri=str(path), size_bytes=status.st_size, version=str(status.st_mtime_ns)),
+        annotations=encode_annotations(ImageAnnotations(image_id="", labels=("cat",))),
+    )
+
+
+def make_shard(folder: Path, *, key: str = "key", images: int = 20) -> Shard:
+    """A shard of small images."""
+    return Shard(
+        key=key,
+        split="train",
+        index=0,
+        num_shards=1,
+        file_name="x-train.tfrecord-00000-of-00001",
+        records=[msgspec.msgpack.encode(record) for record in make_records(folder, images)],
+        label_map=make_label_map({"cat": 1}, objects=False),
+        origin=Origin.MENDED,
+    )
+
+
+def finished_shards(staging: Staging) -> dict[str, ShardResult]:
+    """What the done-files in staging say, by the name that the shard is going to have."""
+    done = Path(staging.root).glob("shards/*/done")
+    results = [msgspec.msgpack.decode(path.read_bytes(), type=ShardResult) for path in done]
+    return {result.data.destination: result for result in results}
+
+
+def read_shard(result: ShardResult, *, staging: Staging) -> list[str]:
+    """The file names in a shard's Examples, in their order."""
+    data = Path(staging.uri(result.data.staged)).read_bytes()
+    assert len(data) == result.data.size_bytes
+    examples = [Example.FromString(record) for record in read_records(io.BytesIO(data))]
+    return [
+        example.features.feature["image/filename"].bytes_list.value[0].decode()
+        for example in examples
+    ]

@@ -1,0 +1,279 @@
+"""Records into shards: how many, which names, what is in them, and what goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.testing.util import assert_that, equal_to
+
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.dataset.naming import ShardNaming
+from shardbeam.transforms.dataset.outcome import Totals
+from shardbeam.transforms.dataset.shard import ShardSettings
+from shardbeam.transforms.dataset.shard_result import ShardResult
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.write_shards import WriteResult, WriteShards
+from tests.examples.builders import make_label_map
+from tests.support.shards import (
+    ENCODER,
+    PICTURE,
+    finished_shards,
+    make_census,
+    make_record,
+    make_records,
+    read_shard,
+)
+from tests.transforms.local_pipeline import local_pipeline, summaries
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    return Staging(output=str(tmp_path / "out"), plan="plan", run_id="run")
+
+
+def write(
+    pipeline: beam.Pipeline,
+    records: Iterable[tuple[str, Record]],
+    *,
+    staging: Staging,
+    splits: Sequence[str] = ("train",),
+    num_shards: int | Mapping[str, int] = 0,
+    suffix: str = "",
+    template: str | None = None,
+    **settings: Any,  # noqa: ANN401  # Other settings of shards.
+) -> WriteResult:
+    records = list(records)
+    label_map = pipeline | "Labels" >> beam.Create([make_label_map({"cat": 1}, objects=False)])
+    result: WriteResult = (
+        pipeline
+        | "Records" >> beam.Create(records)
+        | WriteShards(
+            naming=ShardNaming(prefix="/data/x-{split}.tfrecord", suffix=suffix, template=template),
+            num_shards=num_shards,
+            settings=ShardSettings(splits=splits, encoder=ENCODER, staging=staging, **settings),
+            census=pipeline | "Census" >> beam.Create([make_census(records)]),
+            label_map=label_map,
+        )
+    )
+    return result
+
+
+# Number and names of shards
+
+
+def test_empty_shards_are_written_as_well(tmp_path: Path, staging: Staging) -> None:
+    records = make_records(tmp_path / "images", 2)
+    with local_pipeline() as pipeline:
+        result = write(
+            pipeline, [("train", record) for record in records], staging=staging, num_shards=8
+        )
+        assert_that(
+            result.shards,
+            summaries(list(range(8)), summary=lambda shard: shard.shard_index),
+            label="Shards",
+        )
+        assert_that(result.rejects, equal_to([]), label="Rejects")
+    shards = finished_shards(staging)
+    assert sorted(shards) == [f"x-train.tfrecord-0000{index}-of-00008" for index in range(8)]
+    assert sum(shard.data.size_bytes == 0 for shard in shards.values()) >= 6
+    names = [name for shard in shards.values() for name in read_shard(shard, staging=staging)]
+    assert sorted(names) == ["0.jpg", "1.jpg"]
+    assert sorted(shard.examples for shard in shards.values())[:6] == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("num_shards", "expected"),
+    [
+        (3, {"train": 3, "test": 3}),
+        ({"train": 2, "test": 5}, {"train": 2, "test": 5}),
+        # A split that the mapping leaves out, and 0, mean by size: 4 examples and 1.
+        ({"test": 2}, {"train": 4, "test": 2}),
+        (0, {"train": 4, "test": 1}),
+    ],
+)
+def test_the_number_of_shards_is_given_or_follows_from_the_size(
+    num_shards: int | Mapping[str, int],
+    expected: Mapping[str, int],
+    tmp_path: Path,
+    staging: Staging,
+) -> None:
+    records = make_records(tmp_path / "images", 5)
+    keyed = [("train", record) for record in records[:4]] + [("test", records[4])]
+    with local_pipeline() as pipeline:
+        write(
+            pipeline,
+            keyed,
+            staging=staging,
+            splits=["train", "test"],
+            num_shards=num_shards,
+            shard_size_bytes=1,
+        )
+    assert sorted(finished_shards(staging)) == sorted(
+        f"x-{split}.tfrecord-{index:05}-of-{count:05}"
+        for split, count in expected.items()
+        for index in range(count)
+    )
+    assert staging.read_totals() == Totals(
+        shards=sum(expected.values()),
+        examples=5,
+        num_bytes=sum(record.size_bytes + len(record.annotations) for record in records),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"template": ""}, ["x-train.tfrecord"]),
+        ({"suffix": ".tfr", "num_shards": 1}, ["x-train.tfrecord-00000-of-00001.tfr"]),
+        (
+            {"template": "_S_of_NNN", "num_shards": 2},
+            ["x-train.tfrecord_0_of_002", "x-train.tfrecord_1_of_002"],
+        ),
+    ],
+)
+def test_names_follow_beams_template(
+    options: Mapping[str, Any], names: list[str], tmp_path: Path, staging: Staging
+) -> None:
+    records = make_records(tmp_path / "images", 1)
+    with local_pipeline() as pipeline:
+        write(pipeline, [("train", records[0])], staging=staging, **options)
+    assert sorted(finished_shards(staging)) == names
+
+
+def test_a_split_without_examples_is_an_error_that_names_it(
+    tmp_path: Path, staging: Staging
+) -> None:
+    records = make_records(tmp_path / "images", 1)
+    with (
+        pytest.raises(RuntimeError, match="InputError: split 'test': has no examples"),
+        local_pipeline() as it,
+    ):
+        write(it, [("train", records[0])], staging=staging, splits=["train", "test"])
+    assert finished_shards(staging) == {}
+
+
+# Content
+
+
+def test_files_depend_on_the_seed_and_not_on_the_order_of_records(tmp_path: Path) -> None:
+    records = [("train", record) for record in make_records(tmp_path / "images", 20)]
+
+    def checksums(run: str, records: list[tuple[str, Record]], seed: int) -> dict[str, str]:
+        staging = Staging(output=str(tmp_path / run), plan="plan", run_id="run")
+        with local_pipeline() as pipeline:
+            write(pipeline, records, staging=staging, num_shards=3, seed=seed)
+        return {name: shard.data.crc32c for name, shard in finished_shards(staging).items()}
+
+    first = checksums("first", records, 0)
+    assert checksums("reversed", records[::-1], 0) == first
+    assert checksums("reseeded", records, 1) != first
+
+
+def test_what_cannot_be_encoded_is_a_reject_and_the_rest_is_written(
+    tmp_path: Path, staging: Staging
+) -> None:
+    good = make_records(tmp_path / "images", 3)
+    bad = make_record(tmp_path / "bad.jpg", data=b"")
+    with local_pipeline() as pipeline:
+        result = write(
+            pipeline, [("train", record) for record in [*good, bad]], staging=staging, num_shards=1
+        )
+        expected = Reject(
+            split="train",
+            source="s",
+            key="bad.jpg",
+            stage="encode",
+            reason=Reason.ZERO_BYTE,
+            detail="the file is empty",
+            listed=True,
+        )
+        assert_that(result.rejects, equal_to([expected]), label="Rejects")
+        # They travel on their own.
+        assert_that(
+            result.shards, summaries([0], summary=lambda shard: len(shard.rejects)), label="Shards"
+        )
+    (shard,) = finished_shards(staging).values()
+    assert sorted(read_shard(shard, staging=staging)) == ["0.jpg", "1.jpg", "2.jpg"]
+    assert shard.examples == 3
+    assert shard.inputs == 4
+    assert [reject.key for reject in shard.rejects] == ["bad.jpg"]
+
+
+def test_finished_shards_are_used_again_with_their_rejects(
+    tmp_path: Path, staging: Staging
+) -> None:
+    records = [("train", record) for record in make_records(tmp_path / "images", 3)]
+    records.append(("train", make_record(tmp_path / "bad.jpg", data=b"")))
+    for reused in (False, True):
+        with local_pipeline() as pipeline:
+            result = write(pipeline, records, staging=staging, num_shards=1)
+            assert_that(
+                result.shards,
+                summaries([reused], summary=lambda shard: shard.reused),
+                label="Shards",
+            )
+            assert_that(
+                result.rejects,
+                summaries(["bad.jpg"], summary=lambda reject: reject.key),
+                label="Rejects",
+            )
+
+
+def test_a_finished_shard_with_rejects_that_may_pass_is_written_anew(
+    tmp_path: Path, staging: Staging
+) -> None:
+    records = [("train", record) for record in make_records(tmp_path / "images", 3)]
+    path = tmp_path / "images" / "1.jpg"
+    status = path.stat()
+    path.unlink()
+    for rejects in (["changed_since_listing"], []):
+        with local_pipeline() as pipeline:
+            result = write(pipeline, records, staging=staging, num_shards=1)
+            assert_that(
+                result.shards,
+                summaries([False], summary=lambda shard: shard.reused),
+                label="Shards",
+            )
+            assert_that(
+                result.rejects,
+                summaries(rejects, summary=lambda reject: reject.reason.value),
+                label="Rejects",
+            )
+        path.write_bytes(PICTURE)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert [shard.examples for shard in finished_shards(staging).values()] == [3]
+
+
+def test_an_output_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
+    records = make_records(tmp_path / "images", 1)
+    output = tmp_path / "file"
+    output.touch()
+    staging = Staging(output=str(output), plan="plan", run_id="run")
+    message = f"InputError: {output}: cannot be written: Not a directory"
+    with pytest.raises(RuntimeError, match=message), local_pipeline() as pipeline:
+        write(pipeline, [("train", records[0])], staging=staging)
+
+
+def test_a_shard_that_fails_while_it_ends_fails_the_run(
+    tmp_path: Path, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_shard = Staging.finish_shard
+
+    def finish(self: Staging, result: ShardResult, *, shard_key: str) -> None:
+        if result.shard_index == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finish_shard(self, result, shard_key=shard_key)
+
+    monkeypatch.setattr(Staging, "finish_shard", finish)
+    records = [("train", record) for record in make_records(tmp_path / "images", 9)]
+    message = "InputError: .*cannot be written: No space left on device"
+    with pytest.raises(RuntimeError, match=message), local_pipeline() as pipeline:
+        write(pipeline, records, staging=staging, num_shards=3)
+    assert all(shard.shard_index != 1 for shard in finished_shards(staging).values())

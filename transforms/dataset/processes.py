@@ -1,0 +1,266 @@
+"""The processes that write shards: this one, and worker processes beside it.
+
+    this process                                            worker process, one or several
+      main     Beam: a shard for whichever has a place        main     ShardWriter.write
+        │ Shard, by a queue of places                           ▲ │    Shard in, ShardResult out,
+      shard    one thread a worker process, which waits   ◂─pipe─┘ ▾    or an exception
+        │      for it; two that write shards here             read, encode: as here
+      read     images in object storage                       parent   ends the process with its
+      encode   reads a disk's images; check, convert, encode           parent, however that ended
+
+What a thread or a process has begun when all of this is killed does not count: the next run finds
+finished shards by their done-files, and writes the others anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import queue
+import signal
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.process import tune_process, usable_cpus
+from shardbeam.transforms.dataset.outcome import Totals
+from shardbeam.transforms.dataset.previous_shard import copy_shard, find_record
+from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter, finish_progress
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
+from shardbeam.transforms.storage.usage import usage_counter
+
+_log = logging.getLogger(__name__)
+
+# While a shard's last images are encoded, written and synced, the next one is begun.
+_SHARDS_HERE = 2
+# Each takes about 100 MB of memory.
+_MAX_PROCESSES = 8
+# What a process writes in a few times the half second that it takes to start.
+_BYTES_PER_PROCESS = 100_000_000
+
+
+def count_workers(totals: Totals, *, processes: int) -> int:
+    """Says how many worker processes write shards beside this one.
+
+    Args:
+        totals: What there is to write.
+        processes: `ShardSettings.processes`.
+    """
+    wanted = processes or min(usable_cpus(), _MAX_PROCESSES, totals.num_bytes // _BYTES_PER_PROCESS)
+    return max(0, min(wanted, totals.shards) - 1)
+
+
+class ShardWriters:
+    """Makes as many shards at a time as there are processes.
+
+    This process has a place for the next shard as soon as it has handed the last images of one to
+    its threads, a worker process when it has finished one. The shard of a worker process that is
+    lost is written by this one.
+
+    Args:
+        settings: How shards are made, in each of the processes.
+        workers: How many worker processes; fewer where the system starts no more.
+    """
+
+    def __init__(self, settings: ShardSettings, *, workers: int) -> None:
+        self._settings = settings
+        self._writer = ShardWriter(settings, processes=1 + workers)
+        self._workers: list[WorkerProcess] = []
+        # A process of `multiprocessing` that is itself to end with its parent may start no other.
+        with contextlib.suppress(OSError, AssertionError):
+            for _ in range(workers):
+                self._workers.append(WorkerProcess(settings, processes=1 + workers))
+        self._threads = ThreadPoolExecutor(_SHARDS_HERE + workers, thread_name_prefix="shard")
+        # None is this process.
+        self._places: queue.SimpleQueue[WorkerProcess | None] = queue.SimpleQueue()
+        for place in (None, *self._workers):
+            self._places.put(place)
+        self._is_closed = False
+        self._has_warned = False
+
+    def begin(self, shard: Shard) -> Future[ShardResult]:
+        """Begins a shard as soon as there is a place for it.
+
+        A shard that an earlier run has finished, or the previous version of the dataset holds, is
+        taken over. Otherwise it is written.
+
+        Returns:
+            The shard, in staging; see `ShardWriter.write` for what it may raise.
+        """
+        return self._threads.submit(self._make, shard, self._places.get())
+
+    def close(self) -> None:
+        """Ends all threads and processes; a shard that is under way fails."""
+        self._is_closed = True
+        for worker in self._workers:
+            worker.close()
+        self._writer.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _make(self, shard: Shard, worker: WorkerProcess | None) -> ShardResult:
+        with contextlib.ExitStack() as place:
+            place.callback(self._places.put, worker)
+            taken_over, origin = self._take_over(shard)
+            if taken_over is not None:
+                finish_progress(shard, staging=self._settings.staging)
+                return taken_over
+            shard = msgspec.structs.replace(shard, origin=origin)
+            if worker is not None:
+                try:
+                    return worker.write(shard)
+                except WorkerLostError as error:
+                    if self._is_closed:
+                        raise CancelledError from error
+                    _log.warning("%s; its shard is written by this process", error)
+                    place.pop_all()
+            return self._writer.write(shard, handed_out=place.close)
+
+    def _take_over(self, shard: Shard) -> tuple[ShardResult | None, Origin]:
+        """Looks for the shard in staging, then in the previous version.
+
+        Returns:
+            The shard, if there is one; otherwise why it has to be written.
+
+        Raises:
+            InputError: Another run has taken the output.
+        """
+        staging, previous = self._settings.staging, self._settings.previous
+        staging.check_lease()
+        finished = staging.find_shard(shard_key=shard.key)
+        if finished is not None or not previous:
+            return finished, Origin.WRITTEN
+        try:
+            record = find_record(previous, shard=shard)
+            if record is None:
+                return None, Origin.WRITTEN
+            return copy_shard(record, shard=shard, settings=self._settings), Origin.COPIED
+        except (InputError, OSError) as error:
+            # What was to save work must not end the run. The first one is told, all are counted.
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning("%s; the shard is written anew from its images", error)
+            return None, Origin.MENDED
+
+
+class WorkerLostError(Exception):
+    """A worker process has ended without an answer."""
+
+
+class WorkerProcess:
+    """A process that writes shards, one at a time.
+
+    It imports no Beam, no TensorFlow and nothing of the program that started it, and it ends when
+    that program does, in whatever way.
+
+    Args:
+        settings: How it writes.
+        processes: How many processes write.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, settings: ShardSettings, *, processes: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, settings, processes), name="shard writer", daemon=True
+        )
+        with theirs, _without_main(), _without_interrupts():
+            self._process.start()
+
+    def write(self, shard: Shard) -> ShardResult:
+        """Writes a shard; see `ShardWriter.write`.
+
+        Raises:
+            WorkerLostError: The process was killed, or could not even start.
+            Exception: What writing the shard raises.
+        """
+        try:
+            self._connection.send(shard)
+            made, text, usage = self._connection.recv()
+        except (EOFError, OSError) as error:
+            pid = self._process.pid
+            raise WorkerLostError(f"process {pid}, which wrote shards, has ended") from error
+        usage_counter.add(usage)
+        if isinstance(made, Exception):
+            raise made from RuntimeError(text)
+        assert isinstance(made, ShardResult)
+        return made
+
+    def close(self) -> None:
+        """Ends the process, perhaps in the middle of a shard, whose files then do not count."""
+        self._process.kill()
+        self._process.join()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Hides `__main__` from `multiprocessing`, which would run it again in the worker process.
+
+    A script without a guard would build again there; a program from stdin cannot be run again.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Lets a process that is started inherit that it takes no SIGINT: the program ends it."""
+    # Starting this process of `multiprocessing`'s own would unblock the signal.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(connection: Connection, settings: ShardSettings, processes: int) -> None:
+    """Writes the shards that come through the pipe, in a worker process."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # What goes wrong is an answer; what libraries print must not come between the program's lines.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    tune_process()
+    writer = ShardWriter(settings, processes=processes)
+    while True:
+        shard = connection.recv()
+        made: ShardResult | Exception
+        text = ""
+        try:
+            made = writer.write(shard)
+        except Exception as error:  # noqa: BLE001  # The program raises it.
+            made, text = picklable(error), traceback.format_exc()
+        connection.send((made, text, usage_counter.take()))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def picklable(error: Exception) -> Exception:
+    """Returns an error, or its words where it would not come out of a pickle."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001  # Its own constructor may raise anything.
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

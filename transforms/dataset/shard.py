@@ -1,0 +1,358 @@
+"""One shard: its images are read, checked and encoded ahead of the thread that writes them.
+
+write_shard       the thread of the caller: takes what is encoded, in order, and writes it
+▲ EncodedRecord, at most 64 images or 64 MB under way
+encode threads    check, convert and encode, eight images at a time
+▲ FetchedRecord, at most 64 MB under way
+read threads      read images that lie in object storage; the encode threads read a disk's
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from shardbeam.transforms.containers.base import ChecksummedFile, find_container
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
+from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.dataset.index import IndexRow, index_parquet
+from shardbeam.transforms.dataset.manifest import Fingerprint
+from shardbeam.transforms.dataset.outcome import ShardProgress
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult, StagedFile
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.examples.encode import EncodedExample
+from shardbeam.transforms.examples.record_encoder import (
+    EncodedRecord,
+    EncoderSettings,
+    FetchedRecord,
+    RecordEncoder,
+    fetch,
+)
+from shardbeam.transforms.storage.base import WriteFailedError
+from shardbeam.transforms.storage.find import storage_for
+
+# Images of 135 KB by round trips of 30 ms: more brings nothing (benchmarks/RESULTS.md).
+DEFAULT_READ_AHEAD = 32
+
+# What is under way of one shard.
+_MAX_IMAGES_AHEAD = 64
+_MAX_BYTES_AHEAD = 64_000_000
+# Handing a record to a thread and back costs as much as encoding a small image.
+_BATCH_IMAGES = 8
+_BATCH_BYTES = 1_000_000
+# Threads beyond the CPUs: some always wait for the disk, or for each other.
+_WAITING_THREADS = 2
+# A shard that is lost on the way to object storage is written anew.
+_MAX_ATTEMPTS = 3
+_PROGRESS_INTERVAL_S = 1.0
+# Each time is a request there.
+_REMOTE_PROGRESS_INTERVAL_S = 10.0
+
+_record_decoder = msgspec.msgpack.Decoder(Record)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardSettings:
+    """How the shards of a dataset are made.
+
+    Attributes:
+        splits: The splits' names.
+        encoder: How a record becomes an Example.
+        staging: Where the shards wait for the commit.
+        container: The kind of file (`containers.base.find_container`).
+        shard_size_bytes: Target size of a shard where the number of shards is not given.
+        seed: Key of the hash that decides shard and order.
+        processes: Processes that write shards at the same time, the worker's own among them: past
+            the interpreter's lock they use as many CPUs. 0 means one a CPU, eight at most, where
+            there is so much to write that starting them is nothing beside it.
+        threads: Threads that read and encode ahead, in each of these processes; 0 means two more
+            than there are CPUs for it.
+        read_ahead: Images that are read at a time, for each shard, where they lie in object
+            storage: its answers take long, but it gives many at once.
+        previous: Folder of a committed dataset: shards that would come out as they are there are
+            copied, and their images not read. What is damaged there is written anew.
+    """
+
+    splits: Sequence[str]
+    encoder: EncoderSettings
+    staging: Staging
+    container: str = "tfrecord"
+    shard_size_bytes: int = 150_000_000
+    seed: int = 0
+    processes: int = 1
+    threads: int = 0
+    read_ahead: int = DEFAULT_READ_AHEAD
+    previous: str = ""
+
+    def digest(self, *, label_map: LabelMap) -> str:
+        """Digests what decides the bytes of every shard, beside its records."""
+        what = [
+            self.encoder.digest(label_map=label_map),
+            self.container,
+            find_container(self.container).versions(),
+        ]
+        return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard that is to be made.
+
+    Attributes:
+        key: What decides its bytes (`dataset.staging.shard_key`).
+        split: Its split.
+        index: Which of the split's shards.
+        num_shards: How many the split has.
+        file_name: The committed file's name.
+        records: Its records in their order, each as `Record` in MessagePack.
+        label_map: The labels' written names and ids.
+        origin: Why its images are read.
+    """
+
+    key: str
+    split: str
+    index: int
+    num_shards: int
+    file_name: str
+    records: Sequence[bytes]
+    label_map: LabelMap
+    origin: Origin = Origin.WRITTEN
+
+    @property
+    def index_name(self) -> str:
+        """The path of its index below the dataset's folder."""
+        return f"index/{self.file_name}.parquet"
+
+
+class ShardWriter:
+    """Writes shards with threads of this process, which shards that are under way share.
+
+    Args:
+        settings: How.
+        processes: How many processes do the same on this machine.
+    """
+
+    def __init__(self, settings: ShardSettings, *, processes: int = 1) -> None:
+        self._settings = settings
+        # Threads start when they are needed.
+        self._readers = ThreadPoolExecutor(settings.read_ahead, thread_name_prefix="read")
+        threads = settings.threads or math.ceil(usable_cpus() / processes) + _WAITING_THREADS
+        self._encoders = ThreadPoolExecutor(threads, thread_name_prefix="encode")
+
+    def close(self) -> None:
+        """Ends the threads; a shard that is under way fails."""
+        self._encoders.shutdown(cancel_futures=True)
+        self._readers.shutdown(cancel_futures=True)
+
+    def write(self, shard: Shard, *, handed_out: Callable[[], None] = lambda: None) -> ShardResult:
+        """Writes a shard to staging.
+
+        Args:
+            shard: The shard.
+            handed_out: Is called when the threads have got the last of its images.
+
+        Raises:
+            InputError: The storage cannot be read at all.
+            OSError: Staging cannot be written; the worker is out of file descriptors or memory.
+        """
+        for _ in range(_MAX_ATTEMPTS - 1):
+            with contextlib.suppress(WriteFailedError):
+                return write_shard(
+                    self._encode(shard, handed_out), shard=shard, settings=self._settings
+                )
+        return write_shard(self._encode(shard, handed_out), shard=shard, settings=self._settings)
+
+    def _encode(self, shard: Shard, handed_out: Callable[[], None]) -> Iterator[EncodedRecord]:
+        encoder = RecordEncoder(
+            settings=self._settings.encoder, label_map=shard.label_map, split=shard.split
+        )
+
+        def batches() -> Iterator[list[FetchedRecord]]:
+            yield from batch_by_size(
+                self._fetch(map(_record_decoder.decode, shard.records)),
+                size_bytes=_image_size,
+                max_items=_BATCH_IMAGES,
+                max_bytes=_BATCH_BYTES,
+            )
+            handed_out()
+
+        encoded = map_ahead(
+            lambda batch: [encoder.encode(fetched) for fetched in batch],
+            batches(),
+            executor=self._encoders,
+            size_bytes=lambda batch: sum(map(_image_size, batch)),
+            max_items=_MAX_IMAGES_AHEAD // _BATCH_IMAGES,
+            max_bytes=_MAX_BYTES_AHEAD,
+        )
+        return itertools.chain.from_iterable(encoded)
+
+    def _fetch(self, records: Iterator[Record]) -> Iterator[FetchedRecord]:
+        first = next(records, None)
+        if first is None:
+            return iter(())
+        records = itertools.chain([first], records)
+        if first.image is None or not storage_for(first.image.uri).is_remote:
+            return map(FetchedRecord, records)
+        return map_ahead(
+            fetch,
+            records,
+            executor=self._readers,
+            size_bytes=lambda record: record.size_bytes,
+            max_items=self._settings.read_ahead,
+            max_bytes=_MAX_BYTES_AHEAD,
+        )
+
+
+def _image_size(fetched: FetchedRecord) -> int:
+    return fetched.record.size_bytes
+
+
+def write_shard(
+    records: Iterable[EncodedRecord], *, shard: Shard, settings: ShardSettings
+) -> ShardResult:
+    """Writes one attempt at a shard, its container and its index, and marks it as finished.
+
+    Args:
+        records: The shard's records in their order, each used once and let go.
+        shard: Which shard it is.
+        settings: How shards are made.
+
+    Raises:
+        OSError: The staging area cannot be written; the attempt then leaves nothing behind
+            that counts.
+    """
+    staging = settings.staging
+    container = find_container(settings.container)
+    attempt = staging.new_attempt(shard_key=shard.key)
+    data, index = f"{attempt}{container.suffix}", f"{attempt}.parquet"
+    rows: list[IndexRow] = []
+    rejects: list[Reject] = []
+    corrections: Counter[str] = Counter()
+    excluded: Counter[str] = Counter()
+    images = 0
+    fingerprint = Fingerprint()
+    progress = _Progress(shard, staging=staging)
+    with create_staged(staging, path=data) as file, container.writer(file) as write:
+        for encoded in records:
+            identity = encoded.record
+            if encoded.content_sha256:
+                fingerprint.add(
+                    source=identity.source,
+                    key=identity.key,
+                    size_bytes=identity.size_bytes,
+                    sha256=encoded.content_sha256,
+                )
+            if encoded.reject is not None:
+                rejects.append(encoded.reject)
+            if encoded.excluded is not None:
+                excluded[encoded.excluded.value] += 1
+            if encoded.encoded is not None:
+                images += 1
+                corrections.update(encoded.encoded.corrections)
+                for example in encoded.encoded.examples:
+                    place = write(example.chunks, example.crc32c)
+                    rows.append(_index_row(encoded, example, shard=shard, place=place))
+            progress.advance()
+    with create_staged(staging, path=index) as index_file:
+        index_file.write(index_parquet(rows))
+    result = ShardResult(
+        split=shard.split,
+        shard_index=shard.index,
+        num_shards=shard.num_shards,
+        data=staged_file(file, path=data, destination=shard.file_name),
+        index=staged_file(index_file, path=index, destination=shard.index_name),
+        examples=len(rows),
+        fingerprint=fingerprint.hex(),
+        inputs=fingerprint.count,
+        corrections=dict(corrections),
+        rejects=tuple(rejects),
+        images=images,
+        excluded=dict(excluded),
+        key=shard.key,
+        records=len(shard.records),
+        origin=shard.origin,
+    )
+    staging.finish_shard(result, shard_key=shard.key)
+    finish_progress(shard, staging=staging)
+    return result
+
+
+@contextlib.contextmanager
+def create_staged(staging: Staging, *, path: str) -> Iterator[ChecksummedFile]:
+    """Opens a new file in staging; it is not there at all where the context ends by an exception.
+
+    Args:
+        staging: The staging area.
+        path: The file's path below it.
+    """
+    uri = staging.uri(path)
+    with storage_for(uri).create(uri) as file:
+        yield ChecksummedFile(file)
+
+
+def staged_file(file: ChecksummedFile, *, path: str, destination: str) -> StagedFile:
+    """Describes a file that was written to staging, at `path`, for the commit to move."""
+    return StagedFile(
+        staged=path, destination=destination, size_bytes=file.size_bytes, crc32c=file.crc32c
+    )
+
+
+def _index_row(
+    encoded: EncodedRecord, example: EncodedExample, *, shard: Shard, place: int
+) -> IndexRow:
+    image = encoded.image
+    return IndexRow(
+        key=encoded.record.key,
+        source=encoded.record.source,
+        split=shard.split,
+        shard=shard.index,
+        offset=place,
+        length=example.size_bytes,
+        sha256=example.sha256,
+        width=0 if image is None else image.width,
+        height=0 if image is None else image.height,
+        format="" if image is None else image.format,
+        objects=example.objects,
+    )
+
+
+class _Progress:
+    """Records how far the shard is, at most once a second."""
+
+    def __init__(self, shard: Shard, *, staging: Staging) -> None:
+        self._shard = shard
+        self._staging = staging
+        self._records = 0
+        self._written_at_s = time.monotonic()
+        remote = storage_for(staging.root).is_remote
+        self._interval_s = _REMOTE_PROGRESS_INTERVAL_S if remote else _PROGRESS_INTERVAL_S
+
+    def advance(self) -> None:
+        self._records += 1
+        now_s = time.monotonic()
+        if now_s - self._written_at_s >= self._interval_s:
+            self._written_at_s = now_s
+            self._staging.write_progress(
+                ShardProgress(examples=self._records, finished=False),
+                split=self._shard.split,
+                shard_index=self._shard.index,
+            )
+
+
+def finish_progress(shard: Shard, *, staging: Staging) -> None:
+    """Records that a shard is done."""
+    staging.write_progress(
+        ShardProgress(examples=len(shard.records), finished=True),
+        split=shard.split,
+        shard_index=shard.index,
+    )
