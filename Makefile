@@ -131,9 +131,9 @@ bench: $(READY)  ## Benchmarks, side by side, into benchmarks/RESULTS.md.
 
 .PHONY: lock
 lock:  ## Make the lock files anew (needs uv).
-	uv pip compile pyproject.toml --extra tensorflow --extra build --extra dev --universal --python-version 3.10 \
+	uv pip compile pyproject.toml --extra dataflow --extra tensorflow --extra build --extra dev --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-annotate --quiet --upgrade -o requirements.lock
-	uv pip compile pyproject.toml --extra build --universal --python-version 3.10 --constraint requirements.lock \
+	uv pip compile pyproject.toml --extra dataflow --extra build --universal --python-version 3.10 --constraint requirements.lock \
 		--generate-hashes --no-header --no-annotate --quiet -o requirements-worker.lock
 
 .PHONY: template

@@ -26,7 +26,7 @@ from apache_beam.runners.runner import PipelineRunner
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.build import build_dataset
 from shardbeam.pipelines.failures import ended_as_failed, explain_failure
-from shardbeam.pipelines.flags import DATAFLOW_RUNNER
+from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.json_log import write_line
 from shardbeam.pipelines.output import hold_output, read_latest
@@ -94,7 +94,13 @@ def run_build(arguments: BuildArguments) -> int:
     on_dataflow = options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
     if on_dataflow:
         # Imported here: its clients take a while, and no other runner needs them.
-        from shardbeam.pipelines.dataflow import prepare_job
+        try:
+            from shardbeam.pipelines.dataflow import prepare_job
+        except ImportError as error:
+            raise UsageError(
+                f"--runner={DATAFLOW_RUNNER}: a package that only Dataflow needs is missing "
+                f"({error}); run: pip install 'shardbeam[dataflow]'"
+            ) from error
 
         prepare_job(options, plan=plan, previous=previous)
     check_versions(plan, if_changed=arguments.if_changed)
