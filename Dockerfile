@@ -34,7 +34,7 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation /opt/shardbeam/sou
         /opt/shardbeam/ \
     && rm -r /opt/shardbeam/source
 
-# A command that submits a job compares these with its own; here they are compared with the truth.
+# Whoever submits a job needs the same versions: for people to read, and compared with the truth.
 LABEL shardbeam.python=${PYTHON_VERSION} shardbeam.beam=${BEAM_VERSION}
 RUN python -c "from shardbeam.pipelines.container_image import own_versions; \
     assert own_versions() == ('${PYTHON_VERSION}', '${BEAM_VERSION}'), own_versions()"

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import apache_beam as beam
 import google.cloud.storage as storage
@@ -35,17 +35,6 @@ from shardbeam.pipelines.plan import Plan
 
 _POLL_S = 5.0
 _SETUP_FILES = ("setup.py", "pyproject.toml")
-
-# https://cloud.google.com/storage/docs/locations
-_MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
-_DUAL_REGIONS = {
-    "asia1": ("asia-northeast1", "asia-northeast2"),
-    "eur4": ("europe-north1", "europe-west4"),
-    "eur5": ("europe-west1", "europe-west2"),
-    "eur7": ("europe-west2", "europe-west3"),
-    "eur8": ("europe-west3", "europe-west6"),
-    "nam4": ("us-central1", "us-east1"),
-}
 
 
 class JobEndedError(RunError):
@@ -233,33 +222,13 @@ def _check_bucket(uri: str, *, name: str, region: str, client: storage.Client) -
             f"{name}: gs://{bucket_name} cannot be looked at ({error.message}); the permission "
             "storage.buckets.get is needed"
         ) from error
-    if not in_reach(
-        location=bucket.location, data_locations=bucket.data_locations or (), region=region
-    ):
+    # A region has a dash in its name; US, EU or NAM4 hold several.
+    location = bucket.location or ""
+    if "-" in location and location.lower() != region.lower():
         raise UsageError(
-            f"{name}: gs://{bucket_name} lies in {bucket.location}, and the workers in {region}: "
+            f"{name}: gs://{bucket_name} lies in {location}, and the workers in {region}: "
             "every byte would cross regions; choose a bucket near them, or another --region"
         )
-
-
-def in_reach(*, location: str | None, data_locations: Sequence[str], region: str) -> bool:
-    """Says whether a bucket lies in a region, or in an area that holds it.
-
-    Args:
-        location: The bucket's location, such as `US-CENTRAL1`, `EU` or `NAM4`; None is anywhere.
-        data_locations: The regions of a dual-region that was put together by hand.
-        region: The region, such as `us-central1`.
-    """
-    if location is None:
-        return True
-    place = location.lower()
-    if data_locations:
-        return region in [part.lower() for part in data_locations]
-    if place in _DUAL_REGIONS:
-        return region in _DUAL_REGIONS[place]
-    if place in _MULTI_REGIONS:
-        return region.startswith(_MULTI_REGIONS[place])
-    return place == region
 
 
 def _job_name(dataset: str) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.container_image import own_versions
-from shardbeam.pipelines.dataflow import in_reach
 from tests.pipelines.dataset import run
 from tests.runners.cloud import IMAGE, Cloud
 
@@ -98,28 +97,3 @@ def test_no_wait_is_for_dataflow(cloud: Cloud) -> None:
     result = run(*cloud.words("--runner=DirectRunner", "--no-wait"))
     assert result.exit_code == 2
     assert "--no-wait: only with --runner=DataflowRunner" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("location", "data_locations", "region", "expected"),
-    [
-        ("US-CENTRAL1", (), "us-central1", True),
-        ("US-CENTRAL1", (), "us-east1", False),
-        ("US", (), "us-east1", True),
-        ("US", (), "europe-west1", False),
-        ("EU", (), "europe-west1", True),
-        ("ASIA", (), "asia-northeast1", True),
-        ("ASIA", (), "australia-southeast1", False),
-        ("NAM4", (), "us-east1", True),
-        ("NAM4", (), "us-west1", False),
-        ("EUR4", (), "europe-north1", True),
-        # Put together by hand: the location is the continent.
-        ("US", ("US-EAST1", "US-WEST1"), "us-west1", True),
-        ("US", ("US-EAST1", "US-WEST1"), "us-central1", False),
-        (None, (), "us-central1", True),
-    ],
-)
-def test_in_reach(
-    location: str | None, data_locations: Sequence[str], region: str, expected: bool
-) -> None:
-    assert in_reach(location=location, data_locations=data_locations, region=region) is expected

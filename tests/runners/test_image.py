@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.container_image import BEAM_LABEL, PYTHON_LABEL, Versions, own_versions
+from shardbeam.pipelines.container_image import Versions, own_versions
 from tests.pipelines.dataset import (
     MIXED_SETTINGS,
     Tree,
@@ -43,7 +43,7 @@ def expected(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 def image_versions(container: Container) -> Versions:
     labels = container.config["Labels"]
-    return Versions(labels[PYTHON_LABEL], labels[BEAM_LABEL])
+    return Versions(labels["shardbeam.python"], labels["shardbeam.beam"])
 
 
 def skip_with_another_python(container: Container) -> None:
