@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -17,6 +18,7 @@ from shardbeam.transforms.dataset.dataset import RunSettings
 from shardbeam.transforms.dataset.naming import ShardNaming
 from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
 from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
@@ -59,7 +61,10 @@ def gather_records(pipeline: beam.Pipeline, *, plan: Plan) -> Gathered:
     census = (
         (listed.census, read.census, joined.census)
         | TakeCensus()
-        | "CheckJoin" >> beam.Map(check_join, sources=plan.sources).with_output_types(Census)
+        | "CheckJoin"
+        >> beam.Map(
+            _check, sources=plan.sources, settings=plan.labels, objects=plan.objects
+        ).with_output_types(Census)
     )
     # one LabelMap
     label_map = census | "BuildLabelMap" >> beam.Map(
@@ -123,6 +128,15 @@ def build_dataset(
         census=gathered.census,
         label_map=gathered.label_map,
     )
+
+
+def _check(
+    census: Census, *, sources: Sequence[Source], settings: LabelSettings, objects: bool
+) -> Census:
+    check_join(census, sources=sources)
+    # A class that there is not may be why a split is empty: its error comes before that.
+    _build_label_map(census, settings=settings, objects=objects)
+    return census
 
 
 def _build_label_map(census: Census, *, settings: LabelSettings, objects: bool) -> LabelMap:
