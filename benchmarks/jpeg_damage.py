@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from PIL import Image
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.images.check import check_image
-from shardbeam.transforms.images.settings import ImageSettings
 
 WIDTH, HEIGHT = 640, 480
 BLOCK_BYTES = 4096
@@ -132,7 +132,7 @@ def make_damages(*, count: int, seed: int) -> Iterator[tuple[str, bytes]]:
 def is_found(data: bytes) -> bool:
     """Tells whether `check_image` refuses a file."""
     try:
-        check_image(data, name="image.jpg", settings=ImageSettings())
+        check_image(data, name="image.jpg", settings=ImageConfig())
     except RejectedError:
         return True
     return False

@@ -26,7 +26,6 @@ from shardbeam.transforms.examples.versions import library_versions
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
-from shardbeam.transforms.images.settings import ImageSettings
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import expand_pattern
 
@@ -100,16 +99,10 @@ def make_plan(config: schema.Config) -> Plan:
         raise ConfigError(origin="config", path=problem.path, problem=problem.text) from problem
     features = _features(config, formats=formats)
     labels = LabelSettings(
-        include=None if config.labels.include is None else tuple(config.labels.include),
-        exclude=tuple(config.labels.exclude),
-        merge={new: tuple(old) for new, old in config.labels.merge.items()},
-        ids=config.labels.ids,
-        first_id=config.labels.first_id,
+        **msgspec.structs.asdict(config.labels),
         map_ids=_map_ids(features),
         map_ids_hint="; or set panoptic.bits: 16" if _has_small_segments(features) else "",
     )
-    image = msgspec.structs.asdict(config.image)
-    annotated_as = image.pop("annotated_as")
     output = absolute_path(config.output.path)
     latest = config.output.latest
     try:
@@ -129,8 +122,7 @@ def make_plan(config: schema.Config) -> Plan:
             example_per=config.example_per,
         ),
         encoder=EncoderSettings(
-            image=ImageSettings(**image),
-            annotated_as=annotated_as,
+            image=config.image,
             features=features,
         ),
         dataset=DatasetSettings(

@@ -275,7 +275,7 @@ def test_a_wrong_size_is_corrected_or_rejected() -> None:
 
 
 def test_labels_are_merged_and_excluded() -> None:
-    settings = LabelSettings(merge={"pet": ("cat", "dog")}, exclude=("Füchse",))
+    settings = LabelSettings(merge={"pet": ["cat", "dog"]}, exclude=["Füchse"])
     encoder = make_encoder(kinds=KINDS, label_map=make_label_map(LABELS, settings=settings))
     box = (0.0, 0.0, 1.0, 1.0)
     encoded = encode(

@@ -97,7 +97,7 @@ def test_all_objects_have_the_keypoints_of_all_categories_by_name() -> None:
 
 
 def test_merged_categories_keep_their_keypoints() -> None:
-    settings = LabelSettings(merge={"animal": ("person", "bird")})
+    settings = LabelSettings(merge={"animal": ["person", "bird"]})
 
     found = render(thing("bird", (4, 2, 2)), label_map=labels(settings))
 

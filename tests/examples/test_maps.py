@@ -113,7 +113,7 @@ def test_ids_are_those_that_are_written() -> None:
 
 
 def test_merged_and_excluded_classes() -> None:
-    settings = LabelSettings(merge={"pet": ("cat", "dog")}, exclude=("grass",))
+    settings = LabelSettings(merge={"pet": ["cat", "dog"]}, exclude=["grass"])
 
     pixels, corrections = render(masks={MaskRole.SEMANTIC: png(VALUES)}, labels=label_map(settings))
 
@@ -199,7 +199,7 @@ def test_regions_in_fractions() -> None:
 
 
 def test_regions_that_cannot_be_drawn_or_are_left_out() -> None:
-    labels = label_map(LabelSettings(exclude=("dog",)))
+    labels = label_map(LabelSettings(exclude=["dog"]))
 
     pixels, corrections = render(
         stuff=(region("cat", "nonsense"), region("dog", TOP), region("grass", LEFT)),

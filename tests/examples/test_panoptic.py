@@ -162,7 +162,7 @@ def test_ids_are_those_that_are_written() -> None:
 
 
 def test_excluded_classes_are_void() -> None:
-    rendered = render(labels=label_map(LabelSettings(exclude=("cat", "sky"))))
+    rendered = render(labels=label_map(LabelSettings(exclude=["cat", "sky"])))
 
     left_out = np.isin(IDS, (0, CAT, SKY))
     for pixels in rendered.maps.values():

@@ -231,7 +231,7 @@ def test_a_name_can_exclude_or_be_rejected() -> None:
 
 
 def test_an_image_of_an_excluded_class_is_excluded_and_its_class_still_known() -> None:
-    labels = LabelSettings(exclude=("cat",))
+    labels = LabelSettings(exclude=["cat"])
     joined = join(key="cat/1.jpg", source_format=FolderFormat(), labels=labels)
     assert (joined.record, joined.excluded) == (None, Exclusion.LABEL_EXCLUDED)
     assert joined.labels == ("cat",)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import io
 import subprocess
 import sys
@@ -8,6 +7,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image, ImageCms, features
@@ -16,7 +16,6 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions
-from shardbeam.transforms.images.settings import ImageSettings
 from tests.conftest import PROJECT_ROOT
 from tests.images.makers import (
     after_soi,
@@ -32,9 +31,9 @@ from tests.images.makers import (
     with_orientation,
 )
 
-DEFAULTS = ImageSettings()
-HEADER = ImageSettings(verify="header")
-NONE = ImageSettings(verify="none")
+DEFAULTS = ImageConfig()
+HEADER = ImageConfig(verify="header")
+NONE = ImageConfig(verify="none")
 
 JPEG = save(photograph(), "JPEG")
 GRAY_JPEG = save(photograph().convert("L"), "JPEG")
@@ -46,22 +45,16 @@ DAMAGED_JPEG = JPEG[:MIDDLE] + bytes(200) + JPEG[MIDDLE + 200 :]
 CHANGED_PNG = PNG[:-200] + bytes((PNG[-200] ^ 1,)) + PNG[-199:]
 
 
-def check(data: bytes, settings: ImageSettings = DEFAULTS, *, name: str = "image") -> StoredImage:
+def check(data: bytes, settings: ImageConfig = DEFAULTS, *, name: str = "image") -> StoredImage:
     return check_image(data, name=name, settings=settings)
 
 
 def reject_of(
-    data: bytes, settings: ImageSettings = DEFAULTS, *, name: str = "image"
+    data: bytes, settings: ImageConfig = DEFAULTS, *, name: str = "image"
 ) -> RejectedError:
     with pytest.raises(RejectedError) as caught:
         check(data, settings, name=name)
     return caught.value
-
-
-def test_settings_are_those_of_the_config() -> None:
-    config = ImageConfig()
-    fields = set(ImageConfig.__struct_fields__) - {"annotated_as"}
-    assert dataclasses.asdict(DEFAULTS) == {name: getattr(config, name) for name in fields}
 
 
 @pytest.mark.parametrize("settings", [DEFAULTS, HEADER, NONE])
@@ -81,7 +74,7 @@ def test_settings_are_those_of_the_config() -> None:
     ],
 )
 def test_common_files_are_stored_as_they_are(
-    data: bytes, image_format: str, channels: int, settings: ImageSettings
+    data: bytes, image_format: str, channels: int, settings: ImageConfig
 ) -> None:
     stored = check(data, settings)
     assert stored.data is data
@@ -121,7 +114,7 @@ def test_common_files_are_stored_as_they_are(
         save(photograph(), "PPM"),
     ],
 )
-def test_all_others_become_rgb(data: bytes, settings: ImageSettings) -> None:
+def test_all_others_become_rgb(data: bytes, settings: ImageConfig) -> None:
     stored = check(data, settings)
     image = Image.open(io.BytesIO(stored.data))
     assert (stored.format, image.format, image.mode) == ("jpeg", "JPEG", "RGB")
@@ -145,10 +138,10 @@ def test_what_is_no_image_is_called_so() -> None:
     ("data", "name"), [(PNG, "a/b.jpeg"), (JPEG, "a/b.PNG"), (GIF, "b.webp"), (JPEG, "b.heic")]
 )
 def test_a_wrong_extension_is_refused_or_counted(
-    data: bytes, name: str, settings: ImageSettings
+    data: bytes, name: str, settings: ImageConfig
 ) -> None:
     assert reject_of(data, settings, name=name).reason is Reason.WRONG_EXTENSION
-    keep = dataclasses.replace(settings, wrong_extension="keep")
+    keep = msgspec.structs.replace(settings, wrong_extension="keep")
     kept = check(data, keep, name=name)
     assert kept.corrections[0] is Correction.WRONG_EXTENSION_KEPT
     assert kept.corrections[1:] == check(data, keep).corrections
@@ -165,7 +158,7 @@ def test_names_are_not_checked_without_verification() -> None:
 
 @pytest.mark.parametrize("settings", [DEFAULTS, HEADER])
 @pytest.mark.parametrize("data", [JPEG[:-1], JPEG[:MIDDLE], PNG[:-1], PNG[:-300]])
-def test_a_missing_end_is_found(data: bytes, settings: ImageSettings) -> None:
+def test_a_missing_end_is_found(data: bytes, settings: ImageConfig) -> None:
     assert reject_of(data, settings).reason is Reason.TRUNCATED
     assert check(data, NONE).width == 64
 
@@ -193,7 +186,7 @@ def test_damage_is_refused_in_the_words_of_libjpeg() -> None:
 
 
 def test_damage_is_kept_and_named() -> None:
-    kept = check(DAMAGED_JPEG, ImageSettings(damaged="keep"))
+    kept = check(DAMAGED_JPEG, ImageConfig(damaged="keep"))
     assert kept.data is DAMAGED_JPEG
     assert kept.corrections == (Correction.JPEG_DAMAGE_KEPT,)
     assert kept.notes == (reject_of(DAMAGED_JPEG).detail,)
@@ -201,7 +194,7 @@ def test_damage_is_kept_and_named() -> None:
 
 def test_kept_damage_is_named_after_conversion_too() -> None:
     data = with_orientation(DAMAGED_JPEG, 6)
-    kept = check(data, ImageSettings(damaged="keep"))
+    kept = check(data, ImageConfig(damaged="keep"))
     assert kept.corrections == (Correction.JPEG_DAMAGE_KEPT, Correction.ORIENTATION_APPLIED)
     assert len(kept.notes) == 1
     assert (kept.width, kept.height) == (48, 64)
@@ -217,7 +210,7 @@ def test_a_jpeg_that_nobody_can_decode_is_corrupt(damaged: str) -> None:
     tables = JPEG.index(b"\xff\xdb")
     data = JPEG[: tables + 1] + b"\xfe" + JPEG[tables + 2 :]
     data = data.replace(b"\xff\xdb", b"\xff\xfe")
-    settings = ImageSettings(damaged="keep") if damaged == "keep" else DEFAULTS
+    settings = ImageConfig(damaged="keep") if damaged == "keep" else DEFAULTS
     assert reject_of(data, settings).reason is Reason.CORRUPT
 
 
@@ -252,10 +245,10 @@ def test_rare_samplings_are_no_damage(factors: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("settings", [DEFAULTS, HEADER, NONE])
 @pytest.mark.parametrize("data", [JPEG, PNG, GIF, save(photograph(), "BMP")])
-def test_too_many_pixels_are_refused_before_decoding(data: bytes, settings: ImageSettings) -> None:
-    enough = dataclasses.replace(settings, max_pixels=64 * 48)
+def test_too_many_pixels_are_refused_before_decoding(data: bytes, settings: ImageConfig) -> None:
+    enough = msgspec.structs.replace(settings, max_pixels=64 * 48)
     assert check(data, enough).width == 64
-    too_few = dataclasses.replace(settings, max_pixels=64 * 48 - 1)
+    too_few = msgspec.structs.replace(settings, max_pixels=64 * 48 - 1)
     assert reject_of(data, too_few).reason is Reason.DECOMPRESSION_BOMB
 
 
@@ -274,7 +267,7 @@ def test_a_small_icon_may_not_hold_a_large_image() -> None:
     directory = b"\0\0\1\0\1\0" + bytes((16, 16, 0, 0, 1, 0, 32, 0))
     icon = directory + len(image).to_bytes(4, "little") + (22).to_bytes(4, "little") + image
     assert check(icon).width == 300
-    assert reject_of(icon, ImageSettings(max_pixels=1000)).reason is Reason.DECOMPRESSION_BOMB
+    assert reject_of(icon, ImageConfig(max_pixels=1000)).reason is Reason.DECOMPRESSION_BOMB
 
 
 def test_the_limits_of_pillow_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +304,7 @@ def test_samples_without_black_and_white_are_unsupported() -> None:
 def test_images_are_only_ever_made_smaller(
     data: bytes, max_side: int, size: tuple[int, int]
 ) -> None:
-    stored = check(data, ImageSettings(max_side=max_side))
+    stored = check(data, ImageConfig(max_side=max_side))
     assert (stored.width, stored.height) == size
     assert Image.open(io.BytesIO(stored.data)).size == size
     assert (stored.file_width, stored.file_height) == (64, 48)
@@ -319,30 +312,30 @@ def test_images_are_only_ever_made_smaller(
 
 
 def test_the_longer_side_counts_whichever_it_is() -> None:
-    stored = check(with_orientation(JPEG, 6), ImageSettings(max_side=32))
+    stored = check(with_orientation(JPEG, 6), ImageConfig(max_side=32))
     assert (stored.width, stored.height) == (24, 32)
     assert stored.corrections == (Correction.ORIENTATION_APPLIED, Correction.IMAGE_RESIZED)
 
 
 def test_a_thin_image_keeps_a_pixel() -> None:
-    stored = check(save(Image.new("RGB", (1000, 2)), "PNG"), ImageSettings(max_side=100))
+    stored = check(save(Image.new("RGB", (1000, 2)), "PNG"), ImageConfig(max_side=100))
     assert (stored.width, stored.height) == (100, 1)
 
 
 @pytest.mark.parametrize("encoding", ["jpeg", "png"])
 @pytest.mark.parametrize("data", [GRAY_JPEG, GRAY_PNG, save(photograph().convert("1"), "PNG")])
 def test_gray_images_stay_gray(data: bytes, encoding: str) -> None:
-    settings = ImageSettings(max_side=32)
+    settings = ImageConfig(max_side=32)
     if encoding == "png":
-        settings = dataclasses.replace(settings, encoding="png")
+        settings = msgspec.structs.replace(settings, encoding="png")
     assert Image.open(io.BytesIO(check(data, settings).data)).mode == "L"
 
 
 def test_encoding_and_quality_have_their_effect() -> None:
-    as_png = check(GIF, ImageSettings(encoding="png"))
+    as_png = check(GIF, ImageConfig(encoding="png"))
     assert (as_png.format, as_png.data[:4]) == ("png", b"\x89PNG")
     assert np.array_equal(pixels(as_png.data), np.asarray(photograph_of(GIF)))
-    assert len(check(GIF, ImageSettings(quality=50)).data) < len(check(GIF).data)
+    assert len(check(GIF, ImageConfig(quality=50)).data) < len(check(GIF).data)
 
 
 def photograph_of(data: bytes) -> Image.Image:
@@ -350,7 +343,7 @@ def photograph_of(data: bytes) -> Image.Image:
 
 
 def test_a_changed_encoding_is_a_conversion() -> None:
-    as_png = check(with_orientation(JPEG, 3), ImageSettings(encoding="png"))
+    as_png = check(with_orientation(JPEG, 3), ImageConfig(encoding="png"))
     assert as_png.corrections == (Correction.IMAGE_CONVERTED, Correction.ORIENTATION_APPLIED)
 
 
@@ -359,12 +352,12 @@ def test_a_jpeg_has_no_room_for_a_very_long_side() -> None:
     reject = reject_of(long)
     assert reject.reason is Reason.UNSUPPORTED_IMAGE
     assert "max_side" in reject.detail
-    assert check(long, ImageSettings(encoding="png")).width == 70_000
-    assert check(long, ImageSettings(max_side=100)).width == 100
+    assert check(long, ImageConfig(encoding="png")).width == 70_000
+    assert check(long, ImageConfig(max_side=100)).width == 100
 
 
-@pytest.mark.parametrize("settings", [DEFAULTS, ImageSettings(encoding="png")])
-def test_only_metadata_that_gives_pixels_their_meaning_is_kept(settings: ImageSettings) -> None:
+@pytest.mark.parametrize("settings", [DEFAULTS, ImageConfig(encoding="png")])
+def test_only_metadata_that_gives_pixels_their_meaning_is_kept(settings: ImageConfig) -> None:
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     data = save(
         photograph(),
@@ -402,11 +395,11 @@ def test_checking_says_nothing(tmp_path: Path) -> None:
         "import pathlib, sys\n"
         "from shardbeam.transforms.core.errors import RejectedError\n"
         "from shardbeam.transforms.images.check import check_image\n"
-        "from shardbeam.transforms.images.settings import ImageSettings\n"
+        "from shardbeam.configs.schema import ImageConfig\n"
         "for path in sys.argv[1:]:\n"
         "    try:\n"
         "        data = pathlib.Path(path).read_bytes()\n"
-        "        check_image(data, name=path, settings=ImageSettings())\n"
+        "        check_image(data, name=path, settings=ImageConfig())\n"
         "    except RejectedError as error:\n"
         "        print(error.reason.value)\n"
     )

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.check import check_image
-from shardbeam.transforms.images.settings import ImageSettings
 from tests.images.makers import Pixels, photograph, pixels, png, save, without_segment
 
 
 def convert(data: bytes, *, background: str = "#ffffff") -> Pixels:
-    settings = ImageSettings(encoding="png", background=background)
+    settings = ImageConfig(encoding="png", background=background)
     stored = check_image(data, name="", settings=settings)
     assert stored.data is not data
     return pixels(stored.data)
@@ -239,7 +239,7 @@ def test_resizing_averages_over_the_pixels_left_out() -> None:
     """A checkerboard of single pixels becomes gray; nearest neighbours would be black or white."""
     board = np.indices((64, 64)).sum(axis=0) % 2 * 255
     data = save(Image.fromarray(board.astype(np.uint8)), "PNG")
-    settings = ImageSettings(encoding="png", max_side=16)
+    settings = ImageConfig(encoding="png", max_side=16)
     resized = pixels(check_image(data, name="", settings=settings).data)
     assert resized.shape == (16, 16)
     assert np.allclose(resized, 127, atol=12)
@@ -249,12 +249,12 @@ def test_jpeg_keeps_the_full_colour_resolution() -> None:
     stripes = np.zeros((16, 16, 3), np.uint8)
     stripes[:, ::2], stripes[:, 1::2] = (255, 0, 0), (0, 0, 255)
     data = save(Image.fromarray(stripes), "BMP")
-    stored = pixels(check_image(data, name="", settings=ImageSettings()).data)
+    stored = pixels(check_image(data, name="", settings=ImageConfig()).data)
     assert np.abs(stored.astype(int) - stripes).mean() < 10
 
 
 def test_re_encoding_is_faithful() -> None:
     image = photograph(width=200, height=150)
-    stored = check_image(save(image, "BMP"), name="", settings=ImageSettings())
+    stored = check_image(save(image, "BMP"), name="", settings=ImageConfig())
     difference = pixels(stored.data).astype(int) - np.asarray(image)
     assert np.abs(difference).mean() < 2

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.images.check import check_image
-from shardbeam.transforms.images.settings import ImageSettings
 from tests.images.makers import exif, photograph, save, with_chunk, with_orientation
 
 SIGNATURES = [
@@ -34,10 +34,10 @@ SIGNATURES = [
     b"\0\0\1\0\1\0",
 ]
 ALL_SETTINGS = [
-    ImageSettings(max_pixels=1 << 20),
-    ImageSettings(max_pixels=1 << 20, damaged="keep", encoding="png", max_side=16),
-    ImageSettings(max_pixels=1 << 20, verify="header", orientation="keep", max_side=20),
-    ImageSettings(max_pixels=1 << 20, verify="none"),
+    ImageConfig(max_pixels=1 << 20),
+    ImageConfig(max_pixels=1 << 20, damaged="keep", encoding="png", max_side=16),
+    ImageConfig(max_pixels=1 << 20, verify="header", orientation="keep", max_side=20),
+    ImageConfig(max_pixels=1 << 20, verify="none"),
 ]
 
 
@@ -68,7 +68,7 @@ def good_files() -> list[bytes]:
     ]
 
 
-def ends_well(data: bytes, image_settings: ImageSettings) -> bool:
+def ends_well(data: bytes, image_settings: ImageConfig) -> bool:
     """Returns whether the image is stored; raises anything but a reject."""
     try:
         stored = check_image(data, name="image", settings=image_settings)
@@ -86,13 +86,13 @@ def ends_well(data: bytes, image_settings: ImageSettings) -> bool:
 
 
 @pytest.mark.parametrize("image_settings", ALL_SETTINGS)
-def test_the_good_files_are_good(image_settings: ImageSettings) -> None:
+def test_the_good_files_are_good(image_settings: ImageConfig) -> None:
     assert all(ends_well(data, image_settings) for data in good_files())
 
 
 @given(data=st.binary(max_size=300), image_settings=st.sampled_from(ALL_SETTINGS))
 @settings(deadline=None)
-def test_arbitrary_bytes(data: bytes, image_settings: ImageSettings) -> None:
+def test_arbitrary_bytes(data: bytes, image_settings: ImageConfig) -> None:
     ends_well(data, image_settings)
 
 
@@ -104,7 +104,7 @@ def test_arbitrary_bytes(data: bytes, image_settings: ImageSettings) -> None:
 @settings(deadline=None, max_examples=300)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_arbitrary_bytes_after_a_signature(
-    signature: bytes, tail: bytes, image_settings: ImageSettings
+    signature: bytes, tail: bytes, image_settings: ImageConfig
 ) -> None:
     ends_well(signature + tail, image_settings)
 
@@ -129,13 +129,13 @@ def mutated_files(draw: st.DrawFn) -> bytes:
 @given(data=mutated_files(), image_settings=st.sampled_from(ALL_SETTINGS))
 @settings(deadline=None, max_examples=500)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_mutated_files(data: bytes, image_settings: ImageSettings) -> None:
+def test_mutated_files(data: bytes, image_settings: ImageConfig) -> None:
     ends_well(data, image_settings)
 
 
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG"])
 @pytest.mark.parametrize("image_settings", [ALL_SETTINGS[0], ALL_SETTINGS[2]])
-def test_every_prefix_is_rejected(file_format: str, image_settings: ImageSettings) -> None:
+def test_every_prefix_is_rejected(file_format: str, image_settings: ImageConfig) -> None:
     data = save(photograph(width=20, height=15), file_format)
     for length in range(len(data)):
         assert not ends_well(data[:length], image_settings)

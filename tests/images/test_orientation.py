@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.header import exif_orientation
-from shardbeam.transforms.images.settings import ImageSettings
 from tests.images.makers import Pixels, exif, photograph, pixels, save, with_chunk, with_orientation
 
 # Exif 2.32, 4.6.4: which side of the picture the first stored row is, and the first column.
@@ -46,7 +46,7 @@ def upright(stored: Pixels, orientation: int) -> Pixels:
 
 IMAGE = photograph(width=48, height=32)
 PIXELS = np.asarray(IMAGE)
-AS_PNG = ImageSettings(encoding="png")
+AS_PNG = ImageConfig(encoding="png")
 
 
 def oriented_files(orientation: int) -> dict[str, bytes]:
@@ -81,7 +81,7 @@ def test_pictures_are_turned_upright(kind: str, orientation: int) -> None:
 @pytest.mark.parametrize("orientation", range(2, 9))
 def test_a_turned_picture_in_the_jpeg_itself(orientation: int) -> None:
     data = oriented_files(orientation)["jpeg"]
-    stored = check_image(data, name="", settings=ImageSettings())
+    stored = check_image(data, name="", settings=ImageConfig())
     difference = pixels(stored.data).astype(int) - upright(pixels(data), orientation)
     assert np.abs(difference).mean() < 1.5
     assert exif_orientation(Image.open(io.BytesIO(stored.data)).info.get("exif", b"")) == 1
@@ -90,7 +90,7 @@ def test_a_turned_picture_in_the_jpeg_itself(orientation: int) -> None:
 @pytest.mark.parametrize("kind", ["jpeg", "png"])
 def test_an_orientation_that_is_kept_leaves_the_bytes_alone(kind: str) -> None:
     data = oriented_files(6)[kind]
-    stored = check_image(data, name="", settings=ImageSettings(orientation="keep"))
+    stored = check_image(data, name="", settings=ImageConfig(orientation="keep"))
     assert stored.data is data
     assert (stored.width, stored.height) == (48, 32)
     assert (stored.orientation, stored.upright, stored.corrections) == (6, False, ())
@@ -99,20 +99,20 @@ def test_an_orientation_that_is_kept_leaves_the_bytes_alone(kind: str) -> None:
 @pytest.mark.parametrize("encoding", ["jpeg", "png"])
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "avif"])
 def test_an_orientation_that_is_kept_survives_conversion(kind: str, encoding: str) -> None:
-    settings = ImageSettings(orientation="keep", max_side=24)
+    settings = ImageConfig(orientation="keep", max_side=24)
     if encoding == "png":
-        settings = ImageSettings(orientation="keep", max_side=24, encoding="png")
+        settings = ImageConfig(orientation="keep", max_side=24, encoding="png")
     stored = check_image(oriented_files(6)[kind], name="", settings=settings)
     assert (stored.width, stored.height) == (24, 16)
     assert (stored.orientation, stored.upright) == (6, False)
     assert Correction.ORIENTATION_APPLIED not in stored.corrections
     assert exif_orientation(Image.open(io.BytesIO(stored.data)).info["exif"]) == 6
-    again = check_image(stored.data, name="", settings=ImageSettings())
+    again = check_image(stored.data, name="", settings=ImageConfig())
     assert (again.width, again.height) == (16, 24)
 
 
 def test_a_tiff_is_always_upright() -> None:
-    settings = ImageSettings(orientation="keep", encoding="png")
+    settings = ImageConfig(orientation="keep", encoding="png")
     stored = check_image(oriented_files(6)["tiff"], name="", settings=settings)
     assert np.array_equal(pixels(stored.data), upright(PIXELS, 6))
     assert (stored.orientation, stored.upright) == (6, True)
@@ -123,5 +123,5 @@ def test_an_orientation_in_xmp_is_none() -> None:
     xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6"/></x:xmpmeta>'
     for kind in ("TIFF", "WEBP"):
         options = {"tiffinfo": {700: xmp}} if kind == "TIFF" else {"xmp": xmp}
-        stored = check_image(save(IMAGE, kind, **options), name="", settings=ImageSettings())
+        stored = check_image(save(IMAGE, kind, **options), name="", settings=ImageConfig())
         assert (stored.width, stored.height, stored.orientation) == (48, 32, 1)

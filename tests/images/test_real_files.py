@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import check_image
-from shardbeam.transforms.images.settings import ImageSettings
 from tests.images.makers import pixels
 
 PADLOCK = "dali/imgcodec/jpeg/orientation/padlock-406986_640_"
@@ -161,7 +161,7 @@ EXPECTED = {
 def outcome(shared_data: Path, name: str) -> str:
     data = (shared_data / name).read_bytes()
     try:
-        stored = check_image(data, name=name, settings=ImageSettings())
+        stored = check_image(data, name=name, settings=ImageConfig())
     except RejectedError as reject:
         return reject.reason.value
     words = ["untouched"] if stored.data is data else []
@@ -196,7 +196,7 @@ def test_every_file_ends_as_image_or_reject(shared_data: Path) -> None:
 
 
 def upright(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.int16]]:
-    settings = ImageSettings(encoding="png", wrong_extension="keep")
+    settings = ImageConfig(encoding="png", wrong_extension="keep")
     stored = check_image(path.read_bytes(), name=path.name, settings=settings)
     return pixels(stored.data).astype(np.int16)
 

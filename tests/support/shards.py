@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.core.records import (
     ImageAnnotations,
@@ -24,12 +25,10 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.record_encoder import EncoderSettings
 from shardbeam.transforms.examples.schema import FeatureSettings
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.images.settings import ImageSettings
 from tests.examples.builders import encode_picture, make_label_map
 
 ENCODER = EncoderSettings(
-    image=ImageSettings(),
-    annotated_as="auto",
+    image=ImageConfig(),
     features=FeatureSettings(kinds=frozenset({Kind.CLASSIFICATION})),
 )
 PICTURE = encode_picture(mode="RGB", format="JPEG", size=(8, 6))

@@ -157,7 +157,7 @@ JOINS: dict[str, tuple[tuple[str, str], int, list[AnnotationEntry], list[object]
 
 
 def test_every_branch_of_the_join() -> None:
-    settings = JoinSettings(splits=SPLITS, labels=LabelSettings(exclude=("dog",)))
+    settings = JoinSettings(splits=SPLITS, labels=LabelSettings(exclude=["dog"]))
     images = [
         (identity, ListedImage(identity[1], image(f"{number}.jpg")))
         for identity, count, _, _ in JOINS.values()

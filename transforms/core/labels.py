@@ -2,77 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal
 
 import msgspec
 
+from shardbeam.configs.schema import LabelsConfig
 from shardbeam.transforms.core.errors import InputError, did_you_mean
 from shardbeam.transforms.core.records import Category
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelSettings:
-    """What the config says about labels (its `labels` section).
+class LabelSettings(LabelsConfig, frozen=True, kw_only=True):
+    """What the config says about labels, and what the dataset's maps can hold.
 
     Attributes:
-        include: Only these written names; all where None.
-        exclude: Not these written names, included or not.
-        merge: `{written name: source names}`, applied once and before the other two.
-        ids: `source` keeps the source's ids; `contiguous` numbers the names.
-        first_id: The smallest id where names are numbered; by default 1 for objects (0 is the
-            background) and 0 for images.
         map_ids: The smallest and the greatest id that pixels of the dataset's maps can hold; None
             where it has no maps.
         map_ids_hint: What else helps against other ids, for the error.
-
-    Raises:
-        InputError: `merge` puts one name into two.
     """
 
-    include: tuple[str, ...] | None = None
-    exclude: tuple[str, ...] = ()
-    merge: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    ids: Literal["source", "contiguous"] = "source"
-    first_id: int | None = None
     map_ids: tuple[int, int] | None = None
     map_ids_hint: str = ""
-
-    def __post_init__(self) -> None:
-        for written, source_names in self.merge.items():
-            for name in source_names:
-                if self.merged_names[name] != written:
-                    raise _config_error(
-                        f"merge.{written}", f"{name!r} is in {self.merged_names[name]!r} as well"
-                    )
-
-    @functools.cached_property
-    def merged_names(self) -> Mapping[str, str]:
-        """`{source name: written name}` of the merged names."""
-        return {
-            name: written for written, source_names in self.merge.items() for name in source_names
-        }
-
-    @functools.cached_property
-    def included_names(self) -> frozenset[str] | None:
-        """`include` as a set."""
-        return None if self.include is None else frozenset(self.include)
-
-    @functools.cached_property
-    def excluded_names(self) -> frozenset[str]:
-        """`exclude` as a set."""
-        return frozenset(self.exclude)
-
-
-def written_name(name: str, *, settings: LabelSettings) -> str | None:
-    """The name that a source's class is written under; None if it is left out."""
-    name = settings.merged_names.get(name, name)
-    if settings.included_names is not None and name not in settings.included_names:
-        return None
-    return None if name in settings.excluded_names else name
 
 
 class LabelMap(msgspec.Struct, frozen=True):
@@ -120,7 +70,7 @@ def build_label_map(
     names: dict[str, str] = {}
     kept = []
     for category in ordered:
-        name = written_name(category.name, settings=settings)
+        name = settings.written_name(category.name)
         if name is not None:
             _check_name(name, category=category)
             names[category.name] = name

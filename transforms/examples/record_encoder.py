@@ -8,16 +8,15 @@ from collections.abc import Mapping
 
 import msgspec
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import Coding, ImageRef, Record, Reject, decode_annotations
-from shardbeam.transforms.examples.boxes import AnnotatedAs
 from shardbeam.transforms.examples.encode import EncodedImage, ExampleEncoder
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
 from shardbeam.transforms.examples.versions import library_versions
 from shardbeam.transforms.images.check import StoredImage, check_image, store_cifar
-from shardbeam.transforms.images.settings import ImageSettings
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Counted up whenever the same input and settings come to give other bytes.
@@ -30,12 +29,10 @@ class EncoderSettings:
 
     Attributes:
         image: How images are checked and stored.
-        annotated_as: Which pixels boxes refer to.
         features: Which features every Example has.
     """
 
-    image: ImageSettings
-    annotated_as: AnnotatedAs
+    image: ImageConfig
     features: FeatureSettings
 
     def digest(self, *, label_map: LabelMap) -> str:
@@ -44,7 +41,6 @@ class EncoderSettings:
         what = [
             ENCODING_VERSION,
             self.image,
-            self.annotated_as,
             schema,
             msgspec.structs.replace(self.features, kinds=frozenset()),
             sorted(self.features.kinds),
@@ -109,7 +105,9 @@ class RecordEncoder:
         self._image_settings = settings.image
         self._split = split
         self._encoder = ExampleEncoder(
-            features=settings.features, label_map=label_map, annotated_as=settings.annotated_as
+            features=settings.features,
+            label_map=label_map,
+            annotated_as=settings.image.annotated_as,
         )
 
     def encode(self, fetched: FetchedRecord) -> EncodedRecord:
@@ -184,7 +182,7 @@ def fetch(record: Record) -> FetchedRecord:
     return FetchedRecord(record, files)
 
 
-def store_image(data: bytes, *, coding: Coding, name: str, settings: ImageSettings) -> StoredImage:
+def store_image(data: bytes, *, coding: Coding, name: str, settings: ImageConfig) -> StoredImage:
     """Checks an image, and converts it if need be.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.labels import LabelSettings, written_name
+from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -363,4 +363,4 @@ def _complete(objects: list[ObjectAnnotation], position: int, other: ObjectAnnot
 
 
 def _any_label_written(labels: Iterable[str], *, settings: LabelSettings) -> bool:
-    return any(written_name(label, settings=settings) is not None for label in labels)
+    return any(settings.written_name(label) is not None for label in labels)

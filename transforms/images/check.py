@@ -10,6 +10,7 @@ import PIL
 import simplejpeg
 from PIL import Image, features
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.convert import (
@@ -23,7 +24,6 @@ from shardbeam.transforms.images.decode import decode_image, pillow_errors_as_re
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import find_damage, scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
-from shardbeam.transforms.images.settings import ImageSettings
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
 
 # Libraries inside Pillow that decode or encode.
@@ -63,7 +63,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     channels: int = 3
 
 
-def check_image(data: bytes, *, name: str, settings: ImageSettings) -> StoredImage:
+def check_image(data: bytes, *, name: str, settings: ImageConfig) -> StoredImage:
     """Checks an image file, and converts it if need be.
 
     Stored untouched are baseline, extended sequential and progressive JPEGs with 8 bits and 1 or
@@ -169,7 +169,7 @@ def codec_versions() -> dict[str, str]:
 
 
 def _check_name(
-    name: str, file_format: FileFormat, *, settings: ImageSettings
+    name: str, file_format: FileFormat, *, settings: ImageConfig
 ) -> tuple[Correction, ...]:
     claimed = claimed_format(name)
     if settings.verify == "none" or claimed is None or claimed is file_format:
@@ -182,7 +182,7 @@ def _check_name(
     )
 
 
-def _scan(data: bytes, file_format: FileFormat, *, settings: ImageSettings) -> ImageHeader | None:
+def _scan(data: bytes, file_format: FileFormat, *, settings: ImageConfig) -> ImageHeader | None:
     """Describes a file in a format that may be stored as it is; None for all others."""
     complete = settings.verify != "none"
     if file_format is FileFormat.JPEG:
@@ -195,7 +195,7 @@ def _scan(data: bytes, file_format: FileFormat, *, settings: ImageSettings) -> I
     return header
 
 
-def _check_damage(data: bytes, *, settings: ImageSettings) -> tuple[str, ...]:
+def _check_damage(data: bytes, *, settings: ImageConfig) -> tuple[str, ...]:
     damage = find_damage(data, max_pixels=settings.max_pixels)
     if damage is None:
         return ()
@@ -205,7 +205,7 @@ def _check_damage(data: bytes, *, settings: ImageSettings) -> tuple[str, ...]:
 
 
 def _convert(
-    data: bytes, file_format: FileFormat, *, scanned: ImageHeader | None, settings: ImageSettings
+    data: bytes, file_format: FileFormat, *, scanned: ImageHeader | None, settings: ImageConfig
 ) -> StoredImage:
     decoded = decode_image(data, file_format=file_format, max_pixels=settings.max_pixels)
     header = scanned or decoded.header

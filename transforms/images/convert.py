@@ -6,9 +6,9 @@ import io
 
 from PIL import ExifTags, Image
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.settings import ImageSettings
 
 # EXIF orientation: what turns the stored pixels upright (Exif 2.32, 4.6.4).
 _UPRIGHT = {
@@ -60,7 +60,7 @@ def shrink(image: Image.Image, *, max_side: int) -> Image.Image:
 def encode(
     image: Image.Image,
     *,
-    settings: ImageSettings,
+    settings: ImageConfig,
     orientation: int,
     icc_profile: bytes | None,
 ) -> bytes:
