@@ -27,6 +27,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import msgspec
@@ -177,9 +178,24 @@ def _processes(workers: int) -> Iterator[_ApplyToAll]:
         initargs=(signal.SIGINT, signal.SIG_IGN),
     )
     try:
-        yield functools.partial(executor.map, chunksize=_CHUNK)
+        yield functools.partial(_start_and_map, executor)
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def _start_and_map(
+    executor: concurrent.futures.ProcessPoolExecutor,
+    function: Callable[[int], _Drawn],
+    numbers: Iterable[int],
+) -> Iterator[_Drawn]:
+    """Starts the processes with SIGINT blocked, which a terminal sends to them, too."""
+    # Which ends by unblocking it, when it starts with the first of them.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return executor.map(function, numbers, chunksize=_CHUNK)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _draw(job: _Job, number: int) -> _Drawn:
