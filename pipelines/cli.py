@@ -192,8 +192,10 @@ def _run_sample(arguments: SampleArguments) -> int:
     def describe_interrupt() -> str:
         if not (arguments.output / "images").exists():
             return NOTHING_WRITTEN
+        # The end of its processes may have made the program clear it up already.
         return (
-            f"interrupted; {arguments.output} holds a part of the sample: delete it, and draw again"
+            f"interrupted; {arguments.output} may hold a part of the sample: delete it, and draw "
+            "again"
         )
 
     say_when_interrupted("interrupted", ask=describe_interrupt)
