@@ -256,14 +256,14 @@ def parse_jsonl_stage(number: int, folder: Path) -> None:
 
 def parse_coco_stage(number: int, folder: Path) -> None:
     uri = str(folder / "instances.json")
-    source_format = CocoFormat(images="", annotations=[uri])
+    source_format = CocoFormat(images="images", annotations=[uri])
     items = source_format.read_annotations(storage=storage_for(uri), file_index=0)
     _check(sum(isinstance(item, AnnotationEntry) for item in items), expected=number)
 
 
 def join_stage(number: int, folder: Path) -> None:
     del folder
-    source = Source("train", ImageFolderFormat(images=""))
+    source = Source("train", ImageFolderFormat(images="images"))
     settings = JoinSettings(splits=_SPLITS, labels=LabelSettings())
 
     def build(pipeline: beam.Pipeline) -> None:

@@ -272,7 +272,9 @@ def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
     try:
         data = storage_for(origin).read(origin)
     except (InputError, OSError) as error:
-        problem = error.problem if isinstance(error, InputError) else error.strerror
+        problem = (
+            error.problem if isinstance(error, InputError) else error.strerror or "no such file"
+        )
         raise ConfigError(origin=origin, problem=f"cannot be read: {problem}") from error
     return parse_config(data, overrides=overrides, origin=origin, find_format=find_format)
 

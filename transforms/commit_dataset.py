@@ -83,15 +83,11 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
 
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
         """Adds the step to a pipeline."""
-        # {split: rejects}
-        counts = self.census | "CountRejects" >> beam.Map(
-            count_rejects, pvalue.AsIter(shards)
-        ).with_output_types(dict[str, int])
         # ((split, file, files), Reject): of many rejects, no worker gets more than fill a file.
         rejects_files = (
             self.rejects
             | "AssignFile"
-            >> beam.Map(_assign_file, pvalue.AsSingleton(counts)).with_output_types(_Assigned)
+            >> beam.ParDo(_AssignFileFn(), pvalue.AsSingleton(self.census), pvalue.AsIter(shards))
             | "GroupByFile" >> beam.GroupByKey()
             | "WriteRejects" >> beam.Map(_write_rejects, staging=self.staging)
         )
@@ -118,9 +114,24 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         )
 
 
-def _assign_file(reject: Reject, counts: Mapping[str, int]) -> tuple[tuple[str, int, int], Reject]:
-    split, file_index, num_files = assign_rejects_file(reject, counts=counts)
-    return (split, file_index, num_files), reject
+@beam.typehints.with_output_types(_Assigned)
+class _AssignFileFn(beam.DoFn):
+    """Finds the file of each reject; a bundle counts once how many rejects each split has.
+
+    The counts are no PCollection of their own: Prism has given them as a side input before they
+    were there.
+    """
+
+    def start_bundle(self) -> None:
+        self._counts: Mapping[str, int] | None = None
+
+    def process(
+        self, element: Reject, census: Census, shards: Iterable[ShardResult]
+    ) -> Iterator[_Assigned]:
+        if self._counts is None:
+            self._counts = count_rejects(census, shards)
+        split, file_index, num_files = assign_rejects_file(element, counts=self._counts)
+        yield (split, file_index, num_files), element
 
 
 def _write_rejects(

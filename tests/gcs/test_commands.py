@@ -105,7 +105,7 @@ def test_a_config_and_a_classes_file_may_lie_there(
     missing = run("build", f"{bucket}/none.yaml")
     assert (missing.exit_code, missing.stderr) == (
         2,
-        f"shardbeam: error: no such config file: {bucket}/none.yaml\n",
+        f"shardbeam: error: {bucket}/none.yaml: cannot be read: no such file\n",
     )
 
 

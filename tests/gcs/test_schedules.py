@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.sample import write_shapes
+from shardbeam.transforms.dataset.object_lease import LEASE_PATH
 from tests.gcs.killable import start_build
 from tests.gcs.proxy import FAULTS, Fault, Request
 from tests.gcs.server import ProxiedGcs
@@ -156,7 +157,7 @@ def test_a_build_under_faults(
     if schedule.replaces:
         gcs.write_tree(output, old)
     for kill in schedule.kills:
-        run_and_kill(command, schedule, kill=kill, gcs=gcs)
+        run_and_kill(command, schedule, kill=kill, gcs=gcs, output=output)
         check_whole(gcs.read_tree(output))
     seen: Counter[str] = Counter()
 
@@ -181,7 +182,12 @@ def test_a_build_under_faults(
 
 
 def run_and_kill(
-    command: list[str], schedule: Schedule, *, kill: tuple[int, bool], gcs: ProxiedGcs
+    command: list[str],
+    schedule: Schedule,
+    *,
+    kill: tuple[int, bool],
+    gcs: ProxiedGcs,
+    output: str,
 ) -> None:
     seen: Counter[str] = Counter()
     at, is_carried_out = kill
@@ -199,3 +205,6 @@ def run_and_kill(
     started.join(60)
     assert started.exitcode is not None
     gcs.proxy.reset()
+    # As if the lease of the killed run had ended.
+    if LEASE_PATH in gcs.names(output):
+        gcs.delete(f"{output}/{LEASE_PATH}")

@@ -531,7 +531,7 @@ def test_a_file_that_names_the_dataset(text: str, mixed: Path, first: Path, tmp_
         (b"relative/path\n", "expected a dataset's folder, or a pointer"),
         (b"/" * 5000, "expected a dataset's folder, or a pointer"),
         (b"/no/such/dataset\n", "in /no/such/dataset (which "),
-        (b"ftp://host/x\n", "no file system of this scheme is known"),
+        (b"nosuch://host/x\n", "no file system of this scheme is known"),
     ],
 )
 def test_a_file_that_names_none(content: bytes, problem: str, mixed: Path, tmp_path: Path) -> None:

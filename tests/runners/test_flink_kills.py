@@ -95,7 +95,7 @@ def test_ctrl_c_ends_the_command(
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.splitlines()[-1] == (
         "shardbeam: error: interrupted; the job server was told to cancel the job, but the cluster "
-        "may go on with it: look there before the same command is started again"
+        "may go on with the job: look there before the same command is started again"
     )
     # Today it does, and what it builds is whole.
     cluster.wait_for(lambda: cluster.job_state() in ("FINISHED", "CANCELED"))
