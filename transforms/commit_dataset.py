@@ -24,7 +24,6 @@ from shardbeam.transforms.dataset.commit import (
     RejectsPart,
     assign_rejects_file,
     check_in_place,
-    count_rejects,
     count_reuse,
     count_splits,
     judge,
@@ -83,11 +82,18 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
 
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
         """Adds the step to a pipeline."""
+        # (split, rejects), by a shuffle: Prism gives a side input that comes without one, such as
+        # the census, to steps on rejects before it is there.
+        counts = (
+            self.rejects
+            | "OneEach" >> beam.Map(_one_each).with_output_types(tuple[str, int])
+            | "CountRejects" >> beam.CombinePerKey(sum)
+        )
         # ((split, file, files), Reject): of many rejects, no worker gets more than fill a file.
         rejects_files = (
             self.rejects
             | "AssignFile"
-            >> beam.ParDo(_AssignFileFn(), pvalue.AsSingleton(self.census), pvalue.AsIter(shards))
+            >> beam.Map(_assign_file, pvalue.AsDict(counts)).with_output_types(_Assigned)
             | "GroupByFile" >> beam.GroupByKey()
             | "WriteRejects" >> beam.Map(_write_rejects, staging=self.staging)
         )
@@ -114,24 +120,13 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         )
 
 
-@beam.typehints.with_output_types(_Assigned)
-class _AssignFileFn(beam.DoFn):
-    """Finds the file of each reject; a bundle counts once how many rejects each split has.
+def _one_each(reject: Reject) -> tuple[str, int]:
+    return reject.split, 1
 
-    The counts are no PCollection of their own: Prism has given them as a side input before they
-    were there.
-    """
 
-    def start_bundle(self) -> None:
-        self._counts: Mapping[str, int] | None = None
-
-    def process(
-        self, element: Reject, census: Census, shards: Iterable[ShardResult]
-    ) -> Iterator[_Assigned]:
-        if self._counts is None:
-            self._counts = count_rejects(census, shards)
-        split, file_index, num_files = assign_rejects_file(element, counts=self._counts)
-        yield (split, file_index, num_files), element
+def _assign_file(reject: Reject, counts: Mapping[str, int]) -> _Assigned:
+    split, file_index, num_files = assign_rejects_file(reject, counts=counts)
+    return (split, file_index, num_files), reject
 
 
 def _write_rejects(

@@ -20,7 +20,6 @@ from shardbeam.transforms.dataset.commit import (
     RejectsPart,
     assign_rejects_file,
     check_in_place,
-    count_rejects,
     count_splits,
     foreign_files,
     judge,
@@ -447,11 +446,3 @@ def test_rejects_file_counts_are_what_the_gate_takes() -> None:
     )
     assert splits["a"] == SplitOutcome()
     assert splits["b"].reject_ratio == 1.0
-
-
-def test_rejects_are_counted_by_what_listing_join_and_shards_say(staging: Staging) -> None:
-    written = msgspec.structs.replace(
-        shard(staging, examples=3), records=9, images=3, excluded={"label_excluded": 2}
-    )
-    census = Census(splits={"train": SplitOutcome(rejected={"a": 2, "b": 1}), "": SplitOutcome()})
-    assert count_rejects(census, [written]) == {"train": 7, "": 0}

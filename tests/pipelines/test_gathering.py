@@ -21,7 +21,7 @@ GROUPS = {
     "CommitDataset/GroupByFile",
 }
 # Sums that workers make of their own elements first: what is gathered is one of each worker's.
-COMBINES = {"TakeCensus/Merge"}
+COMBINES = {"TakeCensus/Merge", "CommitDataset/CountRejects"}
 # One element, or one a split.
 SMALL_SIDE_INPUTS = {
     "CheckJoin",
@@ -33,7 +33,6 @@ SMALL_SIDE_INPUTS = {
 BUNDLE_SIDE_INPUTS = {"CommitDataset/Move"}
 # {step, side input}: what grows with the number of shards, and with nothing else.
 SIDE_INPUTS_OF_SHARDS = {
-    ("CommitDataset/CountRejects", "WriteShards/WriteShard"),
     ("CommitDataset/Gate", "WriteShards/WriteShard"),
     ("CommitDataset/Gate", "CommitDataset/WriteRejects"),
     ("CommitDataset/Finish", "WriteShards/WriteShard"),

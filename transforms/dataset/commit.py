@@ -103,16 +103,6 @@ class RejectsPart(NamedTuple):
         return f"{name}.jsonl"
 
 
-def count_rejects(census: Census, shards: Iterable[ShardResult]) -> dict[str, int]:
-    """Counts the rejects of each split: those of listing and join, and those of its shards."""
-    counts = Counter(
-        {split: sum(joined.rejected.values()) for split, joined in census.splits.items()}
-    )
-    for shard in shards:
-        counts[shard.split] += shard.records - shard.images - sum(shard.excluded.values())
-    return dict(counts)
-
-
 def assign_rejects_file(reject: Reject, *, counts: Mapping[str, int]) -> RejectsPart:
     """Finds the file of a reject, such that none grows with the dataset.
 
