@@ -228,6 +228,7 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
             where absent.
         file_name: Name of a split's only file, such as `{split}.tfrecords`, for readers that
             want exactly that; numbered shards where absent.
+        container: The kind of the shards' files, `tfrecord` or `array_record`.
     """
 
     path: Location
@@ -235,6 +236,7 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
     shard_size_mb: Annotated[float, msgspec.Meta(ge=1e-6, le=1e6)] = 150
     num_shards: PositiveInt | dict[str, PositiveInt] | None = None
     file_name: FileName | None = None
+    container: str = "tfrecord"
 
     def __post_init__(self) -> None:
         try:

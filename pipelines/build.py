@@ -110,6 +110,7 @@ def build_dataset(
             splits=plan.splits.names,
             encoder=plan.encoder,
             staging=staging,
+            container=plan.container,
             shard_size_bytes=plan.shard_size_bytes,
             seed=plan.dataset.seed,
             processes=processes,

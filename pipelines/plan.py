@@ -16,6 +16,7 @@ from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.placeholders import fill_template
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.dataset import DatasetSettings
@@ -52,6 +53,7 @@ class Plan:
         output_template: The same, with placeholders.
         latest: The pointer to what was committed last; empty where there is none.
         file_name_prefix: Name of every shard up to its number, with `{split}`.
+        container: The kind of the shards' files (`containers.base.find_container`).
         shard_name_template: Empty where each split is one file without a number.
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
@@ -70,6 +72,7 @@ class Plan:
     output_template: str
     latest: str
     file_name_prefix: str
+    container: str
     shard_name_template: str | None
     num_shards: int | Mapping[str, int]
     shard_size_bytes: int
@@ -92,6 +95,13 @@ def make_plan(config: schema.Config) -> Plan:
     sources = _sources(config)
     formats = [source.format for source in sources]
     splits = _split_assignment(config, formats=formats)
+    try:
+        container = find_container(config.output.container)
+        versions = container.versions()
+    except (ValueError, ModuleNotFoundError) as error:
+        raise ConfigError(
+            origin="config", path=("output", "container"), problem=str(error)
+        ) from error
     file_name = config.output.file_name
     try:
         config.check_file_name(splits.names)
@@ -134,14 +144,16 @@ def make_plan(config: schema.Config) -> Plan:
             max_reject_ratio=config.rejects.max_ratio,
             schema=plan.schema(),
             config=_portable_config(config),
-            codecs=library_versions(),
+            codecs={**library_versions(), **versions},
             shardbeam=importlib.metadata.version("shardbeam"),
             file_name=file_name or "",
+            file_format=container.tfds_name,
         ),
         output=output,
         output_template=output,
         latest="" if latest is None else absolute_path(fill_template(latest, {})),
-        file_name_prefix=file_name or f"{config.name}-{{split}}.tfrecord",
+        file_name_prefix=file_name or f"{config.name}-{{split}}{container.suffix}",
+        container=config.output.container,
         shard_name_template=None if file_name is None else "",
         num_shards=config.output.num_shards or 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),

@@ -133,6 +133,12 @@ def _open(path: PathLike | Sequence[PathLike], *, split: str | None) -> _Source:
             "name one, or give a list or a pattern of files",
         )
     chosen = dataset.find_split(dataset.splits[0].name if split is None else split)
+    if chosen.container != "tfrecord":
+        raise InputError(
+            uri=path,
+            problem=f"tf.data reads no {chosen.container} files; read them with "
+            "tfds.builder_from_directory(path).as_data_source(split), or with Grain",
+        )
     if dataset.features is not None:
         features = read_features(dataset.features)
     else:

@@ -71,7 +71,7 @@ def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
 
 def _read_split(split: StoredSplit) -> Iterator[tuple[StoredFile, Example]]:
     for shard in split.shards:
-        for example in read_examples(shard):
+        for example in read_examples(shard, container=split.container):
             yield shard, example
 
 

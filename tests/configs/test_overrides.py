@@ -64,6 +64,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "output.shard_size_mb": st.floats(min_value=1e-6, max_value=1e6),
     "output.num_shards": st.none() | st.integers(min_value=1) | st.just({"train": 2}),
     "output.file_name": st.none() | st.just("{split}.tfrecords"),
+    "output.container": st.sampled_from(["tfrecord", "array_record"]),
     "rejects.max_ratio": ratios,
 }
 

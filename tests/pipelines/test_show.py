@@ -407,7 +407,7 @@ def test_metadata_of_others(tmp_path: Path) -> None:
         ),
         (
             '{"name": "d", "fileFormat": "riegeli", "splits": [{"name": "a"}]}',
-            "its shards are riegeli, not TFRecord",
+            "its shards are riegeli, which is not known",
         ),
     ],
 )

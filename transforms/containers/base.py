@@ -10,13 +10,14 @@ import abc
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import google_crc32c
 
 import shardbeam.transforms.containers as containers
 from shardbeam.transforms.core.errors import did_you_mean
+from shardbeam.transforms.storage.base import StoredFile
 
 # Appends one record, given in several parts and with its CRC-32C, and returns its place: the byte
 # where it begins, or its number where a container has no such bytes.
@@ -56,15 +57,18 @@ class ChecksummedFile:
 
 
 class Container(abc.ABC):
-    """How Examples are written to files. Implementations are stateless.
+    """How Examples are written to files and read from them. Implementations are stateless.
 
     Attributes:
         suffix: What the names of its files hold behind dataset and split, such as `.tfrecord`.
         tfds_name: Its name in TFDS, for `dataset_info.json`.
+        checks_records: Whether its reader finds damage by itself; otherwise a file's size and
+            CRC-32C are compared with the manifest's before it is read.
     """
 
     suffix: str
     tfds_name: str
+    checks_records: bool = True
 
     def versions(self) -> Mapping[str, str]:
         """Returns `{library: version}` of what decides the bytes of its files.
@@ -78,6 +82,18 @@ class Container(abc.ABC):
     @abc.abstractmethod
     def writer(self, file: ChecksummedFile) -> contextlib.AbstractContextManager[WriteRecord]:
         """Gives the function that writes records to a file, which is complete after the context."""
+
+    @abc.abstractmethod
+    def read(self, file: StoredFile) -> Iterator[tuple[str, bytes]]:
+        """Yields each record of a file, in order, with words for its place.
+
+        Args:
+            file: The file; where it has a `crc32c`, its content is compared with it, unless
+                `checks_records`.
+
+        Raises:
+            InputError: The file cannot be read, is damaged, or is no such container.
+        """
 
 
 def container_names() -> list[str]:
@@ -99,3 +115,11 @@ def find_container(name: str) -> Container:
     container = importlib.import_module(f"{containers.__name__}.{name}").CONTAINER
     assert isinstance(container, Container)
     return container
+
+
+def find_tfds_container(tfds_name: str) -> str | None:
+    """Returns the name of the container that TFDS calls `tfds_name`; None where there is none."""
+    for name in container_names():
+        if find_container(name).tfds_name == tfds_name:
+            return name
+    return None

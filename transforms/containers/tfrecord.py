@@ -7,18 +7,28 @@ Format: `u64le length, u32le masked_crc32c(length), data, u32le masked_crc32c(da
 from __future__ import annotations
 
 import contextlib
+import io
 import struct
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
 from shardbeam.transforms.core.crc32c import crc32c
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # What framing adds to a record, in bytes.
 OVERHEAD_BYTES = 16
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
+# An image or two at a time, and few requests to an object store.
+_BUFFER_BYTES = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class TFRecord(Container):
@@ -38,6 +48,28 @@ class TFRecord(Container):
             return offset
 
         yield write
+
+    def read(self, file: StoredFile) -> Iterator[tuple[str, bytes]]:
+        """Yields the records, fetching no further than is asked for; see the base class."""
+        offset = 0
+        with io.BufferedReader(_StoredFileReader(file), buffer_size=_BUFFER_BYTES) as reader:
+            try:
+                magic = reader.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)]
+                for record in read_records(reader):
+                    yield f"byte {offset}", record
+                    offset += OVERHEAD_BYTES + len(record)
+            except OSError as error:
+                problem = f"cannot be read: {error.strerror}"
+                raise InputError(uri=file.uri, problem=problem) from error
+            except ValueError as error:
+                # The magic alone says nothing: a record's length may begin with the same bytes.
+                if offset == 0 and magic == _GZIP_MAGIC:
+                    problem = "compressed with gzip; decompress it first (gunzip)"
+                    raise InputError(uri=file.uri, problem=problem) from error
+                place, _, problem = str(error).partition(": ")
+                if offset == 0:
+                    problem = f"not a TFRecord file, or a damaged one: {problem}"
+                raise InputError(uri=file.uri, place=place, problem=problem) from error
 
 
 CONTAINER = TFRecord()
@@ -88,3 +120,26 @@ def read_records(file: BinaryIO) -> Iterator[bytes]:
             raise ValueError(f"byte {offset}: the checksum of a record's data does not match")
         yield data
         offset += OVERHEAD_BYTES + length
+
+
+class _StoredFileReader(io.RawIOBase):
+    """A file in any storage as a stream, of which no more is fetched than is read."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self._file = file
+        self._storage = storage_for(file.uri)
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer)
+        data = self._storage.read(
+            self._file.uri,
+            offset=self._position,
+            size_bytes=min(len(view), self._file.size_bytes - self._position),
+        )
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)

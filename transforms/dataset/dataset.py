@@ -66,6 +66,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         shardbeam: Shardbeam's version.
         file_name: Name of a split's only file, in which `{split}` may stand for the split;
             empty where a split has several, with numbers.
+        file_format: TFDS's name of the shards' container.
     """
 
     name: str
@@ -79,6 +80,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     codecs: Mapping[str, str]
     shardbeam: str
     file_name: str = ""
+    file_format: str = "tfrecord"
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,6 +233,7 @@ def write_dataset_files(
         version=dataset.version,
         description=dataset.description,
         file_name=dataset.file_name,
+        file_format=dataset.file_format,
         splits=[
             SplitSize(
                 split=split,

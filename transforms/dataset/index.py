@@ -18,9 +18,10 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
         source: Which input of the config it comes from.
         split: Its split.
         shard: Index of its shard within the split.
-        offset: Where its record begins in the shard's file, in bytes. The serialized Example
-            begins 12 bytes later, behind the record's length and that length's checksum.
-        length: Length of the serialized Example in bytes; the record is 16 bytes longer.
+        offset: Where its record begins in a TFRecord file, in bytes; the serialized Example begins
+            12 bytes later, behind the record's length and that length's checksum. In an
+            ArrayRecord file the record's number.
+        length: Length of the serialized Example in bytes; a TFRecord is 16 bytes longer.
         sha256: Digest of the stored image's bytes, hex; empty where there is no image, as width,
             height (0) and format are.
         width: Width of the stored image in pixels.

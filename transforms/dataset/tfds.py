@@ -34,7 +34,13 @@ class SplitSize(NamedTuple):
 
 
 def dataset_info_json(
-    *, name: str, version: str, description: str, splits: Iterable[SplitSize], file_name: str = ""
+    *,
+    name: str,
+    version: str,
+    description: str,
+    splits: Iterable[SplitSize],
+    file_name: str = "",
+    file_format: str = "tfrecord",
 ) -> bytes:
     """Renders `dataset_info.json`.
 
@@ -45,13 +51,14 @@ def dataset_info_json(
         splits: The splits.
         file_name: Name of a split's only file, in which `{split}` may stand for the split;
             empty where shards are named by TFDS's default template.
+        file_format: TFDS's name of the shards' container.
     """
     return _json(
         {
             "name": name,
             "version": version,
             "description": description,
-            "fileFormat": "tfrecord",
+            "fileFormat": file_format,
             "splits": [
                 {
                     "name": split.split,

@@ -9,10 +9,11 @@ from typing import Annotated
 
 import msgspec
 
+from shardbeam.transforms.containers.base import find_container, find_tfds_container
 from shardbeam.transforms.core.errors import InputError, did_you_mean
 from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.dataset import FEATURES
-from shardbeam.transforms.dataset.manifest import check_paths
+from shardbeam.transforms.dataset.manifest import check_paths, decode_manifest
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.staging import STAGING_FOLDER
 from shardbeam.transforms.storage.base import StoredFile
@@ -35,12 +36,14 @@ class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
         shards: Its files, in order.
         examples: How many Examples it holds, where the dataset says so.
         missing: Name of the first shard that should be there and is not; empty if none is.
+        container: What its files are (`containers.base.find_container`).
     """
 
     name: str
     shards: tuple[StoredFile, ...]
     examples: int | None = None
     missing: str = ""
+    container: str = _TFRECORD
 
 
 class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,20 +161,46 @@ def _read_splits(path: str, *, listed: Mapping[str, StoredFile]) -> Iterator[Sto
         raise InputError(uri=uri, problem=f"not the metadata of a dataset: {error}") from error
     if not info.splits:
         raise InputError(uri=uri, problem="the dataset has no splits")
-    if info.file_format != _TFRECORD:
-        raise InputError(uri=path, problem=f"its shards are {info.file_format}, not TFRecord")
+    container = find_tfds_container(info.file_format)
+    if container is None:
+        raise InputError(uri=path, problem=f"its shards are {info.file_format}, which is not known")
+    if not find_container(container).checks_records and MANIFEST in listed:
+        listed = _with_checksums(listed)
     for split in info.splits:
-        names = list(_shard_names(split, dataset=info.name))
+        names = list(_shard_names(split, info=info))
         check_paths(names, uri=uri)
         yield StoredSplit(
             name=split.name,
             shards=tuple(listed[name] for name in names if name in listed),
             examples=sum(split.shard_lengths),
             missing=next((name for name in names if name not in listed), ""),
+            container=container,
         )
 
 
-def _shard_names(split: _Split, *, dataset: str) -> Iterator[str]:
+def _with_checksums(listed: Mapping[str, StoredFile]) -> dict[str, StoredFile]:
+    """Gives shards the checksums of the manifest, after their sizes were compared.
+
+    Raises:
+        InputError: A shard has another size, or the manifest is damaged.
+    """
+    uri = listed[MANIFEST].uri
+    manifest = decode_manifest(storage_for(uri).read(uri), uri=uri)
+    checked = dict(listed)
+    for shard in (shard for split in manifest.splits.values() for shard in split.shards):
+        file = listed.get(shard.path)
+        if file is not None:
+            if file.size_bytes != shard.num_bytes:
+                raise InputError(
+                    uri=file.uri,
+                    problem=f"has {file.size_bytes:,} bytes, and the manifest says "
+                    f"{shard.num_bytes:,}; copy the dataset again, or build it anew",
+                )
+            checked[shard.path] = msgspec.structs.replace(file, crc32c=shard.crc32c)
+    return checked
+
+
+def _shard_names(split: _Split, *, info: _DatasetInfo) -> Iterator[str]:
     """Names a split's shards as TFDS does (tensorflow_datasets/core/naming.py)."""
     num_shards = len(split.shard_lengths)
     digits = max(_MIN_DIGITS, len(str(num_shards)))
@@ -179,9 +208,9 @@ def _shard_names(split: _Split, *, dataset: str) -> Iterator[str]:
     for index in range(num_shards):
         number = f"{index:0{digits}d}"
         values = {
-            "DATASET": dataset,
+            "DATASET": info.name,
             "SPLIT": split.name,
-            "FILEFORMAT": _TFRECORD,
+            "FILEFORMAT": info.file_format,
             "SHARD_INDEX": number,
             "NUM_SHARDS": count,
             "SHARD_X_OF_Y": f"{number}-of-{count}",

@@ -1,0 +1,97 @@
+"""ArrayRecord files, which random access by the number of a record is made for.
+
+Format: https://github.com/google/array_record, read by `tfds.data_source` and by Grain. The package
+reads and writes local files only, and promises equal records over its versions, equal bytes within
+one. A file that is cut off reads as one without records, so size and checksum are compared first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
+
+# As TFDS: each record can be read by itself.
+_OPTIONS = "group_size:1"
+_PART_BYTES = 8 << 20
+
+
+class ArrayRecord(Container):
+    """ArrayRecord files; a record's place is its number."""
+
+    suffix = ".array_record"
+    tfds_name = "array_record"
+    checks_records = False
+
+    def versions(self) -> Mapping[str, str]:
+        """Returns the package's version; see the base class."""
+        _package()
+        return {"array-record": importlib.metadata.version("array-record")}
+
+    @contextlib.contextmanager
+    def writer(self, file: ChecksummedFile) -> Iterator[WriteRecord]:
+        """Writes a temporary file first, and then its bytes to `file`; see the base class."""
+        with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+            path = os.path.join(folder, "records")
+            writer = _package().ArrayRecordWriter(path, _OPTIONS)
+            number = 0
+
+            def write(chunks: Sequence[bytes], crc32c: int) -> int:
+                nonlocal number
+                del crc32c
+                try:
+                    writer.write(b"".join(chunks))
+                except RuntimeError as error:
+                    # The package knows no OSError; most likely the disk for it is full.
+                    problem = f"the temporary file {path} cannot be written: {error}"
+                    raise OSError(problem) from error
+                number += 1
+                return number - 1
+
+            try:
+                yield write
+            finally:
+                writer.close()
+            with open(path, "rb") as written:
+                while part := written.read(_PART_BYTES):
+                    file.write(part)
+
+    def read(self, file: StoredFile) -> Iterator[tuple[str, bytes]]:
+        """Yields the records, after the file's checksum was compared; see the base class."""
+        storage = storage_for(file.uri)
+        with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+            path = os.path.join(folder, "records")
+            with open(path, "wb") as local:
+                copy = ChecksummedFile(local)
+                for offset in range(0, file.size_bytes, _PART_BYTES):
+                    copy.write(storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES))
+            if file.crc32c and file.crc32c != copy.crc32c:
+                problem = f"damaged: its checksum is {copy.crc32c}, not {file.crc32c}"
+                raise InputError(uri=file.uri, problem=problem)
+            reader = _package().ArrayRecordReader(path)
+            if not reader.ok():
+                raise InputError(uri=file.uri, problem="no ArrayRecord file, or a damaged one")
+            for number in range(reader.num_records()):
+                yield f"record {number}", reader.read([number])[0]
+
+
+CONTAINER = ArrayRecord()
+
+
+def _package() -> Any:  # noqa: ANN401  # The package has no types.
+    try:
+        return importlib.import_module("array_record.python.array_record_module")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{error}; array_record files need the extra: pip install 'shardbeam[array_record]'",
+            name=error.name,
+        ) from error
