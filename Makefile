@@ -22,7 +22,7 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	@echo "Setting up .venv, once: 180 packages, 0.8 GB to download, 2.7 GB on the disk (more than half of it TensorFlow, for the tests). This takes some minutes:"
 	@$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements.lock \
-		| sed -un -e 's/^Collecting \([^ ]*\).*/  \1/p' -e 's/^Installing.*/installing all of them .../p'
+		| awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing/ { print "installing all of them ..."; fflush() }'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
