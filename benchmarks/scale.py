@@ -21,7 +21,7 @@ from benchmarks.measure import measure
 from benchmarks.report import markdown_table
 from benchmarks.scale_stages import OBJECTS, staged_shard
 from shardbeam.transforms.dataset.staging import Staging
-from tests.gcs.server import ProxiedGcs, find_server, running_server
+from tests.support.gcs_server import ProxiedGcs, find_server, running_server
 
 # The largest number is given; the others are that many times smaller.
 _RECORD_STEPS = (100, 10, 1)

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.datasets import Dataset, make_shapes
 from benchmarks.measure import SHARDBEAM, Measurement, measure
 from benchmarks.report import markdown_table, megabytes, target_row
-from tests.gcs.server import FakeGcs, find_server, start_server
+from tests.support.gcs_server import FakeGcs, find_server, start_server
 
 _DELAY_S = 0.03
 _READ_AHEAD = (8, 16, 32, 64, 128)

@@ -19,7 +19,7 @@ import shardbeam.transforms
 from shardbeam.configs.load import describe_ready_config, ready_configs
 from shardbeam.transforms.formats.load import built_in_formats
 from tests.conftest import PROJECT_ROOT
-from tests.pipelines.dataset import run
+from tests.support.dataset import run
 
 FOLDERS = ("configs", "pipelines", "transforms")
 SHIPPED = ("LICENSE", "README.md", "pyproject.toml", "setup.py")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -19,20 +18,8 @@ from benchmarks.contenders import (
     SIMPLEJPEG_LOOP,
     TFDS,
 )
-from tests.gcs.server import NAME, find_server
-
-
-def _tables(report: str) -> list[list[list[str]]]:
-    """Parses the Markdown tables of a report: its rows of cells, the headings first."""
-    tables = []
-    for block in report.split("\n\n"):
-        lines = block.strip().splitlines()
-        if lines and all(line.startswith("|") and line.endswith("|") for line in lines):
-            rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
-            assert all(re.fullmatch("-+:?", cell) for cell in rows[1])
-            assert len({len(row) for row in rows}) == 1
-            tables.append([rows[0], *rows[2:]])
-    return tables
+from tests.support.bench_report import tables
+from tests.support.gcs_server import NAME, find_server
 
 
 def _run_quick(part: str, folder: Path) -> str:
@@ -44,7 +31,7 @@ def _run_quick(part: str, folder: Path) -> str:
 def test_images_part_measures_every_contender(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow_datasets")
     report = _run_quick("images", tmp_path)
-    results, targets = _tables(report)
+    results, targets = tables(report)
     assert [(row[0], row[1]) for row in results[1:]] == [
         *((HEADER, "6"), (DECODE, "6"), (HEADER, "24"), (DECODE, "24")),
         *((NAIVE, "24"), (TFDS, "24"), (COPY, "24"), (SIMPLEJPEG_LOOP, "24"), (PILLOW_LOOP, "24")),
@@ -64,7 +51,7 @@ def test_storage_part_measures_each_read_ahead(
     if find_server() is None:
         pytest.skip(f"{NAME} is not here")
     monkeypatch.setattr(storage, "_READ_AHEAD", (8, 32))
-    results, targets = _tables(_run_quick("storage", tmp_path))
+    results, targets = tables(_run_quick("storage", tmp_path))
     assert [row[0].split(",")[0] for row in results[1:]] == [
         *["Shardbeam"] * 2,
         *["`FileSystems.open`"] * 2,
@@ -74,7 +61,7 @@ def test_storage_part_measures_each_read_ahead(
 
 
 def test_records_part_measures_every_stage(tmp_path: Path) -> None:
-    processes, stages, targets = _tables(_run_quick("records", tmp_path))
+    processes, stages, targets = tables(_run_quick("records", tmp_path))
     assert [row[0] for row in processes[1:]] == [
         *("imports of a build", "parsing alone", "`shardbeam plan`", "`shardbeam build`"),
     ]
@@ -86,7 +73,7 @@ def test_records_part_measures_every_stage(tmp_path: Path) -> None:
 
 
 def test_scale_part_measures_every_stage(tmp_path: Path) -> None:
-    stages, *requests = _tables(_run_quick("scale", tmp_path))
+    stages, *requests = tables(_run_quick("scale", tmp_path))
     assert [row[1] for row in stages[1:]] == [
         *("400 files", "400 rows", "400 rows", "400 images", "400 images", "400 records"),
         *("400 rejects", "40 shards", "40 shards", "40 shards"),
@@ -109,7 +96,7 @@ def test_slopes_are_those_of_the_line_through_all_numbers() -> None:
 
 def test_damage_part_gives_the_table(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
-    (table,) = _tables(_run_quick("damage", tmp_path))
+    (table,) = tables(_run_quick("damage", tmp_path))
     assert table[-1][:2] == ["all", "14"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import model_garden
 from benchmarks.contenders import DECODE, HEADER
-from tests.benchmarks.test_bench import _tables
+from tests.support.bench_report import tables
 
 # What the script's flags are to Shardbeam.
 _STAND_IN = """
@@ -40,7 +40,7 @@ def test_masks_part_measures_and_compares(stand_in: Path, tmp_path: Path) -> Non
 
     report = model_garden.run_masks(data=tmp_path, images=24, rounds=2)
 
-    results, targets = _tables(report)
+    results, targets = tables(report)
     assert [row[0] for row in results[1:]] == [HEADER, DECODE, model_garden.MODEL_GARDEN]
     assert {row[-1] for row in targets[1:]} <= {"yes", "**no**"}
     assert "6 images of" in report

@@ -13,8 +13,8 @@ from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.arguments import load_config
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from tests.configs.making import make_config
-from tests.formats.test_testing import Good
+from tests.support.config_making import make_config
+from tests.support.making import Good
 
 COCO = {"format": "coco", "images": "images/", "annotations": ["instances.json"]}
 FOLDERS = {"format": "image-folder", "images": "images/"}
@@ -37,7 +37,7 @@ version: 1.2.3
 splits:
   train: {format: coco, images: gs://b/train, annotations: [a.json, b.json]}
   validation: {format: image-folder, images: val, classes: classes.txt}
-  test: {format: "tests.formats.test_testing:Good", images: test, file: labels.txt}
+  test: {format: "tests.support.making:Good", images: test, file: labels.txt}
 image: {verify: none, max_side: 640, background: "#00ff00"}
 labels: {include: [yes, no], merge: {animal: [cat, dog]}}
 features: {rename: {image/encoded: image_raw}, constants: {origin: 2024-05-01}}
@@ -51,7 +51,7 @@ rejects: {max_ratio: 0}
     assert config.splits == {
         "train": CocoFormat(format="coco", images="gs://b/train", annotations=["a.json", "b.json"]),
         "validation": ImageFolderFormat(format="image-folder", images="val", classes="classes.txt"),
-        "test": Good(format="tests.formats.test_testing:Good", images="test", file="labels.txt"),
+        "test": Good(format="tests.support.making:Good", images="test", file="labels.txt"),
     }
     assert config.image.verify == "none"
     assert config.labels.include == ["yes", "no"]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.arguments import load_config
-from tests.configs.making import make_config
+from tests.support.config_making import make_config
 
 BASE: dict[str, Any] = {
     "name": "d",

@@ -15,7 +15,7 @@ from shardbeam.configs.placeholders import (
     parse_template,
     placeholders,
 )
-from tests.configs.making import make_config
+from tests.support.config_making import make_config
 
 CONFIG = {"name": "d", "splits": {"train": {"format": "image-folder", "images": "x"}}}
 VALUES = {"version": "1.0.0", "date": "20250131"}

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet
 import pytest
 
-from tests.pipelines.dataset import coco_words, last_run, read_dataset, run
+from tests.support.dataset import coco_words, last_run, read_dataset, run
 
 pytest.importorskip("array_record")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.dataset.label_files import label_map_pbtxt, labels_txt
-from tests.examples.builders import make_label_map
+from tests.support.example_builders import make_label_map
 
 # Names of one line, which is all that a label map takes.
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(

@@ -21,7 +21,7 @@ from shardbeam.transforms.dataset.tfds import (
 from shardbeam.transforms.examples.encode import ExampleEncoder
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
-from tests.examples.builders import (
+from tests.support.example_builders import (
     encode_picture,
     make_image,
     make_label_map,

@@ -19,7 +19,7 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
+from tests.support.example_builders import make_encoder, make_image, make_label_map, make_record
 
 # Those whose values are in the annotations themselves.
 KINDS = [Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE, Kind.DETECTION, Kind.KEYPOINTS, Kind.CAPTIONS]

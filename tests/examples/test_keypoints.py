@@ -12,8 +12,7 @@ from shardbeam.transforms.core.records import Category, ImageAnnotations, Object
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from tests.examples.builders import make_encoder, make_image, make_record
-from tests.examples.test_masks import upright
+from tests.support.example_builders import make_encoder, make_image, make_record, upright
 
 SIZE = (40, 20)
 # Two names in common.

@@ -17,8 +17,7 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from tests.examples.builders import make_encoder, make_image, make_record
-from tests.examples.test_masks import size_of, upright
+from tests.support.example_builders import make_encoder, make_image, make_record, size_of, upright
 
 SIZE = (6, 4)
 VALUES = np.array(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image
 from pycocotools import mask as coco_mask
 
 from shardbeam.transforms.core.reasons import Correction
@@ -16,7 +16,14 @@ from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, Object
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
+from tests.support.example_builders import (
+    make_encoder,
+    make_image,
+    make_label_map,
+    make_record,
+    size_of,
+    upright,
+)
 
 # Without symmetries.
 SIZE = (12, 8)
@@ -74,17 +81,6 @@ def render(
 def drawn(polygon: Sequence[float] = POLYGON) -> npt.NDArray[np.uint8]:
     rle = coco_mask.frPyObjects([list(polygon)], SIZE[1], SIZE[0])
     return coco_mask.decode(rle)[..., 0]
-
-
-def upright(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:
-    """What Pillow makes of a picture with an EXIF orientation."""
-    image = Image.fromarray(pixels)
-    image.getexif()[ExifTags.Base.Orientation] = orientation
-    return np.asarray(ImageOps.exif_transpose(image))
-
-
-def size_of(pixels: npt.NDArray[np.uint8]) -> tuple[int, int]:
-    return pixels.shape[1], pixels.shape[0]
 
 
 def test_each_object_has_a_mask_of_the_whole_image() -> None:

@@ -20,8 +20,7 @@ from shardbeam.transforms.examples.panoptic import stuff_classes
 from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from tests.examples.builders import make_encoder, make_image, make_record
-from tests.examples.test_masks import size_of, upright
+from tests.support.example_builders import make_encoder, make_image, make_record, size_of, upright
 
 Ids = npt.NDArray[np.uint32]
 

@@ -13,8 +13,13 @@ from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, Object
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from tests.examples.builders import make_encoder, make_image, make_label_map, make_record
-from tests.examples.test_masks import upright
+from tests.support.example_builders import (
+    make_encoder,
+    make_image,
+    make_label_map,
+    make_record,
+    upright,
+)
 
 Box = tuple[int, int, int, int]
 

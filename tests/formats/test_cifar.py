@@ -13,9 +13,9 @@ from shardbeam.transforms.formats.cifar import Cifar10Format
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
-from tests.formats.archive_files import write_tar, write_zip
-from tests.formats.cifar_files import CIFAR10_NAMES, write_batch, write_cifar10, write_cifar100
-from tests.formats.making import make_format
+from tests.support.archive_files import write_tar, write_zip
+from tests.support.cifar_files import CIFAR10_NAMES, write_batch, write_cifar10, write_cifar100
+from tests.support.making import make_format
 
 
 def report(name: str, root: Path, **settings: object) -> FormatReport:

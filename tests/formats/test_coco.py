@@ -15,8 +15,8 @@ from shardbeam.transforms.core.records import Category, ImageAnnotations, Object
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.formats.coco_reading import URI, annotation, document, image, read_coco
-from tests.formats.making import make_format
+from tests.support.coco_reading import URI, annotation, document, image, read_coco
+from tests.support.making import make_format
 
 
 def test_one_image_with_one_object() -> None:

@@ -14,7 +14,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.formats.coco_reading import URI, annotation, document, image, read_coco
+from tests.support.coco_reading import URI, annotation, document, image, read_coco
 
 _GOOD = json.dumps(document()).encode()
 

@@ -15,7 +15,7 @@ from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRo
 from shardbeam.transforms.formats.base import Place, Role
 from shardbeam.transforms.formats.coco import CocoFormat, Task
 from shardbeam.transforms.formats.joining import merge_annotations
-from tests.formats.coco_reading import URI, annotation, document, image, read_coco, read_content
+from tests.support.coco_reading import URI, annotation, document, image, read_coco, read_content
 
 _PERSON = {"id": 18, "name": "person", "keypoints": ["nose", "left_eye"], "skeleton": [[1, 2]]}
 _KEYPOINTS = [1, 2.5, 2, 0, 0, 0]

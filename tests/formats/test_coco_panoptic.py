@@ -14,7 +14,7 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, Segment
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.coco import CocoFormat, Task
-from tests.formats.coco_reading import ParsedCoco, image, read_content
+from tests.support.coco_reading import ParsedCoco, image, read_content
 
 _CATEGORIES = [
     {"id": 18, "name": "dog", "isthing": 1},

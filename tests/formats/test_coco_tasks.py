@@ -13,9 +13,9 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats import coco
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.coco import CocoFormat, Task, sniff_tasks
-from tests.formats.coco_reading import document, image
-from tests.formats.making import make_format
-from tests.formats.stored import StoredFiles
+from tests.support.coco_reading import document, image
+from tests.support.making import make_format
+from tests.support.stored import StoredFiles
 
 _BOX = {"image_id": 7, "category_id": 18, "bbox": [1, 2, 3, 4]}
 _POLYGONS = {"image_id": 7, "category_id": 18, "segmentation": [[1, 2, 3, 4, 5, 6]]}

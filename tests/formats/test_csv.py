@@ -21,10 +21,10 @@ from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.csv_table import CsvFormat, read_table
 from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.formats.making import make_format
-from tests.formats.stored import StoredFiles
-from tests.formats.table_reading import ReadTable
 from tests.fuzz.csv import fuzz_csv
+from tests.support.making import make_format
+from tests.support.stored import StoredFiles
+from tests.support.table_reading import ReadTable
 
 
 def read(content: str | bytes, *, folder: Path, **settings: object) -> ReadTable:

@@ -13,9 +13,9 @@ import pytest
 
 from shardbeam.pipelines.cli import main
 from tests.conftest import PROJECT_ROOT
-from tests.formats.archive_files import write_tar, write_zip
-from tests.formats.cifar_files import write_cifar10
-from tests.pipelines.dataset import run
+from tests.support.archive_files import write_tar, write_zip
+from tests.support.cifar_files import write_cifar10
+from tests.support.dataset import run
 
 DOCS = PROJECT_ROOT / "docs" / "formats"
 

@@ -16,9 +16,9 @@ from shardbeam.transforms.formats import table
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.json_lines import JsonLinesFormat
 from shardbeam.transforms.formats.testing import check_format
-from tests.formats.making import make_format
-from tests.formats.table_reading import ReadTable
 from tests.fuzz.jsonl import fuzz_jsonl
+from tests.support.making import make_format
+from tests.support.table_reading import ReadTable
 
 ML_USE = "aiplatform.googleapis.com/ml_use"
 

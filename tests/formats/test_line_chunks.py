@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats import line_chunks
 from shardbeam.transforms.formats.line_chunks import read_first_line, read_lines
-from tests.formats.stored import StoredFiles
+from tests.support.stored import StoredFiles
 
 TEXTS = st.lists(st.sampled_from([b"", b"a", b"bcd", b"e" * 40, "ö".encode(), b"\r"])).flatmap(
     lambda lines: st.sampled_from([b"\n".join(lines), b"\n".join([*lines, b""])])

@@ -18,7 +18,7 @@ from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
 from shardbeam.transforms.formats.sources import Source
 from tests.conftest import PROJECT_ROOT
-from tests.formats.making import make_format
+from tests.support.making import make_format
 
 _OWN_FORMAT = """
     from __future__ import annotations

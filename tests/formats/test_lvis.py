@@ -10,7 +10,7 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.lvis import LvisFormat
-from tests.formats.coco_reading import URI, ParsedCoco, document, image, read_content
+from tests.support.coco_reading import URI, ParsedCoco, document, image, read_content
 
 _CATEGORIES = [{"id": k, "name": name} for k, name in enumerate(["acorn", "dog", "cat"], 17)]
 _NEGATIVE = "image/neg_category_ids"

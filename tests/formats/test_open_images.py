@@ -23,8 +23,8 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.formats.base import Kind, Role
 from shardbeam.transforms.formats.joining import merge_annotations
 from shardbeam.transforms.formats.open_images import OpenImagesFormat
-from tests.formats.making import make_format
-from tests.formats.stored import StoredFiles
+from tests.support.making import make_format
+from tests.support.stored import StoredFiles
 
 BOX_HEADER = (
     "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,"

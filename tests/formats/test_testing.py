@@ -3,79 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from shardbeam.configs.keys import Location
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
-    ImageAnnotations,
     ObjectAnnotation,
-    Value,
-    encode_annotations,
 )
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureSpec
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.storage.base import Storage
-from tests.formats.making import make_format
-
-
-def entry(
-    key: str = "a.jpg",
-    *,
-    labels: tuple[str, ...] = (),
-    objects: tuple[ObjectAnnotation, ...] = (),
-    values: Mapping[str, tuple[Value, ...]] | None = None,
-    position: int = 0,
-    split: str = "",
-) -> AnnotationEntry:
-    annotations = ImageAnnotations(
-        image_id=key, labels=labels, objects=objects, values=values or {}
-    )
-    return AnnotationEntry(
-        key=key,
-        annotations=encode_annotations(annotations),
-        file_index=0,
-        position=position,
-        split=split,
-    )
+from tests.support.making import Good, entry, make_format
 
 
 def defect(detail: str) -> AnnotationEntry:
     return AnnotationEntry("a.jpg", b"", 0, 0, defect=Reason.ANNOTATION_MALFORMED, detail=detail)
-
-
-class Good(Format, frozen=True, kw_only=True):
-    """Labels, a line an image; each test breaks something."""
-
-    kinds = frozenset({Kind.CLASSIFICATION})
-
-    file: Location
-    images: Location
-
-    def annotation_files(self) -> Sequence[str]:
-        return (self.file,)
-
-    def read_annotations(
-        self, *, storage: Storage, file_index: int
-    ) -> Iterator[AnnotationEntry | Category]:
-        text = storage.read(self.file).decode("utf-8", "replace")
-        yield from self.read(text)
-
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        for number, line in enumerate(text.split("\n")):
-            key, _, label = line.partition(",")
-            if key.isalnum() and label.isalnum():
-                yield Category(name=label)
-                yield entry(f"{key}.jpg", labels=(label,), position=number)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
-from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -26,38 +25,9 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat, VocObject, parse_voc_xml
 from shardbeam.transforms.storage.local import LocalStorage
+from tests.support.voc_files import voc_object, voc_xml, write
 
 PATH = "Annotations/a.xml"
-
-
-def voc_xml(
-    *objects: dict[str, object], size: tuple[object, object] | None = (640, 480), **more: object
-) -> bytes:
-    """Writes an annotation file; the corners of a box are fields of their object."""
-    root = ElementTree.Element("annotation")
-    ElementTree.SubElement(root, "filename").text = "another name.jpg"
-    if size is not None:
-        element = ElementTree.SubElement(root, "size")
-        for side, pixels in zip(("width", "height"), size, strict=True):
-            ElementTree.SubElement(element, side).text = str(pixels)
-    for fields in objects:
-        element = ElementTree.SubElement(root, "object")
-        box = None
-        for tag, value in fields.items():
-            parent = element
-            if tag in ("xmin", "ymin", "xmax", "ymax"):
-                box = ElementTree.SubElement(element, "bndbox") if box is None else box
-                parent = box
-            ElementTree.SubElement(parent, tag).text = str(value)
-    for tag, value in more.items():
-        ElementTree.SubElement(root, tag).text = str(value)
-    return ElementTree.tostring(root, encoding="utf-8")
-
-
-def voc_object(**fields: object) -> dict[str, object]:
-    """The fields of an object; one changed to `...` is left out."""
-    known = {"name": "dog", "xmin": 10, "ymin": 20, "xmax": 30, "ymax": 40}
-    return {tag: value for tag, value in (known | fields).items() if value is not ...}
 
 
 def parse(data: bytes) -> list[VocObject]:
@@ -76,14 +46,6 @@ def read(
         [category for category in categories if isinstance(category, Category)],
         decode_annotations(entry.annotations),
     )
-
-
-def write(folder: Path, files: dict[str, str | bytes]) -> str:
-    for path, content in files.items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(folder)
 
 
 def resolve(root: str, **settings: Any) -> VocFormat:  # noqa: ANN401  # Those of `VocFormat`.

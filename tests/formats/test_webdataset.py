@@ -18,8 +18,8 @@ from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.formats.webdataset import WebDatasetFormat
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.image_bytes import read_bytes
-from tests.formats.archive_files import write_tar
-from tests.formats.making import make_format
+from tests.support.archive_files import write_tar
+from tests.support.making import make_format
 
 
 def report(*tars: Path | str, **settings: object) -> FormatReport:

@@ -33,7 +33,7 @@ from shardbeam.transforms.formats.yolo_layout import (
     parse_obj_data,
 )
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.formats.test_voc import write
+from tests.support.voc_files import write
 
 NAMES = {0: "dog", 1: "cat", 2: "night heron"}
 # A file that is there.

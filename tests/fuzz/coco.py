@@ -18,8 +18,8 @@ from shardbeam.transforms.examples.schema import MAX_FLOAT32
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco_panoptic import PanopticReader
-from tests.formats.making import make_format
-from tests.formats.stored import StoredFiles
+from tests.support.making import make_format
+from tests.support.stored import StoredFiles
 
 # What stands in the wrong place.
 _VALUES: tuple[Any, ...] = (

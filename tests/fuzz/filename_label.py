@@ -8,7 +8,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, encode_annotations
 from shardbeam.transforms.formats.names import normalize_key
-from tests.formats.making import make_format
+from tests.support.making import make_format
 
 _PATTERNS = (
     None,

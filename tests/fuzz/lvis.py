@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 from shardbeam.transforms.formats.lvis import LvisFormat
-from tests.formats.stored import StoredFiles
 from tests.fuzz.coco import check_outcome, coco_document, damaged_json, read_format
+from tests.support.stored import StoredFiles
 
 _LISTS: tuple[Any, ...] = ([], [1], [2, 99], None, "1", [None], [2**64], {})
 _URLS: tuple[Any, ...] = (

@@ -7,7 +7,7 @@ import random
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, decode_annotations
 from shardbeam.transforms.formats.open_images import OpenImagesFormat
-from tests.formats.stored import StoredFiles
+from tests.support.stored import StoredFiles
 
 _BOX_COLUMNS = (
     *("ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax"),

@@ -10,7 +10,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, decode_annotations
 from shardbeam.transforms.formats.table import TableFormat
-from tests.formats.stored import StoredFiles
+from tests.support.stored import StoredFiles
 
 URI = "folder/table"
 _REASONS = {Reason.ANNOTATION_MALFORMED, Reason.OUTSIDE_ROOTS, Reason.UNREADABLE_NAME}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardbeam.transforms.storage.gcs import errors
-from tests.gcs.server import NAME, VARIABLE, ProxiedGcs, find_server, running_server
+from tests.support.gcs_server import NAME, VARIABLE, ProxiedGcs, find_server, running_server
 
 _bucket_numbers = itertools.count()
 

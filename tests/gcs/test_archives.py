@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.formats.archive_files import write_tar, write_zip
-from tests.formats.cifar_files import write_cifar10
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.dataset import Tree, read_tree, run
+from tests.support.archive_files import write_tar, write_zip
+from tests.support.cifar_files import write_cifar10
+from tests.support.dataset import Tree, read_tree, run
+from tests.support.gcs_server import ProxiedGcs
 
 
 def shards(tree: Tree) -> Tree:

@@ -11,8 +11,8 @@ import pytest
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.gcs import storage as gcs_storage
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.dataset import Tree, coco_words, dataset_files, read_dataset, run
+from tests.support.dataset import Tree, coco_words, dataset_files, read_dataset, run
+from tests.support.gcs_server import ProxiedGcs
 
 SETTINGS = ("--set", "output.num_shards=5", "--set", "rejects.max_ratio=1")
 SHARDS = 5

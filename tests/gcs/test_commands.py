@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
-from tests.gcs import memory
-from tests.gcs.proxy import Request
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.dataset import coco_words, dataset_files, read_dataset, read_tree, run
+from tests.support import gcs_memory as memory
+from tests.support.dataset import coco_words, dataset_files, read_dataset, read_tree, run
+from tests.support.gcs_proxy import Request
+from tests.support.gcs_server import ProxiedGcs
 
 
 @pytest.fixture

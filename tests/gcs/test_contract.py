@@ -15,7 +15,7 @@ from shardbeam.transforms.storage.fsspec import FsspecStorage
 from shardbeam.transforms.storage.gcs import upload
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.gcs import memory
+from tests.support import gcs_memory as memory
 
 DATA = bytes(range(256)) * 4
 

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 from tests.conftest import PROJECT_ROOT
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.dataset import run
+from tests.support.dataset import run
+from tests.support.gcs_server import ProxiedGcs
 
 PAGE = (PROJECT_ROOT / "docs" / "storage.md").read_text(encoding="utf-8")
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.dataset import coco_words, dataset_files, read_dataset
+from tests.support.dataset import coco_words, dataset_files, read_dataset
+from tests.support.gcs_server import ProxiedGcs
 
 WITHOUT_CLIENTS = """
 import sys

@@ -16,8 +16,8 @@ from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, WriteFailedErr
 from shardbeam.transforms.storage.gcs import client, errors, upload
 from shardbeam.transforms.storage.gcs import storage as gcs_storage
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
-from tests.gcs.proxy import FAULTS, Fault, Request
-from tests.gcs.server import ProxiedGcs
+from tests.support.gcs_proxy import FAULTS, Fault, Request
+from tests.support.gcs_server import ProxiedGcs
 
 STORAGE = GcsStorage()
 DATA = bytes(range(256)) * 4

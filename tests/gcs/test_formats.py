@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.builds import build
-from tests.pipelines.dataset import read_dataset
-from tests.pipelines.format_samples import SAMPLES, FormatSample
+from tests.support.builds import build
+from tests.support.dataset import read_dataset
+from tests.support.format_samples import SAMPLES, FormatSample
+from tests.support.gcs_server import ProxiedGcs
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)

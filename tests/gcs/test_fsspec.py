@@ -10,7 +10,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import fsspec as fsspec_storage
 from shardbeam.transforms.storage.fsspec import FsspecStorage
-from tests.gcs import memory
+from tests.support import gcs_memory as memory
 
 URI = "memory://host/x"
 

@@ -12,10 +12,10 @@ from shardbeam.pipelines import run as pipelines_run
 from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.runners import LocalRunner
 from shardbeam.transforms.dataset.object_lease import LeaseRecord, read_lease
-from tests.gcs import memory
-from tests.gcs.proxy import Request
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.dataset import check_whole, dataset_files, read_tree, run
+from tests.support import gcs_memory as memory
+from tests.support.dataset import check_whole, dataset_files, read_tree, run
+from tests.support.gcs_proxy import Request
+from tests.support.gcs_server import ProxiedGcs
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
-from tests.gcs import memory
-from tests.pipelines.dataset import coco_words, dataset_files, read_dataset, run
+from tests.support import gcs_memory as memory
+from tests.support.dataset import coco_words, dataset_files, read_dataset, run
 
 OUTPUT = "memory://host/out"
 FILES = 50

@@ -11,10 +11,10 @@ import pytest
 
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.gcs.storage import GcsStorage
-from tests.gcs import memory
-from tests.gcs.proxy import Request
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.dataset import Run, Tree, coco_words, dataset_files, read_dataset, run
+from tests.support import gcs_memory as memory
+from tests.support.dataset import Run, Tree, coco_words, dataset_files, read_dataset, run
+from tests.support.gcs_proxy import Request
+from tests.support.gcs_server import ProxiedGcs
 
 SHARDS = 5
 IMAGES = 40

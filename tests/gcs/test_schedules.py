@@ -16,11 +16,11 @@ import pytest
 
 from shardbeam.pipelines.sample import write_shapes
 from shardbeam.transforms.dataset.object_lease import LEASE_PATH
-from tests.gcs.killable import start_build
-from tests.gcs.proxy import FAULTS, Fault, Request
-from tests.gcs.server import ProxiedGcs
-from tests.gcs.timings import Timings, get_timings, set_timings
-from tests.pipelines.dataset import Tree, check_whole, coco_words, dataset_files, read_dataset, run
+from tests.support.dataset import Tree, check_whole, coco_words, dataset_files, read_dataset, run
+from tests.support.gcs_killable import start_build
+from tests.support.gcs_proxy import FAULTS, Fault, Request
+from tests.support.gcs_server import ProxiedGcs
+from tests.support.gcs_timings import Timings, get_timings, set_timings
 
 LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
 SCHEDULES = 300 if LONG else 12

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import PROJECT_ROOT
-from tests.gcs.proxy import Request
-from tests.gcs.server import ProxiedGcs
-from tests.pipelines.dataset import check_whole, run
+from tests.support.dataset import check_whole, run
+from tests.support.gcs_proxy import Request
+from tests.support.gcs_server import ProxiedGcs
 
 
 @pytest.fixture

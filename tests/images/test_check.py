@@ -17,7 +17,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions
 from tests.conftest import PROJECT_ROOT
-from tests.images.makers import (
+from tests.support.image_makers import (
     after_soi,
     chunk,
     exif,

@@ -12,7 +12,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.check import check_image
-from tests.images.makers import Pixels, photograph, pixels, png, save, without_segment
+from tests.support.image_makers import Pixels, photograph, pixels, png, save, without_segment
 
 
 def convert(data: bytes, *, background: str = "#ffffff") -> Pixels:

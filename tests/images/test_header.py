@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import check_pixel_count, exif_orientation
-from tests.images.makers import exif
+from tests.support.image_makers import exif
 
 
 @pytest.mark.parametrize("kind", [3, 4])

@@ -13,7 +13,7 @@ from PIL import Image
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.images.check import check_image
-from tests.images.makers import exif, photograph, save, with_chunk, with_orientation
+from tests.support.image_makers import exif, photograph, save, with_chunk, with_orientation
 
 SIGNATURES = [
     b"\xff\xd8\xff",

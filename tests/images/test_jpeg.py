@@ -8,7 +8,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import ImageHeader
 from shardbeam.transforms.images.jpeg import essential_jpeg, scan_jpeg
-from tests.images.makers import (
+from tests.support.image_makers import (
     after_soi,
     photograph,
     save,

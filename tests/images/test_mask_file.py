@@ -12,7 +12,7 @@ from PIL import Image
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.mask_file import read_indices, read_segment_ids, voc_colour_map
-from tests.images.makers import photograph, save
+from tests.support.image_makers import photograph, save
 
 SIZE = (7, 5)
 INDICES = np.arange(35, dtype=np.uint8).reshape(5, 7)

@@ -12,7 +12,15 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.header import exif_orientation
-from tests.images.makers import Pixels, exif, photograph, pixels, save, with_chunk, with_orientation
+from tests.support.image_makers import (
+    Pixels,
+    exif,
+    photograph,
+    pixels,
+    save,
+    with_chunk,
+    with_orientation,
+)
 
 # Exif 2.32, 4.6.4: which side of the picture the first stored row is, and the first column.
 SIDES = {

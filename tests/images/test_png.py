@@ -16,7 +16,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import ImageHeader
 from shardbeam.transforms.images.png import scan_png, verify_png
-from tests.images.makers import chunk, exif, photograph, png, save, with_chunk
+from tests.support.image_makers import chunk, exif, photograph, png, save, with_chunk
 
 RGB = save(photograph(), "PNG")
 

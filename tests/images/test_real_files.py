@@ -12,7 +12,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import check_image
-from tests.images.makers import pixels
+from tests.support.image_makers import pixels
 
 PADLOCK = "dali/imgcodec/jpeg/orientation/padlock-406986_640_"
 CAT = "dali/imgcodec/webp/orientation/cat-lossy-2184682_640_"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
-from tests.images.makers import photograph, save
+from tests.support.image_makers import photograph, save
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.formats.archive_files import write_tar, write_zip
-from tests.pipelines.builds import build
-from tests.pipelines.dataset import read_tree
+from tests.support.archive_files import write_tar, write_zip
+from tests.support.builds import build
+from tests.support.dataset import read_tree
 
 
 def _files(folder: Path, *, below: str) -> dict[str, bytes]:

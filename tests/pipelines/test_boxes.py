@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 from PIL import ExifTags, Image, ImageOps
 
-from tests.images.makers import photograph, save, with_orientation
-from tests.pipelines.builds import Json, WrittenExample, build_config, write_coco
+from tests.support.builds import Json, WrittenExample, build_config, write_coco
+from tests.support.image_makers import photograph, save, with_orientation
 
 # A red rectangle on blue, with neither centre nor corner in common with the picture.
 SIZE = (96, 64)

@@ -13,9 +13,9 @@ from PIL import Image
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.examples.example_pb2 import Example
 from tests.conftest import PROJECT_ROOT
-from tests.formats.cifar_files import write_cifar10
-from tests.pipelines.builds import WrittenExample
-from tests.pipelines.dataset import run
+from tests.support.builds import WrittenExample
+from tests.support.cifar_files import write_cifar10
+from tests.support.dataset import run
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import logging
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from shardbeam.pipelines.logs import configure_logging, log_everything
+from tests.support.watching import bare_root
 
 BEAM = "apache_beam.runners.portability.local_job_service"
-
-
-@contextlib.contextmanager
-def bare_root() -> Iterator[None]:
-    """The root logger as a program finds it, without pytest's handlers."""
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    root.handlers = []
-    root.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        root.handlers = handlers
-        root.setLevel(level)
 
 
 def log_examples() -> None:

@@ -20,22 +20,9 @@ from shardbeam.pipelines.versions import OutputError
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError
+from tests.support.python_runs import LIST_MODULES, run_python
 
 COCO = ["coco", "--images", "i", "--annotations", "a.json", "--output", "o"]
-# Prints the modules that a command line imports, after what it prints itself.
-LIST_MODULES = """\
-import sys
-from shardbeam.pipelines.cli import main
-code = main(sys.argv[1:])
-print("MODULES", *sorted(sys.modules))
-sys.exit(code)
-"""
-
-
-def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
 
 
 @pytest.mark.parametrize(

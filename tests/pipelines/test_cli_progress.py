@@ -8,40 +8,7 @@ import threading
 import pytest
 
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot, describe
-
-WORKING = ProgressSnapshot(shards_done=1, shards_total=4, images_done=1000, images_total=4000)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-class Steps:
-    """Gives snapshots one by one, and advances a clock with each; the last is given for ever."""
-
-    def __init__(self, *snapshots: ProgressSnapshot, seconds: float = 1.0) -> None:
-        self.now_s = 0.0
-        self.exhausted = threading.Event()
-        self._snapshots = list(snapshots)
-        self._seconds = seconds
-
-    def read(self) -> ProgressSnapshot:
-        if not self.exhausted.is_set():
-            self.now_s += self._seconds
-        if len(self._snapshots) == 1:
-            self.exhausted.set()
-            return self._snapshots[0]
-        return self._snapshots.pop(0)
-
-    def clock(self) -> float:
-        return self.now_s
-
-
-def watch(steps: Steps, stream: io.StringIO) -> str:
-    with ProgressMonitor(read=steps.read, stream=stream, clock=steps.clock, poll_s=0.001):
-        assert steps.exhausted.wait(30)
-    return stream.getvalue()
+from tests.support.watching import WORKING, Steps, Terminal, watch
 
 
 @pytest.mark.parametrize(

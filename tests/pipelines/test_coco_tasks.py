@@ -17,8 +17,8 @@ from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.examples import record_encoder
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.conftest import PROJECT_ROOT
-from tests.pipelines.builds import Build, Json, WrittenExample, build
-from tests.pipelines.dataset import read_dataset, run
+from tests.support.builds import Build, Json, WrittenExample, build
+from tests.support.dataset import read_dataset, run
 
 KEYPOINTS = "image/object/keypoint"
 

@@ -7,20 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
-from tests.pipelines.builds import Build, build
+from tests.support.builds import Build, build
+from tests.support.making import write_images
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
-
-
-def write_images(folder: Path, *names: str) -> Path:
-    for number, name in enumerate(names):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (20, 10), (number, 0, 0)).save(path)
-    return folder
 
 
 def write_csv(path: Path, *rows: list[Any]) -> Path:

@@ -16,7 +16,7 @@ from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
 from shardbeam.pipelines.run import run_build
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.pipelines.dataset import (
+from tests.support.dataset import (
     MIXED_SETTINGS,
     Tree,
     check_whole,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.pipelines.builds import build
+from tests.support.builds import build
 
 
 def test_a_pattern_with_further_groups(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from shardbeam.transforms.formats.load import built_in_formats
-from tests.pipelines.builds import Build, build
-from tests.pipelines.format_samples import SAMPLES, FormatSample
+from tests.support.builds import Build, build
+from tests.support.format_samples import SAMPLES, FormatSample
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")

@@ -9,8 +9,8 @@ import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
 from apache_beam import pvalue
 
-from tests.pipelines.dataset import coco_words
-from tests.pipelines.graph import build_graph, count_steps
+from tests.support.dataset import coco_words
+from tests.support.graph import build_graph, count_steps
 
 DOCS = Path(__file__).parents[2] / "docs"
 

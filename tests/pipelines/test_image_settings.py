@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.images.makers import photograph, save, with_orientation
-from tests.pipelines.builds import Build, build_config
-from tests.pipelines.nasty_files import DAMAGED_JPEG, JPEG
+from tests.support.builds import Build, build_config
+from tests.support.image_makers import photograph, save, with_orientation
+from tests.support.nasty_files import DAMAGED_JPEG, JPEG
 
 PNG = save(photograph(width=96, height=64), "PNG")
 WEBP = save(photograph(width=96, height=64), "WEBP", lossless=True)

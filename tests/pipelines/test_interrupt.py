@@ -13,13 +13,14 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.pipelines.dataset import (
+from tests.support.builds import wait_for, wait_for_a_shard
+from tests.support.crash_points import LONG
+from tests.support.dataset import (
     TIMEOUT_S,
     Run,
     Tree,
@@ -34,7 +35,7 @@ from tests.pipelines.dataset import (
 from tests.support.processes import worker_processes
 
 NOTHING = "nothing was written"
-LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
+
 # Each shard is several files to be synced: enough to do for a signal to come between.
 SHARDS = ("--set", "output.num_shards=100")
 # Two beside the program.
@@ -51,16 +52,6 @@ def dataset(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(dataset: Path) -> Tree:
     return read_dataset(dataset)
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
-def wait_for_a_shard(process: subprocess.Popen[str], output: Path) -> None:
-    wait_for(lambda: any(output.glob(".staging/*/shards/*/done")), process)
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:

@@ -27,7 +27,8 @@ from shardbeam.pipelines.json_log import (
 )
 from shardbeam.pipelines.logs import configure_logging, log_everything
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
-from tests.pipelines.dataset import (
+from tests.support.builds import wait_for_a_shard
+from tests.support.dataset import (
     Run,
     coco_words,
     finish,
@@ -35,10 +36,9 @@ from tests.pipelines.dataset import (
     start,
     write_mixed,
 )
-from tests.pipelines.test_cli_logs import bare_root
-from tests.pipelines.test_cli_progress import WORKING, Steps, Terminal, watch
-from tests.pipelines.test_interrupt import SHARDS, wait_for_a_shard
+from tests.support.watching import WORKING, Steps, Terminal, bare_root, watch
 
+SHARDS = ("--set", "output.num_shards=100")
 JSON_LOG = ("--log-format", "json")
 SEVERITIES = {"DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"}
 

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from shardbeam.transforms.formats.json_lines import JsonLinesFormat
-from tests.pipelines.builds import build
-from tests.pipelines.dataset import read_dataset
-from tests.pipelines.test_csv import write_images
+from tests.support.builds import build
+from tests.support.dataset import read_dataset
+from tests.support.making import vertex, write_images, write_lines
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
-
-ML_USE = "aiplatform.googleapis.com/ml_use"
-
-
-def write_lines(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def vertex(uri: object, *, use: str, **annotations: Any) -> dict[str, Any]:  # noqa: ANN401
-    return {"imageGcsUri": str(uri), **annotations, "dataItemResourceLabels": {ML_USE: use}}
 
 
 def test_vertex_labels(tmp_path: Path) -> None:

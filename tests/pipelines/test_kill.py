@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -15,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.sample import write_shapes
-from tests.pipelines.crash_points import record_states, restore
-from tests.pipelines.dataset import (
+from tests.support.crash_points import LONG, finished_shards, moments, record_states, restore
+from tests.support.dataset import (
     Tree,
     check_whole,
     coco_words,
@@ -29,7 +28,6 @@ from tests.pipelines.dataset import (
     start,
 )
 
-LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
 AGAIN = ("--if-changed", "--overwrite")
 # So that several workers may share the work.
 PARTS = 4
@@ -63,31 +61,6 @@ def expected(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
     output = tmp_path_factory.mktemp("expected") / "out"
     assert run(*tiny_words(tiny, output)).exit_code == 0
     return read_dataset(output)
-
-
-def finished_shards(state: Tree) -> int:
-    return sum(path.startswith(".staging/") and path.endswith("/done") for path in state)
-
-
-def moments(states: list[Tree], *, every: int = 1) -> list[Tree]:
-    """Picks states to go on from: all of them, or in the short tests each that may matter.
-
-    What a run keeps for itself, and temporary files, no later run looks at.
-    """
-    if LONG:
-        return states
-    distinct = []
-    seen = None
-    for state in states:
-        shared = {
-            path: data
-            for path, data in state.items()
-            if not (path.startswith(".staging/") and ("/runs/" in path or path.endswith(".tmp")))
-        }
-        if shared != seen:
-            distinct.append(state)
-        seen = shared
-    return distinct[random.Random(0).randrange(every) :: every]
 
 
 # A kill at each moment of a first build

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from tests.pipelines.builds import Build, Json, build
+from tests.support.builds import Build, Json, build
+from tests.support.making import draw
 
 NEGATIVE = "image/neg_category_ids"
 NOT_EXHAUSTIVE = "image/not_exhaustive_category_ids"
@@ -20,12 +20,6 @@ def sample(shared_data: Path) -> Json:
     """The sample: v0.5, 100 images of val2017 under their names of 2014."""
     document: Json = json.loads((shared_data / "lvis" / "lvis_val_100.json").read_bytes())
     return document
-
-
-def draw(folder: Path, image: Json, name: str) -> None:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (image["width"], image["height"]), "gray").save(path, "JPEG")
 
 
 def first_images(sample: Json, count: int) -> Json:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.dataset import commit
-from tests.pipelines.builds import Build, build
-from tests.pipelines.dataset import check_whole, read_dataset
-from tests.pipelines.nasty_files import JPEG
+from tests.support.builds import Build, build
+from tests.support.dataset import check_whole, read_dataset
+from tests.support.nasty_files import JPEG
 
 REJECTED = 60
 PER_FILE = 10

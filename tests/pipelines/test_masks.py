@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask as coco_mask
 
-from tests.pipelines.builds import Build, Json, build_config
+from tests.support.builds import Build, Json, build_config
 
 SIZE = (160, 120)
 

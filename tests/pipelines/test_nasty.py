@@ -14,9 +14,9 @@ import pytest
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.images.makers import photograph, save
-from tests.pipelines.builds import Build, Json, build
-from tests.pipelines.nasty_files import (
+from tests.support.builds import Build, Json, build
+from tests.support.image_makers import photograph, save
+from tests.support.nasty_files import (
     EXAMPLE,
     JPEG,
     Outcome,

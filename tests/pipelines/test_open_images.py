@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from shardbeam.transforms.formats.open_images import OpenImagesFormat
-from tests.pipelines.builds import Build, build
-from tests.pipelines.dataset import read_dataset
+from tests.support.builds import Build, build
+from tests.support.dataset import read_dataset
 
 BOX_COLUMNS = (
     *("ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax"),

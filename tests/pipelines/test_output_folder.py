@@ -16,7 +16,7 @@ from typing import BinaryIO
 import pytest
 
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.pipelines.dataset import (
+from tests.support.dataset import (
     Run,
     coco_words,
     dataset_files,

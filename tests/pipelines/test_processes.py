@@ -10,7 +10,7 @@ from shardbeam.transforms import write_shards
 from shardbeam.transforms.dataset import processes
 from shardbeam.transforms.dataset.processes import ShardWriters
 from shardbeam.transforms.dataset.shard import ShardSettings
-from tests.pipelines.dataset import coco_words, read_dataset, run
+from tests.support.dataset import coco_words, read_dataset, run
 from tests.support.processes import worker_processes
 
 SHARDS = ("--set", "output.num_shards=6")

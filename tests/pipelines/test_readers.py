@@ -21,8 +21,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from PIL import Image
 from pyarrow import parquet
 
-from tests.pipelines.builds import Build, Json, build
-from tests.transforms.local_pipeline import local_pipeline
+from tests.support.builds import Build, Json, build
+from tests.support.local_pipeline import local_pipeline
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")

@@ -14,9 +14,9 @@ import pytest
 
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.core.errors import InputError
-from tests.pipelines.builds import Build, build, build_config
-from tests.pipelines.test_cli_main import run_python
-from tests.pipelines.tfrecords import draw_image, make_example, write_tfrecord
+from tests.support.builds import Build, build, build_config
+from tests.support.python_runs import run_python
+from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from shardbeam.transforms.core.reasons import Reason
-from tests.pipelines.builds import Build, build
+from tests.support.builds import Build, build
 
 # Pillow's warnings are off, but pytest turns them on again.
 pytestmark = pytest.mark.filterwarnings("ignore:::PIL")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.terminal import escape
-from tests.images.makers import photograph, save
-from tests.pipelines.builds import Build, Json, build, build_config, write_coco
+from tests.support.builds import Build, Json, build, build_config, write_coco
+from tests.support.image_makers import photograph, save
 
 JPEG = save(photograph(), "JPEG")
 

@@ -18,8 +18,8 @@ from shardbeam.transforms.dataset import previous_shard
 from shardbeam.transforms.examples import record_encoder
 from shardbeam.transforms.examples.versions import library_versions
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.pipelines.crash_points import record_states, restore
-from tests.pipelines.dataset import (
+from tests.support.crash_points import moments, record_states, restore
+from tests.support.dataset import (
     Run,
     Tree,
     check_whole,
@@ -31,7 +31,6 @@ from tests.pipelines.dataset import (
     run,
     write_mixed,
 )
-from tests.pipelines.test_kill import moments
 
 SETTINGS = (
     *("--fractions", "train=0.7,validation=0.3"),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from tests.pipelines.builds import Build, Json, WrittenExample, build
+from tests.support.builds import Build, Json, WrittenExample, build
 
 # pycocotools on NumPy 2.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from tests.conftest import PROJECT_ROOT
-from tests.pipelines.builds import Build, build
-from tests.pipelines.dataset import read_dataset, run
+from tests.support.builds import Build, build
+from tests.support.dataset import read_dataset, run
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")

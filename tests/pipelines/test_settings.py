@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.images.makers import photograph, save
-from tests.pipelines.builds import Build, Json, build_config, write_coco
+from tests.support.builds import Build, Json, build_config, write_coco
+from tests.support.image_makers import photograph, save
 
 JPEG = save(photograph(), "JPEG")
 WIDTH, HEIGHT = photograph().size

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.dataset import (
+from tests.support.dataset import (
     Tree,
     check_whole,
     coco_words,

@@ -23,10 +23,10 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import open_file
 from shardbeam.transforms.dataset.read.examples import read_examples
 from shardbeam.transforms.examples.example_pb2 import Example
-from tests.pipelines.builds import Build, build
-from tests.pipelines.dataset import run
-from tests.pipelines.test_cli_main import LIST_MODULES, run_python
-from tests.pipelines.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
+from tests.support.builds import Build, build
+from tests.support.dataset import run
+from tests.support.python_runs import LIST_MODULES, run_python
+from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
 
 
 def render(features: dict[str, object]) -> list[str]:

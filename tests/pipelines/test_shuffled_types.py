@@ -8,8 +8,8 @@ import apache_beam as beam
 from apache_beam import pipeline as beam_pipeline
 from apache_beam.typehints import typehints
 
-from tests.pipelines.dataset import coco_words
-from tests.pipelines.graph import build_graph
+from tests.support.dataset import coco_words
+from tests.support.graph import build_graph
 
 SHUFFLES = (beam.GroupByKey, beam.CombinePerKey, beam.Reshuffle, beam.CombineGlobally)
 

@@ -17,7 +17,7 @@ import pytest
 
 from shardbeam.pipelines import output as pipelines_output
 from shardbeam.transforms.dataset.folder_lock import FolderLock
-from tests.pipelines.dataset import (
+from tests.support.dataset import (
     Run,
     Tree,
     coco_words,

@@ -20,8 +20,8 @@ from shardbeam.pipelines.versions import run_date
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.pointer import decode_pointer, read_pointer, write_pointer
 from shardbeam.transforms.dataset.read.dataset import open_dataset
-from tests.pipelines.crash_points import record_states, restore
-from tests.pipelines.dataset import Run, Tree, check_whole, read_dataset, read_tree, run
+from tests.support.crash_points import record_states, restore
+from tests.support.dataset import Run, Tree, check_whole, read_dataset, read_tree, run
 
 FINGERPRINTED = "{version}-{fingerprint}"
 

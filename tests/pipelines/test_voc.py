@@ -11,19 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.formats.test_voc import voc_object, voc_xml
-from tests.pipelines.builds import build, build_config
+from tests.support.builds import build, build_config
+from tests.support.voc_files import _jpeg, small_voc, voc_object, voc_xml, write_files
 
 # Nearly all images that its lists name are not in the sample.
 TOLERANT = ("--set", "rejects.max_ratio=1")
 # The colours of values 0 to 3, and 255, in VOC's maps.
 PALETTE = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0), 255: (224, 224, 192)}
-
-
-def _jpeg(size: tuple[int, int] = (32, 24)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, (10, 200, 30)).save(buffer, "jpeg")
-    return buffer.getvalue()
 
 
 def _map(values: np.ndarray[Any, Any], *, rgb: bool = False) -> bytes:
@@ -34,27 +28,6 @@ def _map(values: np.ndarray[Any, Any], *, rgb: bool = False) -> bytes:
     buffer = io.BytesIO()
     (picture.convert("RGB") if rgb else picture).save(buffer, "png")
     return buffer.getvalue()
-
-
-def write_files(root: Path, files: dict[str, bytes | str]) -> Path:
-    for path, content in files.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
-    return root
-
-
-def small_voc(**more: bytes | str) -> dict[str, bytes | str]:
-    """A dataset of two splits, with one image each."""
-    return {
-        "JPEGImages/a.jpg": _jpeg(),
-        "JPEGImages/b.jpg": _jpeg(),
-        "Annotations/a.xml": voc_xml(voc_object(pose="Left", difficult=1), size=(32, 24)),
-        "Annotations/b.xml": voc_xml(size=(32, 24)),
-        "ImageSets/Main/train.txt": "a\n",
-        "ImageSets/Main/val.txt": "b\n",
-        **more,
-    }
 
 
 @pytest.mark.parametrize("rgb", [False, True], ids=["palette", "rgb"])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.formats.archive_files import write_tar
-from tests.pipelines.builds import build, build_config
-from tests.pipelines.dataset import read_tree
+from tests.support.archive_files import write_tar
+from tests.support.builds import build, build_config
+from tests.support.dataset import read_tree
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shardbeam.pipelines.container_image import own_versions
-from tests.gcs.server import FakeGcs
-from tests.pipelines.dataset import MIXED_SETTINGS
 from tests.runners.dataflow_service import DataflowService
+from tests.support.dataset import MIXED_SETTINGS
+from tests.support.gcs_server import FakeGcs
 
 VERSIONS = own_versions()
 # One of Beam's own, whose name tells its versions.

@@ -10,10 +10,10 @@ from apache_beam.utils import retry
 
 from shardbeam.pipelines import dataflow
 from tests.gcs.conftest import bucket, gcs, gcs_server
-from tests.gcs.server import FakeGcs
-from tests.pipelines.dataset import write_mixed
 from tests.runners.cloud import Cloud
 from tests.runners.dataflow_service import dataflow_service
+from tests.support.dataset import write_mixed
+from tests.support.gcs_server import FakeGcs
 
 __all__ = ["bucket", "gcs", "gcs_server"]
 

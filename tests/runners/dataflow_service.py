@@ -20,7 +20,7 @@ from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from shardbeam.pipelines.runners import LocalRunner
-from tests.gcs.server import FakeGcs
+from tests.support.gcs_server import FakeGcs
 
 Json = dict[str, Any]
 

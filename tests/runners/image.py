@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import PROJECT_ROOT
-from tests.pipelines.dataset import Run
 from tests.runners.tools import TOOLS, find_tool
+from tests.support.dataset import Run
 
 _NAME = "shardbeam"
 _SCRIPT = Path(__file__).with_name("build_image.sh")

@@ -18,7 +18,14 @@ import pytest
 from shardbeam.pipelines.flex_template import launch
 from shardbeam.transforms.dataset.commit import RUN_FILE
 from tests.conftest import PROJECT_ROOT
-from tests.pipelines.dataset import (
+from tests.runners.cloud import IMAGE, Cloud
+from tests.runners.dataflow_service import (
+    JOB_ID,
+    PROJECT,
+    REGION,
+    run_staged,
+)
+from tests.support.dataset import (
     MIXED_SETTINGS,
     Run,
     Tree,
@@ -29,13 +36,6 @@ from tests.pipelines.dataset import (
     read_dataset,
     run,
     start,
-)
-from tests.runners.cloud import IMAGE, Cloud
-from tests.runners.dataflow_service import (
-    JOB_ID,
-    PROJECT,
-    REGION,
-    run_staged,
 )
 
 CONSOLE = f"https://console.cloud.google.com/dataflow/jobs/{REGION}/{JOB_ID}?project={PROJECT}"

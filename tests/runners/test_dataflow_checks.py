@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.container_image import own_versions
-from tests.pipelines.dataset import run
 from tests.runners.cloud import IMAGE, Cloud
+from tests.support.dataset import run
 
 VERSIONS = own_versions()
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from shardbeam.transforms.dataset.object_lease import JOB_S, LeaseRecord, read_lease
-from tests.pipelines.dataset import Run, check_whole, finish, run, start
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.dataflow_service import JOB_ID, PROJECT, REGION, run_staged
+from tests.support.dataset import Run, check_whole, finish, run, start
 
 SDK = f"--sdk_container_image={IMAGE}"
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.dataset import (
+from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
+from tests.support.dataset import (
     Tree,
     coco_words,
     finish,
@@ -18,7 +19,6 @@ from tests.pipelines.dataset import (
     run,
     start,
 )
-from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
 
 pytestmark = pytest.mark.runners
 

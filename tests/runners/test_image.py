@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.container_image import Versions, own_versions
-from tests.pipelines.dataset import (
+from tests.runners.cloud import Cloud
+from tests.runners.flink import TIMEOUT_S, flink_cluster
+from tests.runners.image import Container, remove_container, start_container
+from tests.support.dataset import (
     MIXED_SETTINGS,
     Tree,
     coco_words,
@@ -19,9 +22,6 @@ from tests.pipelines.dataset import (
     run,
     start,
 )
-from tests.runners.cloud import Cloud
-from tests.runners.flink import TIMEOUT_S, flink_cluster
-from tests.runners.image import Container, remove_container, start_container
 
 # The image is built by the first of them.
 pytestmark = [pytest.mark.runners, pytest.mark.timeout(1200)]

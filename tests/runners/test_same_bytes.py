@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from shardbeam.transforms.dataset.commit import RUN_FILE
-from tests.gcs.server import FakeGcs
-from tests.pipelines.dataset import (
+from tests.runners.cloud import IMAGE, Cloud
+from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
+from tests.runners.tools import find_tool
+from tests.support.dataset import (
     MIXED_SETTINGS,
     Tree,
     check_whole,
@@ -23,9 +25,7 @@ from tests.pipelines.dataset import (
     run,
     start,
 )
-from tests.runners.cloud import IMAGE, Cloud
-from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
-from tests.runners.tools import find_tool
+from tests.support.gcs_server import FakeGcs
 
 pytestmark = pytest.mark.runners
 

@@ -19,7 +19,6 @@ from google.cloud.dataflow_v1beta3.types import LaunchFlexTemplateRequest
 from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
 from shardbeam.pipelines.flex_template import command_line
 from tests.conftest import PROJECT_ROOT
-from tests.pipelines.dataset import Run, read_tree, run
 from tests.scheduling.samples import (
     CONFIG,
     FOLDER,
@@ -35,6 +34,7 @@ from tests.scheduling.samples import (
     unit_settings,
 )
 from tests.scheduling.workflow import WorkflowError, run_workflow
+from tests.support.dataset import Run, read_tree, run
 
 LATEST = "gs://my-bucket/tfrecords/coco/latest"
 ARGUMENTS = {

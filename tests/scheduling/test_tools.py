@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.dataset import COMMAND
 from tests.runners.tools import TOOLS, find_tool
 from tests.scheduling.samples import FOLDER, PROGRAM, read
+from tests.support.dataset import COMMAND
 
 _DEFINITIONS = "_definitions.json"
 # Where podReplacementPolicy came into use, and the newest.

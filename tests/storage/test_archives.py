@@ -21,7 +21,7 @@ from shardbeam.transforms.storage.archives import expand_root, fixed_folder, is_
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.formats.archive_files import write_tar, write_zip
+from tests.support.archive_files import write_tar, write_zip
 
 FILES = {
     "train/0001.jpg": b"one" * 100,

@@ -12,7 +12,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.reader import StorageReader
-from tests.formats.archive_files import write_zip
+from tests.support.archive_files import write_zip
 
 
 @given(

@@ -25,7 +25,7 @@ from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.record_encoder import EncoderSettings
 from shardbeam.transforms.examples.schema import FeatureSettings
 from shardbeam.transforms.formats.base import Kind
-from tests.examples.builders import encode_picture, make_label_map
+from tests.support.example_builders import encode_picture, make_label_map
 
 ENCODER = EncoderSettings(
     image=ImageConfig(),

@@ -23,7 +23,7 @@ from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.take_census import TakeCensus
-from tests.transforms.local_pipeline import local_pipeline, summaries
+from tests.support.local_pipeline import local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test", "folders": "folders"})
 

@@ -15,7 +15,7 @@ from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.take_census import TakeCensus
-from tests.transforms.local_pipeline import local_pipeline, summaries
+from tests.support.local_pipeline import local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train"})
 

@@ -20,7 +20,8 @@ from shardbeam.transforms.dataset.shard import ShardSettings
 from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.write_shards import WriteResult, WriteShards
-from tests.examples.builders import make_label_map
+from tests.support.example_builders import make_label_map
+from tests.support.local_pipeline import local_pipeline, summaries
 from tests.support.shards import (
     ENCODER,
     PICTURE,
@@ -30,7 +31,6 @@ from tests.support.shards import (
     make_records,
     read_shard,
 )
-from tests.transforms.local_pipeline import local_pipeline, summaries
 
 
 @pytest.fixture

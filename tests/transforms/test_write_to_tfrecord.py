@@ -17,9 +17,9 @@ from apache_beam.testing.util import assert_that
 from apache_beam.transforms.display import DisplayData
 
 from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
-from tests.examples.builders import make_label_map
+from tests.support.example_builders import make_label_map
+from tests.support.local_pipeline import local_pipeline, summaries
 from tests.support.shards import finished_shards, make_census, make_records, make_settings
-from tests.transforms.local_pipeline import local_pipeline, summaries
 
 
 def construct(

@@ -6,8 +6,10 @@ import dataclasses
 import functools
 import io
 import json
+import subprocess
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ from PIL import Image
 
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.examples.example_pb2 import Example
-from tests.pipelines.dataset import run
+from tests.support.dataset import (
+    run,
+)
 
 Json = dict[str, Any]
 
@@ -168,3 +172,13 @@ def write_coco(path: Path, document: Json) -> Path:
     """Writes a COCO file; `categories` and `annotations` may be left out."""
     path.write_text(json.dumps({"annotations": [], "categories": [], **document}))
     return path
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def wait_for_a_shard(process: subprocess.Popen[str], output: Path) -> None:
+    wait_for(lambda: any(output.glob(".staging/*/shards/*/done")), process)

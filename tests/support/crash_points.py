@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import random
 import shutil
 import sys
 import threading
@@ -12,13 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.pipelines.dataset import Tree, read_tree
+from tests.support.dataset import (
+    Tree,
+    read_tree,
+)
 
 # Audit events (https://docs.python.org/3/library/audit_events.html) of what changes a folder;
 # they come before the change, whatever code makes it.
 _EVENTS = frozenset(
     {"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 )
+
+# `make faults` tries every moment.
+LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
 
 
 class _Recorder:
@@ -108,3 +115,28 @@ def _read_state(folder: Path) -> Tree:
     # Another thread may have put something into one meanwhile.
     empty = [path for path in empty if not any(name.startswith(path) for name in files)]
     return {**files, **dict.fromkeys(empty, b"")}
+
+
+def finished_shards(state: Tree) -> int:
+    return sum(path.startswith(".staging/") and path.endswith("/done") for path in state)
+
+
+def moments(states: list[Tree], *, every: int = 1) -> list[Tree]:
+    """Picks states to go on from: all of them, or in the short tests each that may matter.
+
+    What a run keeps for itself, and temporary files, no later run looks at.
+    """
+    if LONG:
+        return states
+    distinct = []
+    seen = None
+    for state in states:
+        shared = {
+            path: data
+            for path, data in state.items()
+            if not (path.startswith(".staging/") and ("/runs/" in path or path.endswith(".tmp")))
+        }
+        if shared != seen:
+            distinct.append(state)
+        seen = shared
+    return distinct[random.Random(0).randrange(every) :: every]

@@ -16,7 +16,7 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.formats.base import Place
 from shardbeam.transforms.formats.table import TableFormat
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.formats.making import make_format
+from tests.support.making import make_format
 
 
 class ReadTable:

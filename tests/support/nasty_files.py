@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shardbeam.transforms.core.reasons import Exclusion, Reason
-from tests.images.makers import photograph, png, save
+from tests.support.image_makers import photograph, png, save
 
 # What becomes of a listed file: an Example, or it is rejected or excluded.
 EXAMPLE = "example"

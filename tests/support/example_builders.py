@@ -6,7 +6,9 @@ import io
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from PIL import Image
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image, ImageOps
 
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction
@@ -83,3 +85,14 @@ def encode_picture(*, mode: str, format: str, size: tuple[int, int]) -> bytes:
     buffer = io.BytesIO()
     Image.new(mode, size, 128 if mode == "L" else (200, 100, 50)).save(buffer, format)
     return buffer.getvalue()
+
+
+def upright(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:
+    """What Pillow makes of a picture with an EXIF orientation."""
+    image = Image.fromarray(pixels)
+    image.getexif()[ExifTags.Base.Orientation] = orientation
+    return np.asarray(ImageOps.exif_transpose(image))
+
+
+def size_of(pixels: npt.NDArray[np.uint8]) -> tuple[int, int]:
+    return pixels.shape[1], pixels.shape[0]

@@ -14,7 +14,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.formats.making import make_format
+from tests.support.making import make_format
 
 URI = "data/instances.json"
 

@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 import shardbeam.pipelines.run
 import shardbeam.transforms.storage.gcs.storage
 from shardbeam.pipelines.cli import main
-from tests.gcs.timings import Timings, set_timings
+from tests.support.gcs_timings import Timings, set_timings
 
 __all__ = ["shardbeam", "start_build"]
 

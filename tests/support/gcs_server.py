@@ -19,7 +19,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tests.gcs.proxy import GcsProxy, running_proxy
+from tests.support.gcs_proxy import GcsProxy, running_proxy
 
 VARIABLE = "SHARDBEAM_FAKE_GCS_SERVER"
 NAME = "fake-gcs-server"
