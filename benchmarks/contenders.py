@@ -23,8 +23,10 @@ TFDS = "tensorflow-datasets, without Beam"
 COPY = "`cp -r`"
 SIMPLEJPEG_LOOP = f"{THREADS} threads of simplejpeg alone"
 PILLOW_LOOP = f"{THREADS} threads of Pillow alone"
-DIGEST_LOOP = f"{THREADS} threads of SHA-256 alone, twice"
-BOTH_LOOP = f"{THREADS} threads of simplejpeg, and of SHA-256 twice"
+DIGEST_LOOP = f"{THREADS} threads of SHA-256 alone"
+BOTH_LOOP = f"{THREADS} threads of simplejpeg, and of SHA-256"
+# How many processes `header` is tried with, beside as many as it takes by itself.
+PROCESSES = (1, 2, 4)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,31 +45,47 @@ class Contender:
     command: tuple[str, ...]
 
 
-def list_contenders(*, large: Dataset, small: Dataset, output: Path) -> Iterator[Contender]:
+def with_processes(count: int) -> str:
+    """Names the build with `header` and that many processes."""
+    return f"{HEADER}, `--processes {count}`"
+
+
+def list_contenders(
+    *, large: Dataset, small: Dataset, tiny: Dataset, output: Path
+) -> Iterator[Contender]:
     """Lists all contenders.
 
     Args:
         large: What all work on.
         small: What Shardbeam works on as well, to show whether its memory grows.
-        output: An existing, empty folder for whatever they write.
+        tiny: A few images, to show what starting costs.
+        output: An existing, empty folder for what they write.
     """
+
+    def build(name: str, dataset: Dataset, *words: str) -> Contender:
+        return Contender(
+            name=name,
+            dataset=dataset,
+            command=(
+                *(SHARDBEAM, "build", "coco", "--json"),
+                *("--images", str(dataset.images), "--annotations", str(dataset.annotations)),
+                *("--output", str(output / "coco")),
+                *("--set", f"output.num_shards={min(SHARDS, dataset.count)}", *words),
+            ),
+        )
+
+    header = ("--set", "image.verify=header")
+    yield build(HEADER, tiny, *header)
     for dataset in (small, large):
-        for name, verify in ((HEADER, "header"), (DECODE, "decode")):
-            yield Contender(
-                name=name,
-                dataset=dataset,
-                command=(
-                    *(SHARDBEAM, "build", "coco", "--json"),
-                    *("--images", str(dataset.images), "--annotations", str(dataset.annotations)),
-                    *("--output", str(output / "coco"), "--set", f"image.verify={verify}"),
-                    *("--set", f"output.num_shards={min(SHARDS, dataset.count)}"),
-                ),
-            )
-    build = (str(large.images), str(large.annotations), str(output), str(SHARDS))
-    yield _module(NAIVE, large, "benchmarks.naive_beam", *build)
+        yield build(HEADER, dataset, *header)
+        yield build(DECODE, dataset, "--set", "image.verify=decode")
+    for count in PROCESSES:
+        yield build(with_processes(count), large, *header, "--processes", str(count))
+    others = (str(large.images), str(large.annotations), str(output), str(SHARDS))
+    yield _module(NAIVE, large, "benchmarks.naive_beam", *others)
     # On Python 3.10 it cannot be installed beside Beam.
     if importlib.util.find_spec("tensorflow_datasets") is not None:
-        yield _module(TFDS, large, "benchmarks.tfds_builder", *build)
+        yield _module(TFDS, large, "benchmarks.tfds_builder", *others)
     yield Contender(
         name=COPY, dataset=large, command=("cp", "-r", str(large.images), str(output / "copy"))
     )

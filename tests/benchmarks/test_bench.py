@@ -17,6 +17,7 @@ from benchmarks.contenders import (
     PILLOW_LOOP,
     SIMPLEJPEG_LOOP,
     TFDS,
+    with_processes,
 )
 from tests.support.bench_report import tables
 from tests.support.gcs_server import NAME, find_server
@@ -33,16 +34,17 @@ def test_images_part_measures_every_contender(tmp_path: Path) -> None:
     report = _run_quick("images", tmp_path)
     results, targets = tables(report)
     assert [(row[0], row[1]) for row in results[1:]] == [
-        *((HEADER, "6"), (DECODE, "6"), (HEADER, "24"), (DECODE, "24")),
+        *((HEADER, "8"), (HEADER, "6"), (DECODE, "6"), (HEADER, "24"), (DECODE, "24")),
+        *((with_processes(count), "24") for count in (1, 2, 4)),
         *((NAIVE, "24"), (TFDS, "24"), (COPY, "24"), (SIMPLEJPEG_LOOP, "24"), (PILLOW_LOOP, "24")),
         *((DIGEST_LOOP, "24"), (BOTH_LOOP, "24")),
     ]
     assert all(float(cell.replace(",", "")) >= 0 for row in results[1:] for cell in row[2:])
-    assert len(targets) == 1 + 10
+    assert len(targets) == 1 + 7
     assert {row[-1] for row in targets[1:]} <= {"yes", "**no**"}
     # What the contenders wrote is gone, what they read is kept.
     kept = sorted(path.name for path in (tmp_path / "data").iterdir())
-    assert kept == ["shapes-24", "shapes-24-first-6"]
+    assert kept == ["shapes-24", "shapes-24-first-6", "shapes-24-first-8"]
 
 
 def test_storage_part_measures_each_read_ahead(
