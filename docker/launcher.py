@@ -5,8 +5,9 @@ import sys
 from shardbeam.pipelines.interrupts import end_on_signals
 
 if __name__ == "__main__":
-    end_on_signals()
-    # Imported here, so that a signal during the imports ends the launcher as at any other moment.
-    from shardbeam.pipelines.flex_template import launch
+    with end_on_signals():
+        # Imported here, so that a signal during the imports ends the launcher, too.
+        from shardbeam.pipelines.flex_template import launch
 
-    sys.exit(launch(sys.argv[1:]))
+        code = launch(sys.argv[1:])
+    sys.exit(code)

@@ -1,8 +1,9 @@
 """SIGINT and SIGTERM end the command at once, with one line that says what is kept.
 
 A build that is killed loses nothing (a finished shard is there for the next run), so nothing is
-brought to an end: a thread that waits for the signals writes the line, kills the child processes
-and ends the process. What the main thread is busy with, and what it has locked, cannot delay that.
+brought to an end: a thread that waits for the signals kills the child processes, writes the line
+and ends the process. What the main thread is busy with, and what it has locked, cannot delay that;
+what it does from then on neither writes a line nor decides the exit code.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 # All that the thread needs: an import in it could meet one that the main thread has half done.
@@ -27,20 +28,33 @@ NOTHING_WRITTEN = "interrupted; nothing was written"
 _ASKING_S = 1.5
 
 _words: tuple[str, Callable[[], str] | None] = (NOTHING_WRITTEN, None)
+_interrupted = False
 
 
-def end_on_signals() -> None:
-    """Makes SIGINT and SIGTERM end this process, with exit code 130.
+@contextlib.contextmanager
+def end_on_signals() -> Iterator[None]:
+    """Makes SIGINT and SIGTERM end this process, with exit code 130; after the context they do not.
 
-    For the entry point of a command, before it imports anything else.
+    For the entry point of a command, before it imports anything else; what is left to do after
+    the context is to leave.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     # Python writes the numbers of those signals there that have a handler of its own.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave_to_thread)
+        signal.signal(number, _note)
     threading.Thread(target=_end, args=(reader,), name="signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        # Python would take its handlers away, and a signal would then end the process with an
+        # exit code of its own.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        if _interrupted:
+            # What has ended here has ended because of the signal: the thread ends the process.
+            threading.Event().wait()
 
 
 def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) -> None:
@@ -54,20 +68,29 @@ def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) ->
     _words = words, ask
 
 
-def _leave_to_thread(number: int, frame: FrameType | None) -> None:
+def _note(number: int, frame: FrameType | None) -> None:
+    global _interrupted
     del number, frame
+    _interrupted = True
 
 
 def _end(reader: int) -> None:
     os.read(reader, 1)
-    # What fails from now on fails because of the signal.
-    logging.disable()
+    stderr = 2
     try:
+        # What fails from now on fails because of the signal: only this thread still writes.
+        logging.disable()
         with contextlib.suppress(OSError):
-            os.write(2, _render(_last_words()).encode(errors="backslashreplace"))
+            stderr = os.dup(2)
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.dup2(nothing, 2)
+        words = _last_words()
         for child in _children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.write(stderr, _render(words, stderr).encode(errors="backslashreplace"))
     finally:
         os._exit(EXIT_CODE)
 
@@ -88,13 +111,13 @@ def _last_words() -> str:
     return answers[-1]
 
 
-def _render(words: str) -> str:
+def _render(words: str, stderr: int) -> str:
     if wants_json_log(sys.argv[1:]):
         return render_line(
             words, severity="WARNING", step="summary", status="interrupted", exit_code=EXIT_CODE
         )
     # A live progress line is wiped out, and the cursor, which it hides, comes back.
-    wipe = "\r\x1b[2K\x1b[?25h" if os.isatty(2) else ""
+    wipe = "\r\x1b[2K\x1b[?25h" if os.isatty(stderr) else ""
     return f"{wipe}shardbeam: error: {escape(words)}\n"
 
 

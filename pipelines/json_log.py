@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import json
 import logging
 import sys
@@ -43,7 +44,7 @@ def wants_json_log(arguments: Sequence[str]) -> bool:
     """Says whether a command line asks for JSON logs: also one that cannot be understood."""
     values = [
         following if word == LOG_FORMAT else word.removeprefix(f"{LOG_FORMAT}=")
-        for word, following in zip(arguments, [*arguments[1:], ""], strict=True)
+        for word, following in itertools.pairwise([*arguments, ""])
         if word == LOG_FORMAT or word.startswith(f"{LOG_FORMAT}=")
     ]
     return values[-1:] == [JSON]

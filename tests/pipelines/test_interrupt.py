@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -171,6 +172,44 @@ def test_what_was_finished_is_used_again(
     assert run(*words).exit_code == 0
     assert last_run(output)["reused_shards"] == finished
     assert read_dataset(output) == expected
+
+
+# Its main thread fails, and others write, while the signal's thread asks for its words.
+ENDING = """
+import os, signal, sys, threading
+from shardbeam.pipelines.interrupts import end_on_signals, say_when_interrupted
+
+asked, ended = threading.Event(), threading.Event()
+
+def answer():
+    asked.set()
+    ended.wait()
+    return "interrupted; all is kept"
+
+def write():
+    asked.wait()
+    for _ in range(1000):
+        sys.stderr.write("10 of 20 shards\\n")
+        print("a summary", flush=True)
+    ended.set()
+    while True:
+        sys.stderr.write("20 of 20 shards\\n")
+
+with end_on_signals():
+    say_when_interrupted("interrupted", ask=answer)
+    threading.Thread(target=write, daemon=True).start()
+    os.kill(os.getpid(), signal.SIGINT)
+    asked.wait()
+    HOW
+"""
+
+
+@pytest.mark.parametrize("how", ["raise RuntimeError('cancelled')", "sys.exit(1)", "pass"])
+def test_nothing_else_has_the_last_word(how: str) -> None:
+    command = [sys.executable, "-c", ENDING.replace("HOW", how)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == "shardbeam: error: interrupted; all is kept\n"
 
 
 def test_a_program_that_calls_the_command_keeps_its_own_handlers(tmp_path: Path) -> None:

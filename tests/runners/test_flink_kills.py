@@ -93,11 +93,13 @@ def test_ctrl_c_ends_the_command(
     process.send_signal(signal.SIGINT)
     result = finish(process, timeout_s=TIMEOUT_S)
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.splitlines()[-1] == (
-        "shardbeam: error: interrupted; the job server was told to cancel the job, but the cluster "
-        "may go on with the job: look there before the same command is started again"
+    # Where the job server does not answer in time, the line does not say that it was told.
+    told = "the job server was told to cancel the job, but "
+    assert result.stderr.splitlines()[-1].replace(told, "") == (
+        "shardbeam: error: interrupted; the cluster may go on with the job: look there before the "
+        "same command is started again"
     )
-    # Today it does, and what it builds is whole.
+    # Flink may do so, and what it builds is whole.
     cluster.wait_for(lambda: cluster.job_state() in ("FINISHED", "CANCELED"))
     if cluster.job_state() == "CANCELED":
         assert run(*words).exit_code == 0
