@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.formats.base import Place, Role
-from shardbeam.transforms.formats.coco import CocoFormat, Task
+from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.joining import merge_annotations
 from tests.support.coco_reading import URI, annotation, document, image, read_coco, read_content
 
@@ -26,7 +26,7 @@ _KEYPOINTS = [1, 2.5, 2, 0, 0, 0]
 def test_keypoints_and_their_names() -> None:
     content = document(annotations=[annotation(keypoints=_KEYPOINTS)], categories=[_PERSON])
 
-    parsed = read_coco(content, tasks=[Task.KEYPOINTS])
+    parsed = read_coco(content, tasks=["keypoints"])
 
     assert parsed.categories == [
         Category(name="person", source_id=18, origin=URI, keypoints=("nose", "left_eye"))
@@ -41,7 +41,7 @@ def test_without_the_task_keypoints_are_not_read() -> None:
         annotations=[annotation(keypoints="these")], categories=[_PERSON | {"keypoints": 3}]
     )
 
-    parsed = read_coco(content, tasks=[Task.DETECTION])
+    parsed = read_coco(content, tasks=["detection"])
 
     assert parsed.categories == [Category(name="person", source_id=18, origin=URI)]
     assert parsed.images()["a.jpg"].objects[0].keypoints == ()
@@ -51,7 +51,7 @@ def test_without_the_task_keypoints_are_not_read() -> None:
 def test_an_object_may_have_no_keypoints(absent: object) -> None:
     content = document(annotations=[annotation(keypoints=absent)], categories=[_PERSON])
 
-    found = read_coco(content, tasks=[Task.KEYPOINTS]).images()["a.jpg"]
+    found = read_coco(content, tasks=["keypoints"]).images()["a.jpg"]
 
     assert found.objects[0].keypoints == ()
     assert found.corrections == {}
@@ -64,7 +64,7 @@ def test_an_object_may_have_no_keypoints(absent: object) -> None:
 def test_malformed_keypoints_are_left_out_and_counted(keypoints: list[float]) -> None:
     content = document(annotations=[annotation(keypoints=keypoints)], categories=[_PERSON])
 
-    found = read_coco(content, tasks=[Task.KEYPOINTS]).images()["a.jpg"]
+    found = read_coco(content, tasks=["keypoints"]).images()["a.jpg"]
 
     assert found.objects[0].keypoints == ()
     assert found.corrections == {"keypoints_malformed_dropped": 1}
@@ -87,7 +87,7 @@ def test_keypoints_without_a_name_are_numbered(declared: object, names: tuple[st
         categories=[{key: value for key, value in category.items() if value is not ...}],
     )
 
-    assert read_coco(content, tasks=[Task.KEYPOINTS]).categories[0].keypoints == names
+    assert read_coco(content, tasks=["keypoints"]).categories[0].keypoints == names
 
 
 def test_an_object_of_both_files_is_joined_and_one_of_a_single_file_stays() -> None:
@@ -99,7 +99,7 @@ def test_an_object_of_both_files_is_joined_and_one_of_a_single_file_stays() -> N
         ]
     )
     parts = [
-        read_coco(content, tasks=[Task.KEYPOINTS], masks=True).images()["a.jpg"]
+        read_coco(content, tasks=["keypoints"], masks=True).images()["a.jpg"]
         for content in (instances, keypoints)
     ]
 
@@ -126,7 +126,7 @@ def test_captions_of_a_file_without_boxes_and_categories() -> None:
     )
     del content["categories"]
 
-    parsed = read_coco(content, tasks=[Task.CAPTIONS])
+    parsed = read_coco(content, tasks=["captions"])
 
     assert parsed.categories == []
     assert parsed.images() == {
@@ -149,13 +149,13 @@ def test_a_caption_with_a_box_is_both() -> None:
 
 
 def test_captions_that_no_task_asks_for_are_left_out() -> None:
-    parsed = read_coco(document(annotations=[_caption("A dog.")]), tasks=[Task.DETECTION])
+    parsed = read_coco(document(annotations=[_caption("A dog.")]), tasks=["detection"])
 
     assert parsed.images()["a.jpg"] == ImageAnnotations(image_id="7", width=640, height=480)
 
 
 def test_objects_that_no_task_asks_for_are_left_out() -> None:
-    parsed = read_coco(document(), tasks=[Task.CAPTIONS])
+    parsed = read_coco(document(), tasks=["captions"])
 
     assert parsed.images()["a.jpg"] == ImageAnnotations(image_id="7", width=640, height=480)
     assert parsed.categories == []
@@ -171,7 +171,7 @@ def test_annotations_of_a_category_alone_are_classes_of_the_image() -> None:
         categories=[{"id": 18, "name": "dog"}, {"id": 2, "name": "cat"}],
     )
 
-    found = read_coco(content, tasks=[Task.CLASSIFICATION]).images()["a.jpg"]
+    found = read_coco(content, tasks=["classification"]).images()["a.jpg"]
     assert (found.labels, found.objects) == (("dog", "cat"), ())
     assert found.corrections == {"label_of_unknown_category_dropped": 1}
 
@@ -208,13 +208,13 @@ def test_stuff_is_kept_apart_from_objects() -> None:
 
 
 def test_a_file_of_any_name_is_stuff_where_only_a_map_is_asked_for() -> None:
-    found = read_coco(document(), tasks=[Task.SEMANTIC]).images()["a.jpg"]
+    found = read_coco(document(), tasks=["semantic"]).images()["a.jpg"]
 
     assert (len(found.stuff), found.objects) == (1, ())
 
 
 def test_stuff_is_objects_where_only_these_are_asked_for() -> None:
-    parsed = read_coco(document(), tasks=[Task.DETECTION], uri="stuff.json")
+    parsed = read_coco(document(), tasks=["detection"], uri="stuff.json")
 
     assert len(parsed.images()["a.jpg"].objects) == 1
     assert parsed.categories[0].is_thing
@@ -225,7 +225,7 @@ def test_stuff_is_objects_where_only_these_are_asked_for() -> None:
 
 def test_images_and_semantic_masks_are_joined_by_their_path_without_extension() -> None:
     source = CocoFormat(
-        images="i", annotations=["a.json"], semantic_masks="maps", tasks=[Task.SEMANTIC]
+        images="i", annotations=["a.json"], semantic_masks="maps", tasks=["semantic"]
     )
 
     assert source.place("val/a.b.jpg", root=0) == Place(
@@ -250,7 +250,7 @@ def test_entries_are_joined_as_their_images_are() -> None:
 
 def test_with_other_tasks_semantic_masks_are_nothing() -> None:
     source = CocoFormat(
-        images="i", annotations=["a.json"], semantic_masks="maps", tasks=[Task.DETECTION]
+        images="i", annotations=["a.json"], semantic_masks="maps", tasks=["detection"]
     )
 
     assert source.place("a.png", root=1).role is Role.OTHER

@@ -13,7 +13,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, Segment
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.coco import CocoFormat, Task
+from shardbeam.transforms.formats.coco import CocoFormat
 from tests.support.coco_reading import ParsedCoco, image, read_content
 
 _CATEGORIES = [
@@ -101,7 +101,7 @@ def test_describes_itself(masks: Path) -> None:
         annotations=["a.json"],
         panoptic=_URI,
         panoptic_masks=str(masks),
-        tasks=[Task.DETECTION],
+        tasks=["detection"],
     )
     assert list(told.annotation_files()) == ["a.json"]
 

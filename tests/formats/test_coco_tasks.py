@@ -33,17 +33,17 @@ def _sniff(content: bytes | Mapping[str, Any], *, uri: str = "a/some.json") -> f
     ("annotations", "tasks"),
     [
         ([], set()),
-        ([_BOX], {Task.DETECTION}),
-        ([_POLYGONS], {Task.DETECTION}),
-        ([_KEYPOINTS], {Task.DETECTION, Task.KEYPOINTS}),
-        ([_BOX | {"keypoints": []}], {Task.DETECTION}),
-        ([_CAPTION], {Task.CAPTIONS}),
+        ([_BOX], {"detection"}),
+        ([_POLYGONS], {"detection"}),
+        ([_KEYPOINTS], {"detection", "keypoints"}),
+        ([_BOX | {"keypoints": []}], {"detection"}),
+        ([_CAPTION], {"captions"}),
         # As Datumaro writes them.
-        ([_CAPTION | {"category_id": 0}], {Task.CAPTIONS}),
-        ([_LABEL], {Task.CLASSIFICATION}),
-        ([_LABEL, _BOX], {Task.DETECTION}),
-        ([_BOX, _CAPTION], {Task.DETECTION, Task.CAPTIONS}),
-        ([_BOX] * 500 + [_KEYPOINTS], {Task.DETECTION, Task.KEYPOINTS}),
+        ([_CAPTION | {"category_id": 0}], {"captions"}),
+        ([_LABEL], {"classification"}),
+        ([_LABEL, _BOX], {"detection"}),
+        ([_BOX, _CAPTION], {"detection", "captions"}),
+        ([_BOX] * 500 + [_KEYPOINTS], {"detection", "keypoints"}),
     ],
 )
 def test_tasks_follow_from_the_first_annotations(
@@ -59,11 +59,11 @@ def test_tasks_follow_from_the_first_annotations(
 @pytest.mark.parametrize(
     ("name", "task"),
     [
-        ("stuff_train2017.json", Task.SEMANTIC),
-        ("my-stuff.json", Task.SEMANTIC),
-        ("STUFF.json", Task.SEMANTIC),
-        ("instances_stuffed_toys.json", Task.DETECTION),
-        ("instances.json", Task.DETECTION),
+        ("stuff_train2017.json", "semantic"),
+        ("my-stuff.json", "semantic"),
+        ("STUFF.json", "semantic"),
+        ("instances_stuffed_toys.json", "detection"),
+        ("instances.json", "detection"),
     ],
 )
 def test_stuff_is_told_by_the_files_name(name: str, task: Task) -> None:
@@ -80,7 +80,7 @@ def test_annotations_are_found_behind_many_images_wherever_reads_are_cut(
     for read_bytes in (1, 7, 300, 4096):
         monkeypatch.setattr(coco, "_READ_BYTES", read_bytes)
         # The first that a short read holds is enough.
-        assert Task.CAPTIONS in _sniff(content)
+        assert "captions" in _sniff(content)
 
 
 def test_no_more_is_read_than_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_no_more_is_read_than_is_needed(monkeypatch: pytest.MonkeyPatch) -> None
     data = json.dumps({"annotations": [_BOX] * 1_000, "images": []}).encode()
     storage = StoredFiles({"a.json": data})
 
-    assert sniff_tasks("a.json", storage=storage) == {Task.DETECTION}
+    assert sniff_tasks("a.json", storage=storage) == {"detection"}
     assert storage.read_bytes == 1_000
 
 
@@ -96,7 +96,7 @@ def test_an_annotation_may_be_longer_than_a_read(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(coco, "_READ_BYTES", 100)
     long = {"segmentation": {"counts": list(range(1_000)), "size": [1, 2]}, **_BOX}
 
-    assert _sniff(document(annotations=[long])) == {Task.DETECTION}
+    assert _sniff(document(annotations=[long])) == {"detection"}
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_tasks_of_all_files_are_found_and_passed_on(tmp_path: Path) -> None:
 
     resolved = source.resolve()
 
-    assert resolved.tasks == [Task.DETECTION, Task.KEYPOINTS, Task.CAPTIONS, Task.SEMANTIC]
+    assert resolved.tasks == ["detection", "keypoints", "captions", "semantic"]
     assert resolved.kinds == {
         Kind.DETECTION,
         Kind.INSTANCE_MASKS,
@@ -163,19 +163,19 @@ def test_tasks_of_all_files_are_found_and_passed_on(tmp_path: Path) -> None:
 
 def test_files_without_annotations_are_of_objects(tmp_path: Path) -> None:
     assert CocoFormat(images="i", annotations=_write(tmp_path, a=[])).resolve().tasks == [
-        Task.DETECTION
+        "detection"
     ]
 
 
 def test_masks_are_tasks() -> None:
     assert CocoFormat(images="i", panoptic="p.json", panoptic_masks="p").resolve().tasks == [
-        Task.PANOPTIC
+        "panoptic"
     ]
-    assert CocoFormat(images="i", semantic_masks="s").resolve().tasks == [Task.SEMANTIC]
+    assert CocoFormat(images="i", semantic_masks="s").resolve().tasks == ["semantic"]
 
 
 def test_given_tasks_stay() -> None:
-    source = CocoFormat(images="i", annotations=["nothing.json"], tasks=[Task.CAPTIONS])
+    source = CocoFormat(images="i", annotations=["nothing.json"], tasks=["captions"])
 
     assert source.resolve() is source
     assert source.kinds == {Kind.CAPTIONS}
@@ -202,7 +202,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any], problem: 
 
 
 def test_masks_without_objects_are_no_kind() -> None:
-    assert CocoFormat(images="i", annotations=["a"], tasks=[Task.CAPTIONS], _masks=True).kinds == {
+    assert CocoFormat(images="i", annotations=["a"], tasks=["captions"], _masks=True).kinds == {
         Kind.CAPTIONS
     }
     assert CocoFormat(images="i", annotations=["a"], _masks=True).kinds == {

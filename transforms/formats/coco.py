@@ -5,12 +5,11 @@ The format: https://cocodataset.org/#format-data.
 
 from __future__ import annotations
 
-import enum
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence, Set
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -23,7 +22,6 @@ from shardbeam.transforms.formats.coco_file import (
     AnnotationReader,
     CocoFile,
     CocoImage,
-    Wanted,
     panoptic_file_error,
 )
 from shardbeam.transforms.formats.coco_panoptic import PanopticReader, list_masks
@@ -46,42 +44,13 @@ _SEPARATOR = re.compile(r"[\s,]*")
 _STUFF_NAME = re.compile(r"(?<![a-z])stuff(?![a-z])", re.IGNORECASE)
 
 
-class Task(str, enum.Enum):
-    """Which keys a COCO source fills.
-
-    Attributes:
-        DETECTION: Objects.
-        KEYPOINTS: Objects with keypoints.
-        CAPTIONS: Captions.
-        CLASSIFICATION: Classes of the image: annotations with a category, and without a box.
-        PANOPTIC: Panoptic segments.
-        SEMANTIC: A map of classes, from PNGs or from a file of stuff.
-    """
-
-    DETECTION = "detection"
-    KEYPOINTS = "keypoints"
-    CAPTIONS = "captions"
-    CLASSIFICATION = "classification"
-    PANOPTIC = "panoptic"
-    SEMANTIC = "semantic"
-
-
-_KINDS: Mapping[Task, frozenset[Kind]] = {
-    Task.DETECTION: frozenset({Kind.DETECTION}),
-    Task.KEYPOINTS: frozenset({Kind.DETECTION, Kind.KEYPOINTS}),
-    Task.CAPTIONS: frozenset({Kind.CAPTIONS}),
-    Task.CLASSIFICATION: frozenset({Kind.CLASSIFICATION}),
-    Task.PANOPTIC: frozenset({Kind.PANOPTIC}),
-    Task.SEMANTIC: frozenset({Kind.SEMANTIC}),
-}
-_NEEDED = {
-    Task.DETECTION: "annotations",
-    Task.KEYPOINTS: "annotations",
-    Task.CAPTIONS: "annotations",
-    Task.CLASSIFICATION: "annotations",
-    Task.PANOPTIC: "panoptic and panoptic_masks",
-    Task.SEMANTIC: "semantic_masks, or annotations of stuff",
-}
+# Which keys a source may fill: objects, objects with keypoints, captions, classes of the image
+# (annotations with a category, and without a box), panoptic segments, and a map of classes, from
+# PNGs or from a file of stuff. All but the last two need annotations.
+Task: TypeAlias = Literal[
+    "detection", "keypoints", "captions", "classification", "panoptic", "semantic"
+]
+_TASKS: tuple[Task, ...] = get_args(Task)
 
 
 class CocoFormat(Format, frozen=True, kw_only=True):
@@ -129,27 +98,27 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             missing = "panoptic" if self.panoptic is None else "panoptic_masks"
             raise Problem((missing,), "missing; the JSON file and the PNGs go together")
         for task in self.tasks or ():
-            given = bool(self.annotations)
-            if task is Task.PANOPTIC:
-                given = self.panoptic is not None
-            elif task is Task.SEMANTIC:
-                given = given or self.semantic_masks is not None
+            given, needed = bool(self.annotations), "annotations"
+            if task == "panoptic":
+                given, needed = self.panoptic is not None, "panoptic and panoptic_masks"
+            elif task == "semantic":
+                given |= self.semantic_masks is not None
+                needed = "semantic_masks, or annotations of stuff"
             if not given:
-                raise Problem(("tasks",), f"{task.value} needs {_NEEDED[task]}")
+                raise Problem(("tasks",), f"{task} needs {needed}")
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """Those of the tasks."""
-        kinds: frozenset[Kind] = frozenset().union(*(_KINDS[task] for task in self._tasks))
-        if self._masks and Kind.DETECTION in kinds:
-            kinds |= {Kind.INSTANCE_MASKS}
-        return kinds
-
-    @functools.cached_property
-    def _tasks(self) -> frozenset[Task]:
-        if self.tasks is not None:
-            return frozenset(self.tasks)
-        return self._with_masks({Task.DETECTION} if self.annotations else set())
+        """Those of the tasks; objects have keypoints, and masks where these are asked for."""
+        tasks = self.tasks
+        if tasks is None:
+            tasks = self._with_maps({"detection"} if self.annotations else set())
+        kinds = {Kind(task) for task in tasks}
+        if Kind.KEYPOINTS in kinds:
+            kinds.add(Kind.DETECTION)
+        if Kind.DETECTION in kinds and self._masks:
+            kinds.add(Kind.INSTANCE_MASKS)
+        return frozenset(kinds)
 
     def resolve(self) -> Self:
         """Tells the tasks from the beginnings of the files, unless they are given.
@@ -161,9 +130,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         found: set[Task] = set()
         for uri in self.annotations:
             found |= sniff_tasks(uri, storage=storage_for(uri))
-        tasks = self._with_masks(found)
-        ordered = [task for task in Task if task in (tasks or {Task.DETECTION})]
-        return msgspec.structs.replace(self, tasks=ordered)
+        return msgspec.structs.replace(self, tasks=self._with_maps(found) or ["detection"])
 
     def place(self, path: str, *, root: int) -> Place:
         """Tells images, and the PNGs of segments and of classes, by their root.
@@ -179,13 +146,13 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             return Place(role=Role.OTHER)
         if root == 1 and self.panoptic_masks is not None:
             return Place(role=Role.ATTACHED)
-        if Task.SEMANTIC not in self._tasks:
+        if Kind.SEMANTIC not in self.kinds:
             return Place(role=Role.OTHER)
         return Place(role=Role.MASK, join=self._join_of(key), mask=MaskRole.SEMANTIC)
 
     def annotation_files(self) -> Sequence[str]:
         """URIs of the JSON files, that of panoptic segments last."""
-        if self.panoptic is None or Task.PANOPTIC not in self._tasks:
+        if self.panoptic is None or Kind.PANOPTIC not in self.kinds:
             return self.annotations
         return (*self.annotations, self.panoptic)
 
@@ -210,28 +177,22 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         )
         yield from reader.categories()
 
-    def _with_masks(self, tasks: set[Task]) -> frozenset[Task]:
+    def _with_maps(self, tasks: Set[Task]) -> list[Task]:
         if self.panoptic is not None:
-            tasks = tasks | {Task.PANOPTIC}
+            tasks = tasks | {"panoptic"}
         if self.semantic_masks is not None:
-            tasks = tasks | {Task.SEMANTIC}
-        return frozenset(tasks)
+            tasks = tasks | {"semantic"}
+        return [task for task in _TASKS if task in tasks]
 
     def _join_of(self, key: str) -> str:
         return key if self.semantic_masks is None else without_extension(key)
 
-    def _wanted(self, uri: str) -> Wanted:
-        objects = not self._tasks.isdisjoint((Task.DETECTION, Task.KEYPOINTS))
+    def _wanted(self, uri: str) -> frozenset[Kind]:
         # Where there are no other objects than stuff, its file may have any name.
-        stuff = Task.SEMANTIC in self._tasks and (_is_stuff_name(uri) or not objects)
-        return Wanted(
-            objects=objects and not stuff,
-            segmentations=self._masks,
-            keypoints=Task.KEYPOINTS in self._tasks,
-            captions=Task.CAPTIONS in self._tasks,
-            labels=Task.CLASSIFICATION in self._tasks,
-            stuff=stuff,
+        is_stuff = Kind.SEMANTIC in self.kinds and (
+            _is_stuff_name(uri) or Kind.DETECTION not in self.kinds
         )
+        return self.kinds - {Kind.DETECTION if is_stuff else Kind.SEMANTIC}
 
 
 def _key_of(image: CocoImage) -> str:
@@ -261,14 +222,14 @@ def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
         if "segments_info" in annotation:
             raise panoptic_file_error(uri)
         if annotation.get("bbox") or annotation.get("segmentation"):
-            tasks.add(Task.SEMANTIC if _is_stuff_name(uri) else Task.DETECTION)
+            tasks.add("semantic" if _is_stuff_name(uri) else "detection")
         if annotation.get("keypoints"):
-            tasks.add(Task.KEYPOINTS)
+            tasks.add("keypoints")
         if annotation.get("caption") is not None:
-            tasks.add(Task.CAPTIONS)
+            tasks.add("captions")
         labels |= "category_id" in annotation
     # Among objects and captions a bare category is an object that lacks its box.
-    return frozenset(tasks or ({Task.CLASSIFICATION} if labels else ()))
+    return frozenset(tasks or ({"classification"} if labels else ()))
 
 
 def _first_annotations(uri: str, *, storage: Storage) -> list[dict[str, Any]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -49,14 +50,7 @@ _IMAGE_INFO_SECTIONS = frozenset({"info", "licenses", "images", "categories"})
 
 
 class CocoImage(msgspec.Struct, gc=False):
-    """An entry of `images`.
-
-    Attributes:
-        id: Its id.
-        file_name: Its path relative to some root.
-        width: Width in pixels.
-        height: Height in pixels.
-    """
+    """An entry of `images`."""
 
     id: _ImageId
     file_name: str
@@ -69,18 +63,13 @@ ImageT = TypeVar("ImageT", bound=CocoImage)
 
 
 class CocoCategory(msgspec.Struct, gc=False):
-    """An entry of `categories`.
-
-    Attributes:
-        id: Its id.
-        name: Its name.
-        isthing: In panoptic files: whether it has countable objects.
-        keypoints: In keypoints files: the JSON list of its keypoints' names.
-    """
+    """An entry of `categories`."""
 
     id: Int64
     name: str
+    # In panoptic files: whether it has countable objects.
     isthing: bool | int | None = None
+    # In keypoints files: their names.
     keypoints: msgspec.Raw = _ABSENT
 
 
@@ -102,20 +91,17 @@ class _Annotation(msgspec.Struct, gc=False):
     # Decoded only where a setting needs them.
     segmentation: msgspec.Raw = _ABSENT
     keypoints: msgspec.Raw = _ABSENT
+    # In panoptic files only.
+    segments_info: msgspec.Raw = _ABSENT
 
 
 class _Owner(msgspec.Struct, gc=False):
     image_id: _ImageId
 
 
-class _Panoptic(msgspec.Struct, gc=False):
-    segments_info: msgspec.Raw = _ABSENT
-
-
 _sections_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _annotation_decoder = msgspec.json.Decoder(_Annotation)
 _owner_decoder = msgspec.json.Decoder(_Owner)
-_panoptic_decoder = msgspec.json.Decoder(_Panoptic)
 _names_decoder = msgspec.json.Decoder(list[str] | None)
 _numbers_decoder = msgspec.json.Decoder(list[float] | None)
 # A mapping is a run-length encoding.
@@ -141,17 +127,12 @@ class CocoFile(Generic[ImageT]):
         uri: The file.
         images: Its images.
         annotations: Its annotations, as JSON text.
-        categories: Its categories; of several with one id the first one counts.
+        categories: `{position in the file: category}`, of several with one id the first.
         names: `{category id: its name}`. Annotations without a category look None up.
     """
 
     def __init__(self, uri: str, *, storage: Storage, image_type: type[ImageT]) -> None:
         """Reads the file.
-
-        Args:
-            uri: The file.
-            storage: Reads it.
-            image_type: What an entry of `images` is: `CocoImage`, or more.
 
         Raises:
             InputError: The file cannot be read, is not JSON, has no `images`, has an image or a
@@ -171,10 +152,12 @@ class CocoFile(Generic[ImageT]):
         self._image_type = image_type
         self.images: Sequence[ImageT] = document.images or ()
         self.annotations: Sequence[msgspec.Raw] = document.annotations or ()
-        self.categories: Sequence[CocoCategory] = document.categories or ()
+        self.categories: dict[int, CocoCategory] = {}
         self.names: dict[int | None, str] = {}
         self.require("images")
-        for index, category in enumerate(self.categories):
+        for index, category in enumerate(document.categories or ()):
+            if category.id not in self.names:
+                self.categories[index] = category
             name = self.names.setdefault(category.id, category.name)
             if name != category.name:
                 raise InputError(
@@ -209,12 +192,8 @@ class CocoFile(Generic[ImageT]):
         Raises:
             InputError: It is not what `decoder` expects.
         """
-        return decode_json_part(
-            self.annotations[index],
-            decoder=decoder,
-            uri=self.uri,
-            place=f"$.annotations[{index}]",
-        )
+        place = f"$.annotations[{index}]"
+        return decode_json_part(self.annotations[index], decoder=decoder, uri=self.uri, place=place)
 
     def entries(
         self,
@@ -268,37 +247,36 @@ class CocoFile(Generic[ImageT]):
                 image_id=str(image.id),
             )
             own = rows.get(position, ())
-            annotations, defect = _annotations_or_defect(annotate, image, own)
+            annotations, malformed = _annotations_or_defect(annotate, image, own)
             first = positions[str(image.id)]
-            unusable = self._unusable(position, key=key, keys=keys, first=first, count=len(own))
-            if unusable is None:
+            defect = self._unusable(position, key=key, keys=keys, first=first, count=len(own))
+            if defect is None:
                 keys[key] = position
-                unusable = defect
-            if unusable is None:
-                yield msgspec.structs.replace(entry, annotations=annotations)
-            else:
-                yield msgspec.structs.replace(
-                    entry, defect=unusable.reason, detail=f"{name}: {unusable.detail}"
-                )
-        for position, image_id in enumerate(unlisted, len(self.images)):
-            # They tell what kind of file it is.
-            _annotations_or_defect(
-                annotate, self._image_type(id=image_id, file_name=""), rows[position]
+                defect = malformed
+            yield msgspec.structs.replace(
+                entry,
+                annotations=annotations if defect is None else b"",
+                defect=defect and defect.reason,
+                detail=f"{name}: {defect.detail}" if defect else "",
             )
+        for position, image_id in enumerate(unlisted, len(self.images)):
+            own = rows[position]
+            # They tell what kind of file it is.
+            _annotations_or_defect(annotate, self._image_type(id=image_id, file_name=""), own)
             yield AnnotationEntry(
                 key=_id_key(image_id),
                 file_index=file_index,
                 position=position,
                 image_id=image_id,
                 defect=Reason.UNKNOWN_IMAGE_ID,
-                detail=f"{name}: $.annotations[{rows[position][0]}]: `images` lists no image id "
-                f"{image_id}, which {len(rows[position])} annotations name",
+                detail=f"{name}: $.annotations[{own[0]}]: `images` lists no image id {image_id}, "
+                f"which {len(own)} annotations name",
             )
 
     def _unusable(
         self, position: int, *, key: str, keys: Mapping[str, int], first: int, count: int
     ) -> RejectedError | None:
-        image_id = str(self.images[position].id)
+        image_id = self.images[position].id
         place = f"$.images[{position}]"
         problem = key_problem(key)
         if problem is not None:
@@ -336,34 +314,19 @@ def _id_key(image_id: str) -> str:
     return f"image_id={escape_key(image_id)}"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be taken from a file's annotations.
-
-    Attributes:
-        objects: Those with a box are objects.
-        segmentations: Objects get their segmentation.
-        keypoints: Objects get their keypoints.
-        captions: Captions.
-        labels: Those with a category and nothing else are classes of the image.
-        stuff: Those with a segmentation are stuff; then none is an object.
-    """
-
-    objects: bool = False
-    segmentations: bool = False
-    keypoints: bool = False
-    captions: bool = False
-    labels: bool = False
-    stuff: bool = False
-
-
 class AnnotationReader:
     """Reads the annotations of a file's images, and what they say about the file as a whole.
+
+    Args:
+        file: The file.
+        wanted: What is taken from it. Where it is `SEMANTIC`, the annotations with a segmentation
+            are stuff, and none is an object.
 
     Raises:
         InputError: The file has no `annotations`, and other sections than files of test images.
     """
 
-    def __init__(self, file: CocoFile[ImageT], *, wanted: Wanted) -> None:
+    def __init__(self, file: CocoFile[ImageT], *, wanted: Collection[Kind]) -> None:
         if not file.is_image_info:
             file.require("annotations")
         self._file = file
@@ -376,18 +339,18 @@ class AnnotationReader:
         self._keypoint_counts: dict[int | None, int] = {}
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
-        """Reads the annotations of one image.
+        """Reads the annotations of one image, given by their positions in the file.
 
         An annotation that repeats the id, category and box of an earlier one is left out.
-
-        Args:
-            image: The image.
-            rows: Positions of its annotations in the file.
 
         Raises:
             InputError: One of them is malformed; the others are read all the same.
         """
-        wanted = self._wanted
+        wants_objects = Kind.DETECTION in self._wanted
+        wants_masks = Kind.INSTANCE_MASKS in self._wanted
+        wants_captions = Kind.CAPTIONS in self._wanted
+        wants_labels = Kind.CLASSIFICATION in self._wanted
+        wants_stuff = Kind.SEMANTIC in self._wanted
         objects: dict[tuple[object, ...], ObjectAnnotation] = {}
         stuff: list[ObjectAnnotation] = []
         captions: list[str] = []
@@ -406,15 +369,15 @@ class AnnotationReader:
                 continue
             if item.caption is not None:
                 self._known += 1
-                if wanted.captions:
+                if wants_captions:
                     captions.append(item.caption)
                 if bbox is None:
                     continue
             label = self._file.names.get(item.category_id)
             segmentation = _segmentation_text(item.segmentation)
-            if wanted.stuff:
+            if wants_stuff:
                 self._known += bool(segmentation)
-            elif wanted.labels and bbox is None and not segmentation:
+            elif wants_labels and bbox is None and not segmentation:
                 self._known += 1
                 self._needs_categories |= label is None
                 if label is None:
@@ -422,7 +385,7 @@ class AnnotationReader:
                 else:
                     labels[label] = None
                 continue
-            elif not wanted.objects:
+            elif not wants_objects:
                 self._known += 1
                 continue
             else:
@@ -430,9 +393,9 @@ class AnnotationReader:
             self._needs_categories |= label is None
             if label is None:
                 corrections[Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED] += 1
-            elif wanted.stuff and not segmentation:
+            elif wants_stuff and not segmentation:
                 corrections[Correction.REGION_UNUSABLE_DROPPED] += 1
-            elif wanted.stuff:
+            elif wants_stuff:
                 box = bbox or (0.0, 0.0, 0.0, 0.0)
                 stuff.append(_object(item, label=label, bbox=box, segmentation=segmentation))
             elif bbox is None:
@@ -446,12 +409,9 @@ class AnnotationReader:
                     corrections[Correction.KEYPOINTS_MALFORMED_DROPPED] += 1
                     keypoints = ()
                 self._count_keypoints(item, keypoints)
+                kept = segmentation if wants_masks else b""
                 objects[key] = _object(
-                    item,
-                    label=label,
-                    bbox=bbox,
-                    segmentation=segmentation if wanted.segmentations else b"",
-                    keypoints=keypoints,
+                    item, label=label, bbox=bbox, segmentation=kept, keypoints=keypoints
                 )
         if first_error is not None:
             raise first_error
@@ -482,7 +442,7 @@ class AnnotationReader:
         if file.annotations and not self._known:
             if self._first_error is not None:
                 raise self._first_error[1]
-            if file.decode(0, decoder=_panoptic_decoder).segments_info:
+            if file.decode(0, decoder=_annotation_decoder).segments_info:
                 raise panoptic_file_error(file.uri)
             raise InputError(
                 uri=file.uri,
@@ -490,20 +450,16 @@ class AnnotationReader:
                 problem=f"none of the {len(file.annotations)} annotations has a bbox, polygons or "
                 "a caption; is this a file of COCO instances, keypoints, captions or stuff?",
             )
-        wanted = self._wanted
-        if not (wanted.objects or wanted.labels or wanted.stuff):
+        if not {Kind.DETECTION, Kind.CLASSIFICATION, Kind.SEMANTIC} & set(self._wanted):
             return
-        declared: set[int] = set()
-        for index, category in enumerate(file.categories):
-            if category.id not in declared:
-                declared.add(category.id)
-                yield Category(
-                    name=category.name,
-                    source_id=category.id,
-                    origin=file.uri,
-                    keypoints=self._keypoint_names(category, index=index),
-                    is_thing=not wanted.stuff,
-                )
+        for index, category in file.categories.items():
+            yield Category(
+                name=category.name,
+                source_id=category.id,
+                origin=file.uri,
+                keypoints=self._keypoint_names(category, index=index),
+                is_thing=Kind.SEMANTIC not in self._wanted,
+            )
 
     def _bbox(self, item: _Annotation, *, index: int) -> tuple[_Box | None, bool]:
         """The box as `(xmin, ymin, xmax, ymax)`, and whether it is that of the polygons."""
@@ -519,12 +475,8 @@ class AnnotationReader:
             return (x, y, x + width, y + height), False
         if item.caption is not None or not item.segmentation:
             return None, False
-        polygons = decode_json_part(
-            item.segmentation,
-            decoder=_polygons_decoder,
-            uri=self._file.uri,
-            place=f"{place}.segmentation",
-        )
+        place = f"{place}.segmentation"
+        polygons = self._decode_part(item.segmentation, decoder=_polygons_decoder, place=place)
         if not isinstance(polygons, list):
             return None, False
         xs = [x for polygon in polygons for x in polygon[0::2]]
@@ -532,13 +484,10 @@ class AnnotationReader:
         return ((min(xs), min(ys), max(xs), max(ys)), True) if xs and ys else (None, False)
 
     def _keypoints(self, item: _Annotation, *, index: int) -> Sequence[float]:
-        if not self._wanted.keypoints or not item.keypoints:
+        if Kind.KEYPOINTS not in self._wanted or not item.keypoints:
             return ()
         place = f"$.annotations[{index}].keypoints"
-        values = decode_json_part(
-            item.keypoints, decoder=_numbers_decoder, uri=self._file.uri, place=place
-        )
-        return values or ()
+        return self._decode_part(item.keypoints, decoder=_numbers_decoder, place=place) or ()
 
     def _count_keypoints(self, item: _Annotation, keypoints: Sequence[float]) -> None:
         known = self._keypoint_counts.get(item.category_id, 0)
@@ -546,18 +495,13 @@ class AnnotationReader:
 
     def _keypoint_names(self, category: CocoCategory, *, index: int) -> tuple[str, ...]:
         """Names a category's keypoints, and numbers those without a name of their own."""
-        if not self._wanted.keypoints:
+        if Kind.KEYPOINTS not in self._wanted:
             return ()
         declared: list[str] = []
         if category.keypoints:
+            place = f"$.categories[{index}].keypoints"
             declared = (
-                decode_json_part(
-                    category.keypoints,
-                    decoder=_names_decoder,
-                    uri=self._file.uri,
-                    place=f"$.categories[{index}].keypoints",
-                )
-                or []
+                self._decode_part(category.keypoints, decoder=_names_decoder, place=place) or []
             )
         names: list[str] = []
         for number in range(max(self._keypoint_counts.get(category.id, 0), len(declared))):
@@ -565,6 +509,9 @@ class AnnotationReader:
             # A reader tells keypoints by their names.
             names.append(name if name and name not in names else f"keypoint_{number + 1}")
         return tuple(names)
+
+    def _decode_part(self, part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str) -> T:
+        return decode_json_part(part, decoder=decoder, uri=self._file.uri, place=place)
 
 
 def _object(

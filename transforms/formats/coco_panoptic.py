@@ -44,10 +44,7 @@ _named_decoder = msgspec.json.Decoder(_Named)
 
 
 def list_masks(root: str) -> dict[str, ImageRef]:
-    """Lists the PNGs of panoptic segments: `{path below the root: where it lies}`.
-
-    Args:
-        root: Their folder, or an archive of them.
+    """Lists the PNGs of a folder or archive: `{path below it: where it lies}`.
 
     Raises:
         InputError: It cannot be listed.
@@ -56,11 +53,7 @@ def list_masks(root: str) -> dict[str, ImageRef]:
 
 
 class PanopticReader:
-    """Reads the segments of a file's images.
-
-    Args:
-        file: The file.
-        masks: The PNGs, as `list_masks` gives them.
+    """Reads the segments of a file's images, whose PNGs are as `list_masks` gives them.
 
     Raises:
         InputError: It is no file of panoptic segments, or names none of the PNGs.
@@ -93,11 +86,7 @@ class PanopticReader:
             )
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
-        """Reads the segments of one image: those of its first annotation.
-
-        Args:
-            image: The image.
-            rows: Positions of its annotations in the file.
+        """Reads the segments of one image: those of the first of its annotations (`rows`).
 
         Raises:
             InputError: The annotation is malformed.
@@ -137,13 +126,10 @@ class PanopticReader:
 
     def categories(self) -> Iterator[Category]:
         """Declares each category once."""
-        declared: set[int] = set()
-        for category in self._file.categories:
-            if category.id not in declared:
-                declared.add(category.id)
-                yield Category(
-                    name=category.name,
-                    source_id=category.id,
-                    origin=self._file.uri,
-                    is_thing=category.isthing is None or bool(category.isthing),
-                )
+        for category in self._file.categories.values():
+            yield Category(
+                name=category.name,
+                source_id=category.id,
+                origin=self._file.uri,
+                is_thing=category.isthing is None or bool(category.isthing),
+            )

@@ -28,7 +28,6 @@ from shardbeam.transforms.formats.coco_file import (
     CocoFile,
     CocoImage,
     Int64,
-    Wanted,
 )
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
@@ -106,7 +105,7 @@ class LvisFormat(Format, frozen=True, kw_only=True):
     ) -> Iterator[AnnotationEntry | Category]:
         """Parses one JSON file; see `CocoFormat.read_annotations`."""
         file = CocoFile(self.annotations[file_index], storage=storage, image_type=LvisImage)
-        reader = AnnotationReader(file, wanted=Wanted(objects=True, segmentations=self._masks))
+        reader = AnnotationReader(file, wanted=self.kinds)
 
         def annotate(image: LvisImage, rows: Sequence[int]) -> ImageAnnotations:
             said = reader.annotate(image, rows)
