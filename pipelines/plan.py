@@ -179,13 +179,13 @@ def absolute_path(path: str) -> str:
 
 
 def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> SplitAssignment:
-    told: tuple[str, ...] = ()
+    predefined: tuple[str, ...] = ()
     by_source = {split: split for split in config.splits}
     if config.source is not None and not config.fractions:
-        told = tuple(formats[0].predefined_splits())
-        if not told:
+        predefined = tuple(formats[0].predefined_splits())
+        if not predefined:
             by_source = {_SINGLE_SOURCE: _DEFAULT_SPLIT}
-    for split in told:
+    for split in predefined:
         try:
             msgspec.convert(split, schema.Name)
         except msgspec.ValidationError as error:
@@ -200,7 +200,7 @@ def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> Sp
         fractions=config.fractions,
         group_by=config.group_by,
         seed=config.seed,
-        told=told,
+        predefined=predefined,
     )
 
 

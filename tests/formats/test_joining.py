@@ -269,7 +269,7 @@ def test_a_stem_that_fits_two_images_rejects_both() -> None:
 # Splits that the source tells
 
 
-TOLD = SplitAssignment(by_source={}, told=("train", "val"))
+TOLD = SplitAssignment(by_source={}, predefined=("train", "val"))
 
 
 def said(

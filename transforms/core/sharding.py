@@ -51,19 +51,19 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         group_by: A regular expression on the key: what its first group (or else the whole
             match) says stays together in one split.
         seed: Key of the hash.
-        told: Splits that the source itself puts its images into; then nothing of the above.
+        predefined: Splits that the source itself puts its images into; then nothing of the above.
     """
 
     by_source: Mapping[str, str]
     fractions: Mapping[str, float] = {}
     group_by: str | None = None
     seed: int = 0
-    told: tuple[str, ...] = ()
+    predefined: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All splits, in the config's order."""
-        return tuple(dict.fromkeys([*self.by_source.values(), *self.fractions, *self.told]))
+        return tuple(dict.fromkeys([*self.by_source.values(), *self.fractions, *self.predefined]))
 
     def matches(self, *, source: str, key: str) -> bool:
         """Says whether `group_by`, where it is used, finds a group in the key."""
@@ -71,19 +71,19 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             return True
         return re.search(self.group_by, key) is not None
 
-    def split_of(self, *, source: str, key: str, told: str = NO_SPLIT) -> str:
+    def split_of(self, *, source: str, key: str, predefined: str = NO_SPLIT) -> str:
         """Finds the split of an example; a key without a group is a group of its own.
 
         Args:
             source: Its source.
             key: Its key.
-            told: What the source says, if anything.
+            predefined: What the source says, if anything.
 
         Returns:
             The split, or `NO_SPLIT` where the source should say and does not.
         """
-        if self.told:
-            return told if told in self.told else NO_SPLIT
+        if self.predefined:
+            return predefined if predefined in self.predefined else NO_SPLIT
         split = self.by_source.get(source)
         if split is not None:
             return split

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -76,6 +76,7 @@ class _Merged(NamedTuple):
 
     Attributes:
         split_problem: What is wrong with the split, where the dataset has none of that name.
+        usable: Whether an entry without a defect gives annotations or a split.
     """
 
     annotations: bytes | None
@@ -84,6 +85,16 @@ class _Merged(NamedTuple):
     exclusion: Exclusion | None
     defects: list[_Defect]
     usable: bool
+
+    def lost(self) -> _Defect | None:
+        """The defect that leaves less than the source says about the image, if any does.
+
+        Written without the annotations that it has, an image would teach that nothing is there.
+        """
+        for defect in self.defects:
+            if self.annotations is None or defect.reason in _INCOMPLETE:
+                return defect
+        return None
 
 
 def join_key(
@@ -109,146 +120,130 @@ def join_key(
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
     merged = _merge_entries(entries, source_format=source_format)
     image_key = listed[0].key if listed else key
-    told_split = merged.split
-    if listed and not told_split:
-        told_split = source_format.split_listed(image_key)
-    split = settings.splits.split_of(source=source, key=image_key, told=told_split)
+    named_split = merged.split or (source_format.split_listed(image_key) if listed else "")
+    split = settings.splits.split_of(source=source, key=image_key, predefined=named_split)
+    rejects: list[Reject] = []
 
-    def reject(defect: _Defect, *, listed: bool, key: str = image_key) -> Reject:
-        return Reject(
+    def reject(defect: _Defect, *, listed: bool, key: str = image_key) -> None:
+        rejects.append(
+            Reject(
+                split=split,
+                source=source,
+                key=key,
+                stage="join",
+                reason=defect.reason,
+                detail=defect.detail,
+                listed=listed,
+            )
+        )
+
+    def done(
+        record: Record | None = None,
+        *,
+        excluded: Exclusion | None = None,
+        labels: tuple[str, ...] = (),
+        unannotated: bool = False,
+    ) -> JoinedKey:
+        return JoinedKey(
             split=split,
-            source=source,
-            key=key,
-            stage="join",
-            reason=defect.reason,
-            detail=defect.detail,
-            listed=listed,
+            record=record,
+            unannotated=unannotated,
+            labels=labels,
+            excluded=excluded,
+            rejects=tuple(rejects),
         )
 
     if Kind.ROWS in source_format.kinds:
-        return _join_row(merged, source=source, key=key, split=split, reject=reject)
+        # A row without an image is the input itself.
+        if merged.exclusion is not None:
+            return done(excluded=merged.exclusion)
+        defects = merged.defects
+        if merged.annotations is not None and split == NO_SPLIT:
+            problem = merged.split_problem or "the row names no split of the dataset"
+            defects = [_Defect(Reason.UNKNOWN_SPLIT, problem)]
+        for index, defect in enumerate(defects):
+            reject(defect, listed=not index)
+        if merged.annotations is None or defects:
+            return done()
+        return done(Record(source, key, image=None, annotations=merged.annotations, split=split))
+
     if not listed:
         if merged.exclusion is not None:
-            return JoinedKey(split=split)
-        defects = merged.defects
+            return done()
         # A list of a split that the config does not use says nothing.
-        if merged.annotations is not None or (merged.usable and settings.splits.told):
-            missing = _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed")
-            defects = [missing, *defects]
-        return JoinedKey(
-            split=split, rejects=tuple(reject(defect, listed=False) for defect in defects)
-        )
+        if merged.annotations is not None or (merged.usable and settings.splits.predefined):
+            reject(
+                _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed"),
+                listed=False,
+            )
+        for defect in merged.defects:
+            reject(defect, listed=False)
+        return done()
 
     if listed[-1].key != image_key:
-        return _reject_ambiguous(listed, merged, split=split, reject=reject)
-    twin = _Defect(Reason.DUPLICATE_KEY, "another listed file has the same key")
-    rejects = [reject(twin, listed=True) for _ in listed[1:]]
-    defects = merged.defects
+        names = ", ".join(dict.fromkeys(image.key for image in listed))
+        ambiguous = _Defect(Reason.AMBIGUOUS_STEM, f"annotations name all of these alike: {names}")
+        for image in listed:
+            reject(ambiguous, listed=True, key=image.key)
+        for defect in merged.defects:
+            reject(defect, listed=False)
+        return done()
+
+    for _ in listed[1:]:
+        reject(_Defect(Reason.DUPLICATE_KEY, "another listed file has the same key"), listed=True)
+    excluded = merged.exclusion
+    lost = merged.lost() if excluded is None else None
+    if lost is not None:
+        reject(lost, listed=True)
+    for defect in merged.defects:
+        if defect is not lost:
+            reject(defect, listed=False)
+    if lost is not None:
+        return done()
+
     annotations = merged.annotations
     unannotated = False
     labels: tuple[str, ...] = ()
-    excluded = merged.exclusion
-    lost = _lost_annotations(merged)
-    if excluded is None and lost is not None:
-        # Written without the annotations that it has, it would teach that nothing is there.
-        defects.remove(lost)
-        rejects.append(reject(lost, listed=True))
-        rejects += [reject(defect, listed=False) for defect in defects]
-        return JoinedKey(split=split, rejects=tuple(rejects))
-    rejects += [reject(defect, listed=False) for defect in defects]
     if excluded is None and annotations is None:
         try:
-            told = source_format.annotate_listed(image_key)
+            said = source_format.annotate_listed(image_key)
         except RejectedError as error:
-            rejects.append(reject(_Defect(error.reason, error.detail), listed=True))
-            return JoinedKey(split=split, rejects=tuple(rejects))
-        if isinstance(told, Exclusion):
-            excluded = told
-        elif told is None:
+            reject(_Defect(error.reason, error.detail), listed=True)
+            return done()
+        if isinstance(said, Exclusion):
+            excluded = said
+        elif said is None:
             unannotated = True
             excluded = listing_exclusion(image_key)
             if excluded is None and not settings.keep_unannotated:
                 excluded = Exclusion.UNANNOTATED
             annotations = encode_annotations(ImageAnnotations(image_id=""))
         else:
-            labels = told.labels
-            if labels and not _any_label_written(labels, settings=settings.labels):
+            labels = said.labels
+            if labels and all(settings.labels.written_name(label) is None for label in labels):
                 excluded = Exclusion.LABEL_EXCLUDED
-            annotations = encode_annotations(told)
+            annotations = encode_annotations(said)
     if excluded is None and split == NO_SPLIT:
         if merged.split_problem:
-            unknown = _Defect(Reason.UNKNOWN_SPLIT, merged.split_problem)
-            return JoinedKey(split=split, rejects=(*rejects, reject(unknown, listed=True)))
+            reject(_Defect(Reason.UNKNOWN_SPLIT, merged.split_problem), listed=True)
+            return done()
         excluded = Exclusion.IN_NO_SPLIT
-
     if excluded is not None or annotations is None:
-        return JoinedKey(split=split, labels=labels, excluded=excluded, rejects=tuple(rejects))
+        return done(labels=labels, excluded=excluded)
     if not settings.splits.matches(source=source, key=image_key):
-        ungrouped = _Defect(
-            Reason.GROUP_NOT_MATCHED,
-            f"group_by ({settings.splits.group_by}) finds nothing in the key",
-        )
-        return JoinedKey(
-            split=split, labels=labels, rejects=(*rejects, reject(ungrouped, listed=True))
-        )
-    return JoinedKey(
+        pattern = settings.splits.group_by
+        problem = f"group_by ({pattern}) finds nothing in the key"
+        reject(_Defect(Reason.GROUP_NOT_MATCHED, problem), listed=True)
+        return done(labels=labels)
+    record = Record(
+        source=source,
+        key=image_key,
+        image=listed[0].image,
+        annotations=annotations,
         split=split,
-        record=Record(
-            source=source,
-            key=image_key,
-            image=listed[0].image,
-            annotations=annotations,
-            split=split,
-            examples=_expected_examples(annotations, settings=settings),
-        ),
-        unannotated=unannotated,
-        labels=labels,
-        rejects=tuple(rejects),
+        examples=_expected_examples(annotations, settings=settings),
     )
-
-
-def _lost_annotations(merged: _Merged) -> _Defect | None:
-    """The defect for which an image is rejected: it leaves less than the source says about it."""
-    for defect in merged.defects:
-        if merged.annotations is None or defect.reason in _INCOMPLETE:
-            return defect
-    return None
-
-
-def _join_row(
-    merged: _Merged, *, source: str, key: str, split: str, reject: Callable[..., Reject]
-) -> JoinedKey:
-    """Decides what becomes of a row without an image: it is the input itself."""
-    defects = merged.defects
-    if merged.exclusion is not None:
-        return JoinedKey(split=split, excluded=merged.exclusion)
-    if merged.annotations is not None and split == NO_SPLIT:
-        problem = merged.split_problem or "the row names no split of the dataset"
-        defects = [_Defect(Reason.UNKNOWN_SPLIT, problem)]
-    if merged.annotations is None or defects:
-        rejects = [reject(defect, listed=not index) for index, defect in enumerate(defects)]
-        return JoinedKey(split=split, rejects=tuple(rejects))
-    return JoinedKey(
-        split=split,
-        record=Record(
-            source=source, key=key, image=None, annotations=merged.annotations, split=split
-        ),
-    )
-
-
-def _reject_ambiguous(
-    listed: Sequence[ListedImage], merged: _Merged, *, split: str, reject: Callable[..., Reject]
-) -> JoinedKey:
-    """Rejects images of which nobody can tell whose the annotations are."""
-    names = ", ".join(dict.fromkeys(image.key for image in listed))
-    ambiguous = _Defect(Reason.AMBIGUOUS_STEM, f"annotations name all of these alike: {names}")
-    return JoinedKey(
-        split=split,
-        rejects=(
-            *(reject(ambiguous, listed=True, key=image.key) for image in listed),
-            *(reject(defect, listed=False) for defect in merged.defects),
-        ),
-    )
+    return done(record, unannotated=unannotated, labels=labels)
 
 
 def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format) -> _Merged:
@@ -319,8 +314,11 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
         for item in part.objects:
             identity = (item.annotation_id, item.label, item.bbox)
             if item.annotation_id and identity in seen:
-                if not _complete(objects, seen[identity], item):
+                known = objects[seen[identity]]
+                completed = _complete(known, item)
+                if completed == known:
                     corrections[Correction.DUPLICATE_ANNOTATION_DROPPED.value] += 1
+                objects[seen[identity]] = completed
                 continue
             identities[identity] = len(objects)
             objects.append(item)
@@ -349,18 +347,11 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
     )
 
 
-def _complete(objects: list[ObjectAnnotation], position: int, other: ObjectAnnotation) -> bool:
-    """Takes over from `other` what an object lacks; says whether there was anything."""
-    known = objects[position]
-    missing = {
-        name: getattr(other, name)
-        for name in ("segmentation", "keypoints", "attributes")
-        if getattr(other, name) and not getattr(known, name)
-    }
-    if missing:
-        objects[position] = msgspec.structs.replace(known, **missing)
-    return bool(missing)
-
-
-def _any_label_written(labels: Iterable[str], *, settings: LabelSettings) -> bool:
-    return any(settings.written_name(label) is not None for label in labels)
+def _complete(known: ObjectAnnotation, other: ObjectAnnotation) -> ObjectAnnotation:
+    """An object with what it lacks and `other` has."""
+    return msgspec.structs.replace(
+        known,
+        segmentation=known.segmentation or other.segmentation,
+        keypoints=known.keypoints or other.keypoints,
+        attributes=known.attributes or other.attributes,
+    )

@@ -284,7 +284,9 @@ def _size(entry: AnnotationEntry) -> int:
 
 def _join(made: Format, read: _Read) -> FormatReport:
     settings = JoinSettings(
-        splits=SplitAssignment(by_source={_SOURCE: _SPLIT}, told=tuple(made.predefined_splits())),
+        splits=SplitAssignment(
+            by_source={_SOURCE: _SPLIT}, predefined=tuple(made.predefined_splits())
+        ),
         labels=LabelSettings(),
     )
     images: defaultdict[str, list[ListedImage]] = defaultdict(list)
