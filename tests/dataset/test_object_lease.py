@@ -294,6 +294,26 @@ def test_a_renewal_under_way_does_not_undo_a_release(take: Take, storage: Memory
         storage.before_swap = lambda: None
 
 
+def test_a_renewal_that_has_only_begun_undoes_no_release(
+    storage: MemoryStorage,
+) -> None:
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def clock() -> datetime.datetime:
+        if threading.current_thread().name == "lease":
+            asked.set()
+            assert goes_on.wait(WAIT_S)
+        return STARTED
+
+    lease = ObjectLease(OUTPUT, plan="p", runner="LocalRunner", clock=clock, renew_s=SOON_S)
+    assert lease.take()
+    assert asked.wait(WAIT_S)
+    lease.release()
+    goes_on.set()
+    wait_for(lambda: not any(thread.name == "lease" for thread in threading.enumerate()))
+    assert current().released
+
+
 STEPS = st.one_of(
     st.tuples(st.just("wait"), st.floats(min_value=0, max_value=2 * LEASE_S)),
     st.tuples(st.sampled_from(["find", "take", "renew", "release"]), st.integers(0, 2)),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbeam.transforms.storage.gcs import errors
+from shardbeam.transforms.storage import failures
 from tests.support.gcs_server import NAME, VARIABLE, ProxiedGcs, find_server, running_server
 
 _bucket_numbers = itertools.count()
@@ -29,10 +29,10 @@ def gcs_server() -> Iterator[ProxiedGcs]:
 def gcs(gcs_server: ProxiedGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProxiedGcs]:
     """The server, with fresh counts and no faults, as the storage behind `gs://`."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.proxy.host)
-    monkeypatch.setattr(errors, "_INITIAL_WAIT_S", 0.01)
-    monkeypatch.setattr(errors, "_MAX_WAIT_S", 0.05)
-    monkeypatch.setattr(errors, "TIMEOUT_S", (1.0, 1.0))
-    monkeypatch.setattr(errors, "DEADLINE_S", 20.0)
+    monkeypatch.setattr(failures, "_INITIAL_WAIT_S", 0.01)
+    monkeypatch.setattr(failures, "_MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(failures, "TIMEOUT_S", (1.0, 1.0))
+    monkeypatch.setattr(failures, "DEADLINE_S", 20.0)
     gcs_server.proxy.reset()
     yield gcs_server
     gcs_server.proxy.reset()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms.storage import gcs as gcs_storage
 from shardbeam.transforms.storage.base import ListingPart
-from shardbeam.transforms.storage.gcs import storage as gcs_storage
-from shardbeam.transforms.storage.gcs.storage import GcsStorage
+from shardbeam.transforms.storage.gcs import GcsStorage
 from tests.support.dataset import Tree, coco_words, dataset_files, read_dataset, run
 from tests.support.gcs_server import ProxiedGcs
 

@@ -169,7 +169,7 @@ def test_denied_access_ends_a_build_in_one_line(gcs: ProxiedGcs, bucket: str, sh
 def test_a_sick_network_makes_no_rejects(
     gcs: ProxiedGcs, bucket: str, shapes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardbeam.transforms.storage.gcs.errors.DEADLINE_S", 0.3)
+    monkeypatch.setattr("shardbeam.transforms.storage.failures.DEADLINE_S", 0.3)
     gcs.write_folder(f"{bucket}/in", shapes)
     gcs.proxy.decide = lambda request: (
         "503" if request.is_media and request.name.endswith("7.jpg") else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import google_crc32c
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import gcs as gcs_storage
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.find import expand_pattern, storage_for
 from shardbeam.transforms.storage.fsspec import FsspecStorage
-from shardbeam.transforms.storage.gcs import upload
-from shardbeam.transforms.storage.gcs.storage import GcsStorage
+from shardbeam.transforms.storage.gcs import GcsStorage
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support import gcs_memory as memory
 
@@ -26,7 +27,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param == "local":
         return str(tmp_path / "root")
     if request.param == "gcs":
-        monkeypatch.setattr(upload, "PART_BYTES", 1 << 18)
+        monkeypatch.setattr(gcs_storage, "PART_BYTES", 1 << 18)
         bucket: str = request.getfixturevalue("bucket")
         return f"{bucket}/root"
     memory.clear()
@@ -111,6 +112,11 @@ def test_an_aborted_file_is_not_there(size: int, root: str, storage: Storage) ->
 
     with pytest.raises(KeyError):
         fail()
+    # A generator, a thread or a process may also end without an exception that this could see.
+    opened = storage.create(f"{root}/y")
+    opened.__enter__().write(bytes(size))
+    del opened
+    gc.collect()
     assert list(storage.list(root)) == []
 
 

@@ -12,10 +12,10 @@ from google.auth import credentials as google_credentials
 from google.auth import exceptions as auth_exceptions
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import failures, gcs_client
+from shardbeam.transforms.storage import gcs as gcs_storage
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, WriteFailedError
-from shardbeam.transforms.storage.gcs import client, errors, upload
-from shardbeam.transforms.storage.gcs import storage as gcs_storage
-from shardbeam.transforms.storage.gcs.storage import GcsStorage
+from shardbeam.transforms.storage.gcs import GcsStorage
 from tests.support.gcs_proxy import FAULTS, Fault, Request
 from tests.support.gcs_server import ProxiedGcs
 
@@ -77,7 +77,7 @@ def test_small_uploads_are_repeated(fault: Fault, new: bool, gcs: ProxiedGcs, bu
 def test_long_uploads_are_repeated_or_begun_anew(
     fault: Fault, kind: str, gcs: ProxiedGcs, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upload, "PART_BYTES", PART)
+    monkeypatch.setattr(gcs_storage, "PART_BYTES", PART)
     data = DATA * 1000
     for nth in range(len(data) // PART + 1):
         gcs.proxy.reset()
@@ -121,7 +121,7 @@ def test_what_did_not_arrive_as_it_was_sent_is_sent_again() -> None:
         ('Provided CRC32C "a==" doesn\'t match calculated CRC32C "b==".', True),
         ("Bucket is a requester pays bucket but no user project provided.", False),
     ):
-        assert errors.is_transient(BadRequest(message)) is again
+        assert gcs_client.is_transient(BadRequest(message)) is again
 
 
 def test_an_object_of_another_run_is_not_taken_for_ours(gcs: ProxiedGcs, bucket: str) -> None:
@@ -174,8 +174,8 @@ def test_what_was_replaced_meanwhile_is_not_deleted(gcs: ProxiedGcs, bucket: str
 def test_a_deadline_passed_is_an_error_in_one_line(
     fault: Fault, gcs: ProxiedGcs, bucket: str, x: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "DEADLINE_S", 0.2)
-    monkeypatch.setattr(errors, "TIMEOUT_S", (0.2, 0.2))
+    monkeypatch.setattr(failures, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(failures, "TIMEOUT_S", (0.2, 0.2))
     stored = STORAGE.stat(x)
     assert stored is not None
     gcs.proxy.decide = lambda request: fault
@@ -198,7 +198,7 @@ def test_a_deadline_passed_is_an_error_in_one_line(
 def test_nobody_listening_is_an_error(
     gcs: ProxiedGcs, x: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "DEADLINE_S", 0.2)
+    monkeypatch.setattr(failures, "DEADLINE_S", 0.2)
     # Port 9 is for throwing things away, and nobody does so here.
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     with pytest.raises(InputError, match=r"no answer .* Connection refused"):
@@ -270,13 +270,13 @@ def test_no_credentials_is_an_error_with_the_fix(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setattr("google.auth.default", refuse)
-    client._make_client.cache_clear()
+    gcs_client._make_client.cache_clear()
     with pytest.raises(InputError, match=r"gcloud auth application-default login.*--anonymous"):
         STORAGE.read("gs://bucket/x")
     # And none are looked for where none are wanted.
     monkeypatch.setenv(ANONYMOUS_VARIABLE, "1")
-    assert isinstance(client.gcs_client()._credentials, google_credentials.AnonymousCredentials)
-    client._make_client.cache_clear()
+    assert isinstance(gcs_client.gcs_client()._credentials, google_credentials.AnonymousCredentials)
+    gcs_client._make_client.cache_clear()
 
 
 def test_objects_compressed_by_the_storage(gcs: ProxiedGcs, bucket: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.storage import fsspec as fsspec_storage
+from shardbeam.transforms.storage import failures as storage_failures
 from shardbeam.transforms.storage.fsspec import FsspecStorage
 from tests.support import gcs_memory as memory
 
@@ -17,9 +17,9 @@ URI = "memory://host/x"
 
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> FsspecStorage:
-    monkeypatch.setattr(fsspec_storage, "_INITIAL_WAIT_S", 0.01)
-    monkeypatch.setattr(fsspec_storage, "_MAX_WAIT_S", 0.02)
-    monkeypatch.setattr(fsspec_storage, "_DEADLINE_S", 0.5)
+    monkeypatch.setattr(storage_failures, "_INITIAL_WAIT_S", 0.01)
+    monkeypatch.setattr(storage_failures, "_MAX_WAIT_S", 0.02)
+    monkeypatch.setattr(storage_failures, "DEADLINE_S", 0.5)
     memory.clear()
     memory.write(URI, b"data")
     return FsspecStorage("memory")

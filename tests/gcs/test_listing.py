@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.storage.gcs.listing import NameRange, Page, find_middle, list_pages
+from shardbeam.transforms.storage.gcs_listing import NameRange, Page, find_middle, list_pages
 
 PREFIX = "data/"
 PAGE = 1000

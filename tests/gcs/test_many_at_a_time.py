@@ -16,7 +16,7 @@ from shardbeam.transforms.dataset.outcome import ShardProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.gcs.storage import GcsStorage
+from shardbeam.transforms.storage.gcs import GcsStorage
 from tests.support import gcs_memory as memory
 from tests.support.dataset import coco_words, dataset_files, read_dataset, run
 

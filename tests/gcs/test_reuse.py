@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardbeam.transforms.storage.find import storage_for
-from shardbeam.transforms.storage.gcs.storage import GcsStorage
+from shardbeam.transforms.storage.gcs import GcsStorage
 from tests.support import gcs_memory as memory
 from tests.support.dataset import Run, Tree, coco_words, dataset_files, read_dataset, run
 from tests.support.gcs_proxy import Request

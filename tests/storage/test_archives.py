@@ -368,6 +368,17 @@ def test_zip_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     assert contents(path) == files
 
 
+def test_a_zip_with_a_huge_directory_is_refused_unread(tmp_path: Path, reads: list[int]) -> None:
+    path = tmp_path / "a.zip"
+    size = (256 << 20) + 1
+    with path.open("wb") as file:
+        file.seek(size)
+        file.write(b"PK\x05\x06" + bytes(8) + size.to_bytes(4, "little") + bytes(6))
+
+    assert "the zip's directory takes 268,435,457 bytes" in refusal(path).problem
+    assert sum(reads) < 1 << 20
+
+
 def test_a_zip_whose_comment_imitates_its_end(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "a.zip", FILES)
     with zipfile.ZipFile(path, "a") as archive:

@@ -89,6 +89,7 @@ def test_a_file_is_there_when_its_writing_ends_well_and_only_then(tmp_path: Path
     assert STORAGE.read(uri) == b"abc"
     with pytest.raises(FileExistsError), STORAGE.create(uri) as file:
         pass
+    assert STORAGE.read(uri) == b"abc"
 
     def fail() -> None:
         with STORAGE.create(f"{uri}2") as file:

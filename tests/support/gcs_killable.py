@@ -9,7 +9,7 @@ from multiprocessing.process import BaseProcess
 
 # What makes this module worth to be preloaded.
 import shardbeam.pipelines.run
-import shardbeam.transforms.storage.gcs.storage
+import shardbeam.transforms.storage.gcs
 from shardbeam.pipelines.cli import main
 from tests.support.gcs_timings import Timings, set_timings
 

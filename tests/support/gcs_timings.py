@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from shardbeam.transforms.storage.gcs import errors, upload
+from shardbeam.transforms.storage import failures, gcs
 
 
 class Timings(NamedTuple):
@@ -15,7 +15,7 @@ class Timings(NamedTuple):
         deadline_s: For all repetitions.
         initial_wait_s: Before the first of them.
         max_wait_s: Before any other.
-        part_bytes: Of an upload.
+        part_bytes: Of an gcs.
     """
 
     timeout_s: float = 1.0
@@ -28,18 +28,18 @@ class Timings(NamedTuple):
 def get_timings() -> Timings:
     """Returns what holds now."""
     return Timings(
-        timeout_s=errors.TIMEOUT_S[1],
-        deadline_s=errors.DEADLINE_S,
-        initial_wait_s=errors._INITIAL_WAIT_S,
-        max_wait_s=errors._MAX_WAIT_S,
-        part_bytes=upload.PART_BYTES,
+        timeout_s=failures.TIMEOUT_S[1],
+        deadline_s=failures.DEADLINE_S,
+        initial_wait_s=failures._INITIAL_WAIT_S,
+        max_wait_s=failures._MAX_WAIT_S,
+        part_bytes=gcs.PART_BYTES,
     )
 
 
 def set_timings(timings: Timings) -> None:
     """Makes them hold in this process."""
-    errors.TIMEOUT_S = (timings.timeout_s, timings.timeout_s)
-    errors.DEADLINE_S = timings.deadline_s
-    errors._INITIAL_WAIT_S = timings.initial_wait_s
-    errors._MAX_WAIT_S = timings.max_wait_s
-    upload.PART_BYTES = timings.part_bytes
+    failures.TIMEOUT_S = (timings.timeout_s, timings.timeout_s)
+    failures.DEADLINE_S = timings.deadline_s
+    failures._INITIAL_WAIT_S = timings.initial_wait_s
+    failures._MAX_WAIT_S = timings.max_wait_s
+    gcs.PART_BYTES = timings.part_bytes

@@ -215,8 +215,12 @@ class ObjectLease(Lease):
         """
         storage = storage_for(self.uri)
         while True:
+            expected = self._version
+            if self._ended.is_set() and not released:
+                # Only after this does a release change the version: none is undone.
+                return
             data = self._encode(released=released)
-            version = storage.swap(self.uri, data, version=self._version)
+            version = storage.swap(self.uri, data, version=expected)
             if version is not None:
                 self._version = version
                 return

@@ -24,6 +24,8 @@ _END_SIGNATURE = b"PK\x05\x06"
 _MAX_COMMENT_BYTES = 1 << 16
 # The count of entries stands elsewhere then.
 _IN_ZIP64 = 0xFFFF
+# About 2.5 million members, which take 2 GB of memory while they are listed.
+_MAX_DIRECTORY_BYTES = 256 << 20
 # Local file header (4.3.7): signature, length of the name, length of the extra field.
 _LOCAL = struct.Struct("<4s22x2H")
 _LOCAL_SIGNATURE = b"PK\x03\x04"
@@ -52,9 +54,10 @@ def list_zip(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
         archive: The archive, which may lie inside another one.
 
     Raises:
-        InputError: It is no zip archive, is truncated or damaged, or in several parts.
+        InputError: It is no zip archive, is truncated or damaged, in several parts, or has a
+            directory of more than 256 MiB.
     """
-    reader = StorageReader(archive)
+    reader = _Directory(archive)
     # Read at once, so that what `zipfile` looks for at the end is one request.
     tail_bytes = min(reader.size_bytes, _END.size + _MAX_COMMENT_BYTES)
     tail = reader.read_at(reader.size_bytes - tail_bytes, tail_bytes)
@@ -79,6 +82,20 @@ def list_zip(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
         name = _name(member)
         if not name.endswith("/"):
             yield name, _file(member, archive=archive, directory=directory)
+
+
+class _Directory(StorageReader):
+    """What `zipfile` reads an archive by: it asks for the whole central directory at once."""
+
+    def read(self, size_bytes: int = -1, /) -> bytes:
+        """Reads from the position on, if that is not too much."""
+        if size_bytes > _MAX_DIRECTORY_BYTES:
+            raise InputError(
+                uri=self.uri,
+                problem=f"the zip's directory takes {size_bytes:,} bytes, more than the "
+                f"{_MAX_DIRECTORY_BYTES:,} that are read; split it into several archives",
+            )
+        return super().read(size_bytes)
 
 
 def local_header_bytes(data: bytes) -> int | None:

@@ -33,7 +33,7 @@ def _storage_by_scheme(scheme: str) -> Storage:
 
         return LocalStorage()
     if scheme == "gs":
-        from shardbeam.transforms.storage.gcs.storage import GcsStorage
+        from shardbeam.transforms.storage.gcs import GcsStorage
 
         return GcsStorage()
     from shardbeam.transforms.storage.fsspec import FsspecStorage

@@ -17,16 +17,13 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import fsspec
 from fsspec.spec import AbstractFileSystem
-from google.api_core import retry
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
+from shardbeam.transforms.storage.failures import make_retry, one_line
 
 T = TypeVar("T")
 
-_DEADLINE_S = 300.0
-_INITIAL_WAIT_S = 0.3
-_MAX_WAIT_S = 20.0
 _TRANSIENT = (OSError, asyncio.TimeoutError)
 # What repeating does not mend.
 _LASTING = (
@@ -41,7 +38,6 @@ _VERSION_KEYS = (
     *("ETag", "etag", "generation", "mtime", "modified"),
     *("LastModified", "last_modified", "modificationTime", "created"),
 )
-_MAX_WORDS = 200
 
 
 class FsspecStorage(Storage):
@@ -206,14 +202,8 @@ class FsspecStorage(Storage):
             FileNotFoundError: There is no such file.
             InputError: All else.
         """
-        rule = retry.Retry(
-            predicate=_may_pass,
-            initial=_INITIAL_WAIT_S,
-            maximum=_MAX_WAIT_S,
-            timeout=_DEADLINE_S,
-        )
         try:
-            return rule(function)()
+            return make_retry(_may_pass)(function)()
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, "no such file", uri) from error
         except Exception as error:
@@ -258,8 +248,5 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _inaccessible(uri: str, error: Exception) -> InputError:
-    cause = error.__cause__ or error
-    words = " ".join(str(cause).split()) or type(cause).__name__
-    if len(words) > _MAX_WORDS:
-        words = f"{words[:_MAX_WORDS]}..."
+    words = one_line(error.__cause__ or error)
     return InputError(uri=uri, problem=f"cannot be accessed by fsspec: {words}")

@@ -72,15 +72,15 @@ class LocalStorage(Storage):
     def create(self, uri: str) -> Iterator[BinaryIO]:
         """Opens a new file for writing; see the base class."""
         os.makedirs(os.path.dirname(uri) or ".", exist_ok=True)
-        try:
-            with open(uri, "xb", buffering=_WRITE_BUFFER_BYTES) as file:
+        with open(uri, "xb", buffering=_WRITE_BUFFER_BYTES) as file:
+            try:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(uri)
-            raise
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(uri)
+                raise
 
     def replace(self, uri: str, data: bytes) -> None:
         """Writes a small file in one step; see the base class."""

@@ -5,21 +5,30 @@ from __future__ import annotations
 import base64
 import contextlib
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import BinaryIO, ClassVar, cast
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, cast
 
 import google_crc32c
 from google.api_core.exceptions import (
+    Forbidden,
     NotFound,
     PreconditionFailed,
     RequestRangeNotSatisfiable,
+    RetryError,
+    Unauthorized,
+    from_http_response,
 )
+from google.auth.exceptions import GoogleAuthError
 from google.cloud.storage import Blob
+from google.cloud.storage.exceptions import InvalidResponse
+from google.cloud.storage.fileio import BlobWriter
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import failures
 from shardbeam.transforms.storage.base import (
     ChangedError,
     ListingPart,
@@ -27,11 +36,18 @@ from shardbeam.transforms.storage.base import (
     StoredFile,
     WriteFailedError,
 )
-from shardbeam.transforms.storage.gcs import errors, upload
-from shardbeam.transforms.storage.gcs.client import gcs_client
-from shardbeam.transforms.storage.gcs.errors import attempt
-from shardbeam.transforms.storage.gcs.listing import NameRange, Page, list_pages
-from shardbeam.transforms.storage.gcs.upload import AbandonedError, UploadStream
+from shardbeam.transforms.storage.failures import one_line
+from shardbeam.transforms.storage.gcs_client import (
+    attempt,
+    explain,
+    gcs_client,
+    is_transient,
+    no_bucket,
+)
+from shardbeam.transforms.storage.gcs_listing import NameRange, Page, list_pages
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
@@ -43,6 +59,10 @@ _FIRST_PAGES = 64
 
 _LIST_FIELDS = "items(name,size,generation),nextPageToken"
 _SHARD_TYPE = "application/octet-stream"
+# A request of an upload. The storage wants multiples of 256 KiB, and advises at least 8 MiB.
+PART_BYTES = 8 << 20
+# An upload that fails by one of these would fail under another name as well.
+_FAIL_ALL_UPLOADS = (Forbidden, Unauthorized, RetryError, GoogleAuthError, InputError)
 
 
 class GcsStorage(Storage):
@@ -96,7 +116,7 @@ class GcsStorage(Storage):
                 end_offset=name_range.end or None,
                 page_size=_PAGE_SIZE,
                 fields=_LIST_FIELDS,
-                timeout=errors.TIMEOUT_S,
+                timeout=failures.TIMEOUT_S,
                 retry=None,
             )
             page = next(iterator.pages, ())
@@ -106,7 +126,7 @@ class GcsStorage(Storage):
         try:
             blobs, more = attempt(request, uri=uri, operation="list")
         except NotFound as error:
-            raise errors.no_bucket(uri) from error
+            raise no_bucket(uri) from error
         names = [blob.name for blob in blobs]
         return Page(
             items=[
@@ -126,7 +146,7 @@ class GcsStorage(Storage):
             return None
         bucket = blob.bucket.name
 
-        request = partial(blob.reload, client=gcs_client(), timeout=errors.TIMEOUT_S, retry=None)
+        request = partial(blob.reload, client=gcs_client(), timeout=failures.TIMEOUT_S, retry=None)
         try:
             attempt(request, uri=uri, operation="get")
         except NotFound:
@@ -156,7 +176,7 @@ class GcsStorage(Storage):
             checksum="crc32c" if whole else None,
             # Faster, but twice as much memory: for images, and not for long annotation files.
             single_shot_download=bool(version),
-            timeout=errors.TIMEOUT_S,
+            timeout=failures.TIMEOUT_S,
             retry=None,
         )
         try:
@@ -188,62 +208,19 @@ class GcsStorage(Storage):
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
         """Uploads a new object while it is written; see the base class."""
-        stream = UploadStream(
-            upload=partial(self._upload, uri=uri),
-            upload_small=lambda data: self._insert(uri, data, generation=0),
-        )
-        try:
-            yield cast(BinaryIO, stream)
-            stream.finish()
-        except BaseException:
-            stream.abandon()
-            raise
-
-    def _upload(self, stream: BinaryIO, *, uri: str) -> None:
-        checked = _CheckedStream(stream)
-        blob = _blob(uri)
-        blob.chunk_size = upload.PART_BYTES
-        try:
-            blob.upload_from_file(
-                checked,
-                client=gcs_client(),
-                content_type=_SHARD_TYPE,
-                checksum="crc32c",
-                if_generation_match=0,
-                timeout=errors.TIMEOUT_S,
-                # Parts are repeated by themselves; a failed upload is begun anew by whoever
-                # makes the content.
-                retry=errors.make_retry(),
-            )
-        except AbandonedError:
-            return
-        except Exception as error:
-            # A lost answer to the last part, and then another one to its repetition.
-            if checked.ended and self._find_ours(
-                uri, size_bytes=checked.size_bytes, crc32c=checked.crc32c
-            ):
-                return
-            if isinstance(error, PreconditionFailed):
-                raise FileExistsError(f"{uri} is there already") from error
-            # What came of it, if anything, is damaged: bytes that were sent twice.
-            with contextlib.suppress(InputError):
-                self.delete(uri)
-            if errors.concerns_all_uploads(error):
-                raise errors.explain(error, uri=uri, operation="insert") from error
-            raise WriteFailedError(
-                uri=uri,
-                problem=f"the upload failed ({errors.one_line(error)}); run the same command again",
-            ) from error
+        upload = _Upload(uri, storage=self)
+        yield cast(BinaryIO, upload)
+        upload.publish()
 
     def replace(self, uri: str, data: bytes) -> None:
         """Uploads a small object; see the base class."""
-        self._insert(uri, data, generation=None)
+        self.insert(uri, data, generation=None)
 
     def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
         """Uploads a small object, `scratch` being of no use here; see the base class."""
         del scratch
         try:
-            self._insert(uri, data, generation=0 if new else None)
+            self.insert(uri, data, generation=0 if new else None)
         except FileExistsError as error:
             raise InputError(
                 uri=uri,
@@ -254,11 +231,11 @@ class GcsStorage(Storage):
     def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
         """Uploads a small object, on condition of the generation; see the base class."""
         try:
-            return self._insert(uri, data, generation=0 if version is None else int(version))
+            return self.insert(uri, data, generation=0 if version is None else int(version))
         except FileExistsError:
             return None
 
-    def _insert(self, uri: str, data: bytes, *, generation: int | None) -> str:
+    def insert(self, uri: str, data: bytes, *, generation: int | None) -> str:
         """Uploads a small object in one request.
 
         Returns:
@@ -275,23 +252,24 @@ class GcsStorage(Storage):
             content_type=_SHARD_TYPE,
             checksum="crc32c",
             if_generation_match=generation,
-            timeout=errors.TIMEOUT_S,
+            timeout=failures.TIMEOUT_S,
             retry=None,
         )
         try:
             attempt(request, uri=uri, operation="insert")
         except NotFound as error:
-            raise errors.no_bucket(uri) from error
+            raise no_bucket(uri) from error
         except PreconditionFailed as error:
             # Perhaps it was there only since the first, whose answer was lost.
             crc32c = f"{google_crc32c.value(data):08x}"
-            ours = self._find_ours(uri, size_bytes=len(data), crc32c=crc32c)
+            ours = self.find_ours(uri, size_bytes=len(data), crc32c=crc32c)
             if ours is None:
                 raise FileExistsError(f"{uri} is there already") from error
             return ours.version
         return str(blob.generation)
 
-    def _find_ours(self, uri: str, *, size_bytes: int, crc32c: str) -> StoredFile | None:
+    def find_ours(self, uri: str, *, size_bytes: int, crc32c: str) -> StoredFile | None:
+        """Describes an object if it is what a request has sent whose answer was lost."""
         stored = self.stat(uri)
         is_ours = stored is not None and (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
         return stored if is_ours else None
@@ -338,7 +316,7 @@ class GcsStorage(Storage):
                 token=token,
                 client=gcs_client(),
                 if_source_generation_match=source.generation,
-                timeout=errors.TIMEOUT_S,
+                timeout=failures.TIMEOUT_S,
                 retry=None,
             )
             try:
@@ -358,7 +336,7 @@ class GcsStorage(Storage):
             blob.delete,
             client=gcs_client(),
             if_generation_match=None if generation is None else int(generation),
-            timeout=errors.TIMEOUT_S,
+            timeout=failures.TIMEOUT_S,
             retry=None,
         )
         # Gone already, or, where a generation is given, replaced by another run: not ours.
@@ -374,28 +352,96 @@ class GcsStorage(Storage):
         self._delete(file.uri, generation=file.version)
 
 
-class _CheckedStream:
-    """Counts and digests what is read, and knows when all is."""
+class _Upload(io.RawIOBase):
+    """A new object that is uploaded part by part; what is less than one part, in one request."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, uri: str, *, storage: GcsStorage) -> None:
+        self._uri = uri
+        self._storage = storage
+        self._first = bytearray()
+        self._parts: _Parts | None = None
+        self._size_bytes = 0
         self._crc32c = 0
-        self.size_bytes = 0
-        self.ended = False
 
-    @property
-    def crc32c(self) -> str:
-        return f"{self._crc32c:08x}"
+    def writable(self) -> bool:
+        return True
 
-    def read(self, size: int) -> bytes:
-        data = self._stream.read(size)
-        self._crc32c = google_crc32c.extend(self._crc32c, data)
-        self.size_bytes += len(data)
-        self.ended = len(data) < size
-        return data
+    def write(self, data: Buffer, /) -> int:
+        """Takes content, and uploads a part when there is one.
 
-    def tell(self) -> int:
-        return self._stream.tell()
+        Raises:
+            WriteFailedError: It cannot be gone on with.
+            InputError: No upload to this place succeeds.
+        """
+        content = bytes(data)
+        self._size_bytes += len(content)
+        self._crc32c = google_crc32c.extend(self._crc32c, content)
+        try:
+            if self._parts is not None:
+                self._parts.write(content)
+                return len(content)
+            self._first += content
+            if len(self._first) >= PART_BYTES:
+                self._parts = self._begin()
+                self._parts.write(self._first)
+                self._first = bytearray()
+        except Exception as error:
+            raise self._explain(error) from error
+        return len(content)
+
+    def _begin(self) -> _Parts:
+        return _Parts(
+            _blob(self._uri),
+            chunk_size=PART_BYTES,
+            content_type=_SHARD_TYPE,
+            checksum="crc32c",
+            if_generation_match=0,
+            timeout=failures.TIMEOUT_S,
+            retry=failures.make_retry(is_transient),
+        )
+
+    def publish(self) -> None:
+        """Uploads what is left, and makes it an object.
+
+        Raises:
+            FileExistsError: There is one of that name already.
+            InputError: As for `write`.
+        """
+        if self._parts is None:
+            self._storage.insert(self._uri, bytes(self._first), generation=0)
+            return
+        try:
+            self._parts.publish()
+        except Exception as error:
+            # A lost answer to the last part, and then another one to its repetition.
+            crc32c = f"{self._crc32c:08x}"
+            if not self._storage.find_ours(self._uri, size_bytes=self._size_bytes, crc32c=crc32c):
+                raise self._explain(error) from error
+
+    def _explain(self, error: Exception) -> OSError | InputError:
+        if isinstance(error, InvalidResponse):
+            error = from_http_response(error.response)
+        if isinstance(error, PreconditionFailed):
+            return FileExistsError(f"{self._uri} is there already")
+        # What came of it, if anything, is damaged: bytes that were sent twice.
+        with contextlib.suppress(InputError):
+            self._storage.delete(self._uri)
+        if isinstance(error, _FAIL_ALL_UPLOADS):
+            return explain(error, uri=self._uri, operation="insert")
+        return WriteFailedError(
+            uri=self._uri,
+            problem=f"the upload failed ({one_line(error)}); run the same command again",
+        )
+
+
+class _Parts(BlobWriter):
+    """The library's writer, which by itself publishes what it has when it is closed or dropped."""
+
+    def publish(self) -> None:
+        super().close()
+
+    def close(self) -> None:
+        """Leaves the upload without an end; the storage forgets it."""
 
 
 def _range_of(part: ListingPart) -> NameRange:
