@@ -20,10 +20,9 @@ from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.dataset import DatasetSettings
+from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.examples.record_encoder import EncoderSettings
-from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
-from shardbeam.transforms.examples.versions import library_versions
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
@@ -107,16 +106,16 @@ def make_plan(config: schema.Config) -> Plan:
         config.check_file_name(splits.names)
     except Problem as problem:
         raise ConfigError(origin="config", path=problem.path, problem=problem.text) from problem
-    features = _features(config, formats=formats)
+    encoder = _encoder_settings(config, formats=formats)
     labels = LabelSettings(
         **msgspec.structs.asdict(config.labels),
-        map_ids=_map_ids(features),
-        map_ids_hint="; or set panoptic.bits: 16" if _has_small_segments(features) else "",
+        map_ids=_map_ids(encoder),
+        map_ids_hint="; or set panoptic.bits: 16" if _has_small_segments(encoder) else "",
     )
     output = absolute_path(config.output.path)
     latest = config.output.latest
     try:
-        plan = plan_features(features)
+        plan = plan_features(encoder)
     except ValueError as error:
         raise ConfigError(origin="config", problem=str(error)) from error
     return Plan(
@@ -124,17 +123,14 @@ def make_plan(config: schema.Config) -> Plan:
         splits=splits,
         labels=labels,
         # Pixels of panoptic maps are 0 where there is nothing.
-        objects=bool(features.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
+        objects=bool(encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
         join=JoinSettings(
             splits=splits,
             labels=labels,
             keep_unannotated=config.unannotated == "keep",
             example_per=config.example_per,
         ),
-        encoder=EncoderSettings(
-            image=config.image,
-            features=features,
-        ),
+        encoder=encoder,
         dataset=DatasetSettings(
             name=config.name,
             version=config.version,
@@ -204,7 +200,7 @@ def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> Sp
     )
 
 
-def _features(config: schema.Config, *, formats: Iterable[Format]) -> FeatureSettings:
+def _encoder_settings(config: schema.Config, *, formats: Iterable[Format]) -> EncoderSettings:
     kinds: frozenset[Kind] = frozenset().union(*(known.kinds for known in formats))
     if Kind.ROWS in kinds and any(Kind.ROWS not in known.kinds for known in formats):
         raise ConfigError(
@@ -220,32 +216,29 @@ def _features(config: schema.Config, *, formats: Iterable[Format]) -> FeatureSet
                 path=("splits",),
                 problem=f"two sources fill the key {extra.spec.key!r} with values of other kinds",
             )
-    return FeatureSettings(
+    return EncoderSettings(
+        **msgspec.structs.asdict(config.features),
         kinds=kinds,
         extras=tuple(extras[key] for key in sorted(extras)),
         example_per=config.example_per,
-        add=tuple(config.features.add),
-        rename=config.features.rename,
-        drop=tuple(config.features.drop),
-        constants=config.features.constants,
         raw_images=any(known.raw_images for known in formats),
-        panoptic_stuff=config.panoptic.stuff,
-        panoptic_bits=config.panoptic.bits,
+        image=config.image,
+        panoptic=config.panoptic,
     )
 
 
-def _map_ids(features: FeatureSettings) -> tuple[int, int] | None:
+def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
     """The smallest and the greatest class id that pixels of the maps can hold, if there are any."""
-    if Kind.SEMANTIC in features.kinds:
+    if Kind.SEMANTIC in encoder.kinds:
         # 255 is what readers ignore.
         return 0, 254
-    if Kind.PANOPTIC in features.kinds:
-        return 1, 2**features.panoptic_bits - 1
+    if Kind.PANOPTIC in encoder.kinds:
+        return 1, 2**encoder.panoptic.bits - 1
     return None
 
 
-def _has_small_segments(features: FeatureSettings) -> bool:
-    return Kind.PANOPTIC in features.kinds and features.panoptic_bits == 8
+def _has_small_segments(encoder: EncoderSettings) -> bool:
+    return Kind.PANOPTIC in encoder.kinds and encoder.panoptic.bits == 8
 
 
 def _sources(config: schema.Config) -> tuple[Source, ...]:

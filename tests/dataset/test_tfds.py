@@ -18,14 +18,13 @@ from shardbeam.transforms.dataset.tfds import (
     dataset_info_json,
     features_json,
 )
-from shardbeam.transforms.examples.encode import ExampleEncoder
-from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from tests.support.example_builders import (
     encode_picture,
     make_image,
     make_label_map,
-    make_record,
+    render,
 )
 
 # (Pillow mode, stored format, size) of an image, and its annotations.
@@ -70,14 +69,13 @@ def write_dataset(
 ) -> None:
     """Writes a dataset with one split, its records framed by TensorFlow."""
     tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    settings = FeatureSettings(
-        kinds=frozenset(kinds),
-        rename=rename or {},
-        drop=tuple(drop),
-        constants=constants or {},
-    )
-    encoder = ExampleEncoder(features=settings, label_map=label_map)
-    schema = plan_features(settings).schema()
+    features: dict[str, Any] = {
+        "kinds": frozenset(kinds),
+        "rename": rename or {},
+        "drop": list(drop),
+        "constants": constants or {},
+    }
+    schema = plan_features(EncoderSettings(**features)).schema()
     shard_lengths = shard_lengths or [len(pictures)]
     remaining = iter(pictures)
     num_bytes = 0
@@ -87,12 +85,14 @@ def write_dataset(
             for _ in range(length):
                 mode, image_format, size, annotations = next(remaining)
                 data = encode_picture(mode=mode, format=image_format, size=size)
-                encoded = encoder.encode(
-                    record=make_record(annotations, key="a/b.img"),
-                    annotations=annotations,
+                (example,) = render(
+                    annotations,
+                    key="a/b.img",
                     image=make_image(data=data, format=image_format, size=size),
-                )
-                writer.write(encoded.examples[0].data)
+                    label_map=label_map,
+                    **features,
+                ).encoded
+                writer.write(example.data)
         num_bytes += path.stat().st_size
     info = dataset_info_json(
         name="toy",
@@ -166,7 +166,7 @@ def test_labels_from_0_are_class_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ids", [{"cat": 1, "dog": 2}, {"cat": 0, "dog": 2}, {" cat": 0}, {}])
 def test_other_labels_are_integers(ids: dict[str, int]) -> None:
     label_map = make_label_map(ids)
-    schema = plan_features(FeatureSettings(kinds=frozenset({Kind.CLASSIFICATION}))).schema()
+    schema = plan_features(EncoderSettings(kinds=frozenset({Kind.CLASSIFICATION}))).schema()
     assert class_name_files(schema=schema, label_map=label_map) == {}
     assert b"ClassLabel" not in features_json(schema=schema, label_map=label_map)
 
@@ -211,7 +211,7 @@ def test_json_is_deterministic() -> None:
         {"name": "train", "shardLengths": [str(2**40), "0"], "numBytes": "9"}
     ]
     kinds = frozenset({Kind.CLASSIFICATION, Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.PANOPTIC})
-    schema = plan_features(FeatureSettings(kinds=kinds)).schema()
+    schema = plan_features(EncoderSettings(kinds=kinds)).schema()
     label_map = make_label_map(FROM_0)
     forwards = features_json(schema=schema, label_map=label_map)
     assert features_json(schema=reversed(schema), label_map=label_map) == forwards

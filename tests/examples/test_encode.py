@@ -4,64 +4,34 @@ import hashlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.schema import PanopticConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.examples.encode import ExampleEncoder
-from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.examples.boxes import AnnotatedAs
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from tests.support.example_builders import make_encoder, make_image, make_label_map, make_record
+from tests.support.example_builders import (
+    Rendered,
+    make_image,
+    make_label_map,
+    parse_kinds,
+    render,
+)
 
 # Those whose values are in the annotations themselves.
 KINDS = [Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE, Kind.DETECTION, Kind.KEYPOINTS, Kind.CAPTIONS]
 LABELS = {"cat": 3, "dog": 1, "Füchse": 7}
-
-
-class Encoded(NamedTuple):
-    """The one Example of an image, and what was corrected."""
-
-    data: bytes
-    sha256: str
-    objects: int
-    corrections: Mapping[str, int]
-
-
-def encode(
-    encoder: ExampleEncoder,
-    annotations: ImageAnnotations,
-    *,
-    image: StoredImage | None = None,
-    key: str = "dogs/1.jpg",
-) -> Encoded:
-    encoded = encoder.encode(
-        record=make_record(annotations, key=key),
-        annotations=annotations,
-        image=image or make_image(),
-    )
-    (example,) = encoded.examples
-    return Encoded(example.data, example.sha256, example.objects, encoded.corrections)
-
-
-def parse(data: bytes) -> dict[str, tuple[str | None, list[Any]]]:
-    """Parses an Example into `{key: (kind, values)}`."""
-    features = {}
-    for key, feature in Example.FromString(data).features.feature.items():
-        kind = feature.WhichOneof("kind")
-        features[key] = (kind, list(getattr(feature, kind).value) if kind else [])
-    return features
-
-
-def values(data: bytes) -> dict[str, list[Any]]:
-    return {key: feature[1] for key, feature in parse(data).items()}
+LABEL_MAP = make_label_map(LABELS)
+DOG = ObjectAnnotation("dog", (10, 5, 60, 30), area=321.5)
 
 
 def float32(numbers: Sequence[float]) -> list[float]:
@@ -71,33 +41,22 @@ def float32(numbers: Sequence[float]) -> list[float]:
 def annotate(
     *objects: ObjectAnnotation,
     image_id: str = "17",
-    width: int = 0,
-    height: int = 0,
-    labels: tuple[str, ...] = (),
-    corrections: Mapping[str, int] | None = None,
+    size: tuple[int, int] = (0, 0),
+    **more: Any,  # noqa: ANN401  # Those of ImageAnnotations.
 ) -> ImageAnnotations:
-    return ImageAnnotations(
-        image_id=image_id,
-        width=width,
-        height=height,
-        labels=labels,
-        objects=objects,
-        corrections=corrections or {},
-    )
+    return ImageAnnotations(image_id, width=size[0], height=size[1], objects=objects, **more)
+
+
+def box_values(rendered: Rendered, side: str) -> list[float]:
+    return rendered.values[f"image/object/bbox/{side}"]
 
 
 def test_detection() -> None:
-    encoded = encode(
-        make_encoder(label_map=make_label_map(LABELS)),
-        annotate(
-            ObjectAnnotation("dog", (10, 5, 60, 30), area=321.5),
-            ObjectAnnotation("Füchse", (0, 0, 100, 50), area=7, is_crowd=True),
-            width=100,
-            height=50,
-        ),
-    )
+    fox = ObjectAnnotation("Füchse", (0, 0, 100, 50), area=7, is_crowd=True)
+    rendered = render(annotate(DOG, fox, size=(100, 50)), label_map=LABEL_MAP)
     digest = hashlib.sha256(b"pixels").hexdigest()
-    assert parse(encoded.data) == {
+    (example,) = rendered.encoded
+    assert parse_kinds(example.data) == {
         "image/encoded": ("bytes_list", [b"pixels"]),
         "image/format": ("bytes_list", [b"jpeg"]),
         "image/height": ("int64_list", [50]),
@@ -114,48 +73,95 @@ def test_detection() -> None:
         "image/object/is_crowd": ("int64_list", [0, 1]),
         "image/object/area": ("float_list", [321.5, 7]),
     }
-    assert encoded.sha256 == digest
-    assert encoded.objects == 2
-    assert encoded.corrections == {}
+    assert (example.sha256, example.objects) == (digest, 2)
+    assert rendered.corrections == {}
+
+
+def test_an_example_an_annotation() -> None:
+    fox = ObjectAnnotation("Füchse", (0, 0, 100, 50), area=7, is_crowd=True, annotation_id=8)
+    rendered = render(annotate(DOG, fox), label_map=LABEL_MAP, example_per="annotation")
+    first, second = rendered.examples
+    assert {key: first[key] for key in first if key.startswith("annotation/")} == {
+        "annotation/id": [0],
+        "annotation/image_id": [17],
+        "annotation/bbox": [10, 5, 50, 25],
+        "annotation/area": [321.5],
+        "annotation/is_crowd": [0],
+        "annotation/class/label": [1],
+        "annotation/class/text": [b"dog"],
+    }
+    assert (second["annotation/id"], second["annotation/bbox"]) == ([8], [0, 0, 100, 50])
+    assert first["image/encoded"] == second["image/encoded"]
+    assert [example.objects for example in rendered.encoded] == [1, 1]
+    assert render(annotate(), label_map=LABEL_MAP, example_per="annotation").examples == []
+
+
+def test_an_image_id_that_is_no_integer_is_refused_where_it_is_written() -> None:
+    annotations = annotate(DOG, image_id="a17")
+    with pytest.raises(RejectedError, match=r"'a17' is no integer.*features.drop"):
+        render(annotations, label_map=LABEL_MAP, example_per="annotation")
+    (example,) = render(
+        annotations,
+        label_map=LABEL_MAP,
+        example_per="annotation",
+        drop=["annotation/image_id"],
+    ).examples
+    assert "annotation/image_id" not in example
 
 
 def test_classification() -> None:
-    encoder = make_encoder(kinds=[Kind.CLASSIFICATION], label_map=make_label_map(LABELS))
-    encoded = encode(encoder, annotate(image_id="", labels=("cat",)))
-    written = values(encoded.data)
-    assert written["image/class/label"] == [3]
-    assert written["image/class/text"] == [b"cat"]
-    assert written["image/source_id"] == [b"dogs/1.jpg"]
+    values = render(
+        annotate(image_id="", labels=("cat",)), kinds=[Kind.CLASSIFICATION], label_map=LABEL_MAP
+    ).values
+    assert values["image/class/label"] == [3]
+    assert values["image/class/text"] == [b"cat"]
+    assert values["image/source_id"] == [b"dogs/1.jpg"]
 
 
 def test_every_key_has_its_kind_where_there_is_nothing_to_write() -> None:
-    encoder = make_encoder(kinds=KINDS, label_map=make_label_map(LABELS))
-    written = parse(encode(encoder, annotate()).data)
-    schema = plan_features(FeatureSettings(kinds=frozenset(KINDS))).schema()
-    assert {key: kind for key, (kind, _) in written.items()} == {
+    (example,) = render(annotate(), kinds=KINDS, label_map=LABEL_MAP).encoded
+    schema = plan_features(EncoderSettings(kinds=frozenset(KINDS))).schema()
+    assert {key: kind for key, (kind, _) in parse_kinds(example.data).items()} == {
         spec.key: f"{spec.kind.value}_list" for spec in schema
     }
-    assert written["image/object/area"] == ("float_list", [])
-
-
-def test_an_empty_list_is_on_the_wire() -> None:
-    encoder = make_encoder(label_map=make_label_map(LABELS))
-    data = encode(encoder, annotate()).data
     # The map's entry: key (field 1), then Feature (field 2) with an empty FloatList (field 2).
-    assert b"\x0a\x11image/object/area\x12\x02\x12\x00" in data
-    assert b"\x0a\x18image/object/class/label\x12\x02\x1a\x00" in data
-    assert b"\x0a\x17image/object/class/text\x12\x02\x0a\x00" in data
+    assert b"\x0a\x11image/object/area\x12\x02\x12\x00" in example.data
+    assert b"\x0a\x18image/object/class/label\x12\x02\x1a\x00" in example.data
+    assert b"\x0a\x17image/object/class/text\x12\x02\x0a\x00" in example.data
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kinds": [Kind.INSTANCE_MASKS, *KINDS]},
+        {"kinds": [Kind.DETECTION, Kind.INSTANCE_MASKS], "example_per": "annotation"},
+        {"kinds": [Kind.SEMANTIC], "add": ["image/depth"]},
+        {"kinds": [Kind.PANOPTIC], "panoptic": PanopticConfig(bits=16)},
+    ],
+)
+def test_each_key_of_the_schema_has_values(settings: dict[str, Any]) -> None:
+    """And no group of keys renders a key that it does not declare, or the other way round."""
+    plan = plan_features(EncoderSettings(**{**settings, "kinds": frozenset(settings["kinds"])}))
+    (example,) = render(annotate(DOG), label_map=LABEL_MAP, **settings).examples
+    assert sorted(example) == [spec.key for spec in plan.schema()]
+    assert {"image/encoded", *plan.defaults} == {
+        spec.key
+        for group in plan.groups
+        for spec in (*group.specs, *group.optional)
+        if spec.key in plan.defaults
+    }
 
 
 def test_renamed_dropped_and_constant_keys() -> None:
-    encoder = make_encoder(
-        label_map=make_label_map(LABELS),
+    (example,) = render(
+        annotate(labels=("dog",)),
+        label_map=LABEL_MAP,
         kinds=[Kind.CLASSIFICATION],
         rename={"image/encoded": "train/image", "image/class/label": "train/label"},
         drop=["image/key/sha256", "image/class/text"],
         constants={"colorspace": "RGB", "channels": 3, "mean": [0.5, 0.25], "tags": ["a", "é"]},
-    )
-    written = parse(encode(encoder, annotate(labels=("dog",))).data)
+    ).encoded
+    written = parse_kinds(example.data)
     assert written["train/image"] == ("bytes_list", [b"pixels"])
     assert written["train/label"] == ("int64_list", [1])
     assert written["colorspace"] == ("bytes_list", [b"RGB"])
@@ -166,132 +172,115 @@ def test_renamed_dropped_and_constant_keys() -> None:
 
 
 def test_boxes_are_clipped_or_dropped_and_counted() -> None:
-    encoded = encode(
-        make_encoder(label_map=make_label_map(LABELS)),
+    boxes = [(-10, 10, 50, 60), (20, 20, 20, 30), (30, 20, 20, 30), (100, 0, 120, 10)]
+    rendered = render(
         annotate(
-            ObjectAnnotation("dog", (-10, 10, 50, 60)),
-            ObjectAnnotation("dog", (20, 20, 20, 30)),
-            ObjectAnnotation("dog", (30, 20, 20, 30)),
-            ObjectAnnotation("dog", (100, 0, 120, 10)),
+            *(ObjectAnnotation("dog", box) for box in boxes),
             ObjectAnnotation("dog", (math.nan, 0, 10, 10)),
             ObjectAnnotation("cat", (0, 0, 1, 1)),
         ),
+        label_map=LABEL_MAP,
     )
-    written = values(encoded.data)
-    assert written["image/object/class/text"] == [b"dog", b"cat"]
-    assert written["image/object/bbox/xmin"] == [0, 0]
-    assert written["image/object/bbox/ymax"] == float32([1, 0.02])
-    assert encoded.objects == 2
-    assert encoded.corrections == {
+    assert rendered.values["image/object/class/text"] == [b"dog", b"cat"]
+    assert box_values(rendered, "xmin") == [0, 0]
+    assert box_values(rendered, "ymax") == float32([1, 0.02])
+    assert rendered.corrections == {
         Correction.BOX_CLIPPED.value: 1,
         Correction.BOX_WITHOUT_AREA_DROPPED.value: 4,
     }
 
 
-@pytest.mark.parametrize("area", [-1.0, 1e39, math.nan, math.inf])
-def test_an_area_that_is_not_given_is_that_of_the_clipped_box(area: float) -> None:
-    encoder = make_encoder(label_map=make_label_map(LABELS))
-    encoded = encode(encoder, annotate(ObjectAnnotation("dog", (-10, 10, 50, 60), area=area)))
-    assert values(encoded.data)["image/object/area"] == [50 * 40]
-
-
-def test_a_given_area_of_zero_is_kept() -> None:
-    encoder = make_encoder(label_map=make_label_map(LABELS))
-    encoded = encode(encoder, annotate(ObjectAnnotation("dog", (1, 1, 5, 6), area=0)))
-    assert values(encoded.data)["image/object/area"] == [0]
+@pytest.mark.parametrize(
+    ("area", "written"), [(0, 0), (-1.0, 2000), (1e39, 2000), (math.nan, 2000), (math.inf, 2000)]
+)
+def test_an_area_that_is_not_given_is_that_of_the_clipped_box(area: float, written: float) -> None:
+    dog = ObjectAnnotation("dog", (-10, 10, 50, 60), area=area)
+    assert render(annotate(dog), label_map=LABEL_MAP).values["image/object/area"] == [written]
 
 
 def test_a_resize_scales_areas_and_nothing_else() -> None:
-    encoder = make_encoder(label_map=make_label_map(LABELS))
     annotations = annotate(
         ObjectAnnotation("dog", (10, 5, 60, 30), area=100),
         ObjectAnnotation("dog", (0, 0, 50, 50)),
-        width=100,
-        height=50,
+        size=(100, 50),
     )
-    whole = values(encode(encoder, annotations).data)
-    half = values(
-        encode(encoder, annotations, image=make_image(size=(50, 25), file_size=(100, 50))).data
-    )
+    half_size = make_image(size=(50, 25), file_size=(100, 50))
+    whole = render(annotations, label_map=LABEL_MAP).values
+    half = render(annotations, label_map=LABEL_MAP, image=half_size).values
     differing = {key for key in whole if whole[key] != half[key]}
     assert differing == {"image/width", "image/height", "image/object/area"}
     assert whole["image/object/area"] == [100, 2500]
     assert half["image/object/area"] == [25, 625]
 
 
-def test_stored_boxes_are_turned_with_the_image() -> None:
-    # Stored 100x50, to be turned a quarter clockwise: what lies at the left comes to the top.
-    encoded = encode(
-        make_encoder(label_map=make_label_map(LABELS)),
-        annotate(ObjectAnnotation("dog", (0, 0, 10, 50)), width=100, height=50),
-        image=make_image(
-            size=(50, 100),
-            file_size=(100, 50),
-            orientation=6,
-            corrections=(Correction.ORIENTATION_APPLIED,),
+@pytest.mark.parametrize(
+    ("box", "size", "image", "annotated_as", "expected"),
+    [
+        # Stored 100x50, to be turned a quarter clockwise: what lies at the left comes to the top.
+        (
+            (0, 0, 10, 50),
+            (100, 50),
+            make_image(size=(50, 100), file_size=(100, 50), orientation=6),
+            "auto",
+            (0, 0, 1, 0.1),
         ),
+        # The orientation is kept: upright boxes are turned back.
+        (
+            (0, 0, 50, 10),
+            (50, 100),
+            make_image(size=(100, 50), orientation=6, upright=False),
+            "auto",
+            (0, 0, 0.1, 1),
+        ),
+        ((0, 0, 25, 50), (0, 0), make_image(orientation=3), "auto", (0, 0, 0.25, 1)),
+        ((0, 0, 25, 50), (0, 0), make_image(orientation=3), "upright", (0, 0, 0.25, 1)),
+        ((0, 0, 25, 50), (0, 0), make_image(orientation=3), "stored", (0.75, 0, 1, 1)),
+    ],
+)
+def test_boxes_are_turned_with_the_image(
+    box: tuple[float, float, float, float],
+    size: tuple[int, int],
+    image: StoredImage,
+    annotated_as: AnnotatedAs,
+    expected: tuple[float, float, float, float],
+) -> None:
+    rendered = render(
+        annotate(ObjectAnnotation("dog", box), size=size),
+        label_map=LABEL_MAP,
+        image=image,
+        annotated_as=annotated_as,
     )
-    written = values(encoded.data)
-    assert written["image/object/bbox/xmax"] == [1]
-    assert written["image/object/bbox/ymax"] == float32([0.1])
-    assert encoded.corrections == {Correction.ORIENTATION_APPLIED.value: 1}
-
-
-def test_upright_boxes_are_turned_back_where_the_orientation_is_kept() -> None:
-    encoded = encode(
-        make_encoder(label_map=make_label_map(LABELS)),
-        annotate(ObjectAnnotation("dog", (0, 0, 50, 10)), width=50, height=100),
-        image=make_image(size=(100, 50), orientation=6, upright=False),
-    )
-    written = values(encoded.data)
-    assert written["image/object/bbox/xmax"] == float32([0.1])
-    assert written["image/object/bbox/ymax"] == [1]
-
-
-def test_annotated_as_is_heeded() -> None:
-    annotations = annotate(ObjectAnnotation("dog", (0, 0, 25, 50)))
-    image = make_image(size=(100, 50), orientation=3)
-    written = {
-        annotated_as: values(
-            encode(
-                make_encoder(label_map=make_label_map(LABELS), annotated_as=annotated_as),
-                annotations,
-                image=image,
-            ).data
-        )["image/object/bbox/xmin"]
-        for annotated_as in ("auto", "upright", "stored")
-    }
-    assert written == {"auto": [0], "upright": [0], "stored": [0.75]}
+    found = [box_values(rendered, side)[0] for side in ("xmin", "ymin", "xmax", "ymax")]
+    assert found == float32(expected)
 
 
 def test_a_wrong_size_is_corrected_or_rejected() -> None:
-    encoder = make_encoder(label_map=make_label_map(LABELS))
     inside, outside = ObjectAnnotation("dog", (0, 0, 9, 9)), ObjectAnnotation("dog", (0, 0, 9, 99))
-    encoded = encode(encoder, annotate(inside, width=200, height=100))
-    assert encoded.corrections == {Correction.SIZE_CORRECTED.value: 1}
+    rendered = render(annotate(inside, size=(200, 100)), label_map=LABEL_MAP)
+    assert rendered.corrections == {Correction.SIZE_CORRECTED.value: 1}
     with pytest.raises(RejectedError) as caught:
-        encode(encoder, annotate(inside, outside, width=200, height=100))
+        render(annotate(inside, outside, size=(200, 100)), label_map=LABEL_MAP)
     assert caught.value.reason is Reason.SIZE_MISMATCH
 
 
 def test_labels_are_merged_and_excluded() -> None:
     settings = LabelSettings(merge={"pet": ["cat", "dog"]}, exclude=["Füchse"])
-    encoder = make_encoder(kinds=KINDS, label_map=make_label_map(LABELS, settings=settings))
-    box = (0.0, 0.0, 1.0, 1.0)
-    encoded = encode(
-        encoder,
+    rendered = render(
         annotate(
-            *(ObjectAnnotation(label, box) for label in ("cat", "Füchse", "dog")),
+            *(ObjectAnnotation(label, (0, 0, 1, 1)) for label in ("cat", "Füchse", "dog")),
             labels=("Füchse", "dog", "cat"),
+            label_confidences=(1.0, 0.25, 0.75),
         ),
+        kinds=KINDS,
+        label_map=make_label_map(LABELS, settings=settings),
     )
-    written = values(encoded.data)
-    assert written["image/object/class/text"] == [b"pet", b"pet"]
-    assert written["image/object/class/label"] == [1, 1]
-    assert written["image/class/text"] == [b"pet"]
-    assert written["image/class/label"] == [1]
-    assert encoded.objects == 2
-    assert encoded.corrections == {
+    values = rendered.values
+    assert values["image/object/class/text"] == [b"pet", b"pet"]
+    assert values["image/object/class/label"] == [1, 1]
+    assert values["image/class/text"] == [b"pet"]
+    assert values["image/class/label"] == [1]
+    assert values["image/class/confidence"] == [0.75]
+    assert rendered.corrections == {
         Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED.value: 1,
         Correction.EXCLUDED_LABEL_DROPPED.value: 1,
     }
@@ -299,12 +288,12 @@ def test_labels_are_merged_and_excluded() -> None:
 
 def test_corrections_of_parsing_and_of_the_image_are_counted_in() -> None:
     dropped = Correction.DUPLICATE_ANNOTATION_DROPPED.value
-    encoded = encode(
-        make_encoder(label_map=make_label_map(LABELS)),
+    rendered = render(
         annotate(corrections={dropped: 2}),
+        label_map=LABEL_MAP,
         image=make_image(corrections=(Correction.IMAGE_CONVERTED, Correction.IMAGE_RESIZED)),
     )
-    assert encoded.corrections == {
+    assert rendered.corrections == {
         dropped: 2,
         Correction.IMAGE_CONVERTED.value: 1,
         Correction.IMAGE_RESIZED.value: 1,
@@ -312,21 +301,16 @@ def test_corrections_of_parsing_and_of_the_image_are_counted_in() -> None:
 
 
 def test_a_digest_that_is_known_is_used() -> None:
-    annotations = annotate()
-    encoded = make_encoder(label_map=make_label_map(LABELS)).encode(
-        record=make_record(annotations), annotations=annotations, image=make_image(), sha256="ab"
-    )
-    (example,) = encoded.examples
-    assert example.sha256 == "ab"
-    assert values(example.data)["image/key/sha256"] == [b"ab"]
+    rendered = render(annotate(), label_map=LABEL_MAP, sha256="ab")
+    assert rendered.encoded[0].sha256 == "ab"
+    assert rendered.values["image/key/sha256"] == [b"ab"]
 
 
 def test_bytes_do_not_depend_on_the_order_of_settings() -> None:
-    label_map = make_label_map(LABELS)
     constants = {f"constant/{number}": number for number in range(20)}
-    forwards = make_encoder(label_map=label_map, constants=constants)
-    backwards = make_encoder(label_map=label_map, constants=dict(reversed(constants.items())))
-    assert encode(forwards, annotate()).data == encode(backwards, annotate()).data
+    forwards = render(annotate(), label_map=LABEL_MAP, constants=constants)
+    backwards = render(annotate(), label_map=LABEL_MAP, constants=dict(reversed(constants.items())))
+    assert forwards.encoded == backwards.encoded
 
 
 objects = st.builds(
@@ -344,53 +328,42 @@ objects = st.builds(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
 )
 def test_nothing_is_lost(annotated: list[ObjectAnnotation], pixels: bytes, key: str) -> None:
-    encoded = encode(
-        make_encoder(label_map=make_label_map(LABELS)),
+    rendered = render(
         annotate(*annotated, image_id=""),
+        label_map=LABEL_MAP,
         image=make_image(data=pixels),
         key=key,
     )
-    written = values(encoded.data)
-    assert written["image/encoded"] == [pixels]
-    assert written["image/filename"] == written["image/source_id"] == [key.encode()]
-    lengths = {len(column) for name, column in written.items() if "/object/" in name}
-    assert lengths == {encoded.objects}
-    dropped = [
-        Correction.BOX_WITHOUT_AREA_DROPPED,
-        Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
-    ]
-    assert len(annotated) == encoded.objects + sum(
-        encoded.corrections.get(correction.value, 0) for correction in dropped
-    )
+    values, written = rendered.values, rendered.encoded[0].objects
+    assert values["image/encoded"] == [pixels]
+    assert values["image/filename"] == values["image/source_id"] == [key.encode()]
+    assert {len(column) for name, column in values.items() if "/object/" in name} == {written}
+    dropped = (Correction.BOX_WITHOUT_AREA_DROPPED, Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED)
+    counts: Mapping[str, int] = rendered.corrections
+    assert len(annotated) == written + sum(counts.get(each.value, 0) for each in dropped)
     for low, high in (("xmin", "xmax"), ("ymin", "ymax")):
-        for start, end in zip(
-            written[f"image/object/bbox/{low}"],
-            written[f"image/object/bbox/{high}"],
-            strict=True,
-        ):
+        starts, ends = box_values(rendered, low), box_values(rendered, high)
+        for start, end in zip(starts, ends, strict=True):
             assert 0 <= start < end <= 1
 
 
 def test_tensorflow_reads_and_writes_the_same_bytes() -> None:
     tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed")
-    encoder = make_encoder(
+    (encoded,) = render(
+        annotate(ObjectAnnotation("dog", (1, 2, 30, 40))),
         kinds=KINDS,
-        label_map=make_label_map(LABELS),
+        label_map=LABEL_MAP,
         constants={"mean": [0.5, 1.5], "source": "é", "year": -(2**63)},
-    )
-    data = encode(encoder, annotate(ObjectAnnotation("dog", (1, 2, 30, 40)))).data
-
-    example = tf.train.Example.FromString(data)
-    assert example.SerializeToString(deterministic=True) == data
-
+    ).encoded
+    example = tf.train.Example.FromString(encoded.data)
+    assert example.SerializeToString(deterministic=True) == encoded.data
+    lists = tf.io.FixedLenSequenceFeature
     parsed = tf.io.parse_single_example(
-        data,
+        encoded.data,
         {
             "image/encoded": tf.io.FixedLenFeature([], tf.string),
-            "image/object/bbox/xmin": tf.io.FixedLenSequenceFeature(
-                [], tf.float32, allow_missing=True
-            ),
-            "image/class/label": tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True),
+            "image/object/bbox/xmin": lists([], tf.float32, allow_missing=True),
+            "image/class/label": lists([], tf.int64, allow_missing=True),
             "year": tf.io.FixedLenFeature([], tf.int64),
         },
     )

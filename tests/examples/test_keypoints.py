@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,9 @@ import pytest
 
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from tests.support.example_builders import make_encoder, make_image, make_record, upright
+from tests.support.example_builders import make_image, render, upright
 
 SIZE = (40, 20)
 # Two names in common.
@@ -39,36 +37,27 @@ def thing(label: str, *keypoints: tuple[float, float, float]) -> ObjectAnnotatio
     )
 
 
-def render(
+def keypoints(
     *objects: ObjectAnnotation,
     label_map: LabelMap | None = None,
     image: StoredImage | None = None,
     normalized: bool = False,
 ) -> dict[str, list[Any]]:
     """Returns `{key below image/object/keypoint/: values}`."""
-    annotations = ImageAnnotations(
-        image_id="1", width=SIZE[0], height=SIZE[1], objects=objects, normalized=normalized
-    )
-    encoder = make_encoder(
+    values = render(
+        ImageAnnotations("1", SIZE[0], SIZE[1], objects=objects, normalized=normalized),
         label_map=label_map or labels(),
         kinds=(Kind.DETECTION, Kind.KEYPOINTS),
         annotated_as="stored",
-    )
-    encoded = encoder.encode(
-        record=make_record(annotations),
-        annotations=annotations,
         image=image or make_image(size=SIZE),
-    )
-    features = Example.FromString(encoded.examples[0].data).features.feature
-    kinds = {"x": "float_list", "y": "float_list", "visibility": "int64_list", "num": "int64_list"}
+    ).values
     return {
-        name: list(getattr(features[f"{PREFIX}{name}"], kinds.get(name, "bytes_list")).value)
-        for name in (*kinds, "text")
+        key.removeprefix(PREFIX): found for key, found in values.items() if key.startswith(PREFIX)
     }
 
 
 def test_coordinates_are_fractions_and_what_is_not_labelled_is_zero() -> None:
-    found = render(thing("person", (10, 5, 2), (20, 10, 1), (30, 15, 0)))
+    found = keypoints(thing("person", (10, 5, 2), (20, 10, 1), (30, 15, 0)))
 
     assert found == {
         "x": [0.25, 0.5, 0, 0],
@@ -80,7 +69,7 @@ def test_coordinates_are_fractions_and_what_is_not_labelled_is_zero() -> None:
 
 
 def test_all_objects_have_the_keypoints_of_all_categories_by_name() -> None:
-    found = render(
+    found = keypoints(
         thing("bird", (4, 2, 2), (8, 4, 2), (12, 6, 1)),
         thing("car"),
         thing("person", (20, 10, 2), (24, 12, 2), (28, 14, 2)),
@@ -98,24 +87,24 @@ def test_all_objects_have_the_keypoints_of_all_categories_by_name() -> None:
 def test_merged_categories_keep_their_keypoints() -> None:
     settings = LabelSettings(merge={"animal": ["person", "bird"]})
 
-    found = render(thing("bird", (4, 2, 2)), label_map=labels(settings))
+    found = keypoints(thing("bird", (4, 2, 2)), label_map=labels(settings))
 
     assert found["x"] == pytest.approx([0, 0, 0, 0.1])
 
 
 def test_no_objects() -> None:
-    assert render() == {"x": [], "y": [], "visibility": [], "num": [], "text": []}
+    assert keypoints() == {"x": [], "y": [], "visibility": [], "num": [], "text": []}
 
 
 def test_keypoints_beyond_the_border_stay() -> None:
-    found = render(thing("person", (-4, 30, 2)))
+    found = keypoints(thing("person", (-4, 30, 2)))
 
     assert (found["x"][0], found["y"][0]) == pytest.approx((-0.1, 1.5))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300])
 def test_what_no_float_can_hold_is_not_labelled(value: float) -> None:
-    found = render(thing("person", (value, 5, 2), (5, value, 2), (10, 5, 2)))
+    found = keypoints(thing("person", (value, 5, 2), (5, value, 2), (10, 5, 2)))
 
     assert found["visibility"] == [0, 0, 2, 0]
     assert found["x"] == [0, 0, 0.25, 0]
@@ -126,16 +115,14 @@ def test_what_no_float_can_hold_is_not_labelled(value: float) -> None:
     ("given", "written"), [(0, 0), (1, 1), (2, 2), (3, 2), (math.inf, 2), (-1, 0), (math.nan, 0)]
 )
 def test_visibilities(given: float, written: int) -> None:
-    assert render(thing("person", (10, 5, given)))["visibility"][0] == written
+    assert keypoints(thing("person", (10, 5, given)))["visibility"][0] == written
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_any_number_of_values(count: int) -> None:
-    item = ObjectAnnotation(label="person", bbox=(1, 1, 5, 5), keypoints=(10.0, 5.0, 2.0, 1.0, 2.0))
+    item = ObjectAnnotation("person", (1, 1, 5, 5), keypoints=(10.0, 5.0, 2.0, 1.0, 2.0)[:count])
 
-    found = render(
-        ObjectAnnotation(label="person", bbox=item.bbox, keypoints=item.keypoints[:count])
-    )
+    found = keypoints(item)
 
     assert len(found["x"]) == 4
     assert found["num"] == [int(count >= 3)]
@@ -144,7 +131,7 @@ def test_any_number_of_values(count: int) -> None:
 def test_coordinates_in_fractions() -> None:
     item = ObjectAnnotation(label="person", bbox=(0.1, 0.1, 0.2, 0.2), keypoints=(0.25, 0.75, 2.0))
 
-    found = render(item, normalized=True)
+    found = keypoints(item, normalized=True)
 
     assert (found["x"][0], found["y"][0]) == pytest.approx((0.25, 0.75))
 
@@ -161,7 +148,7 @@ def test_keypoints_stay_on_their_pixels_and_keep_their_names(orientation: int) -
     # The middle of the pixel.
     item = thing("person", *((x + 0.5, y + 0.5, 2) for x, y in places.values()))
 
-    found = render(item, image=image)
+    found = keypoints(item, image=image)
 
     for number, (x, y) in enumerate(zip(found["x"][:3], found["y"][:3], strict=True), start=1):
         assert turned[int(y * height), int(x * width)] == number
@@ -169,9 +156,6 @@ def test_keypoints_stay_on_their_pixels_and_keep_their_names(orientation: int) -
 
 
 def test_keypoints_of_a_resized_image_are_the_same() -> None:
-    keypoints: Sequence[tuple[float, float, float]] = ((10, 5, 2), (20, 10, 1))
+    item = thing("person", (10, 5, 2), (20, 10, 1))
 
-    whole = render(thing("person", *keypoints))
-    resized = render(thing("person", *keypoints), image=make_image(size=(20, 10), file_size=SIZE))
-
-    assert whole == resized
+    assert keypoints(item) == keypoints(item, image=make_image(size=(20, 10), file_size=SIZE))

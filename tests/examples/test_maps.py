@@ -13,11 +13,10 @@ from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, ObjectAnnotation
-from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from tests.support.example_builders import make_encoder, make_image, make_record, size_of, upright
+from tests.support.example_builders import make_image, render, size_of, upright, write_png
 
 SIZE = (6, 4)
 VALUES = np.array(
@@ -29,6 +28,7 @@ VALUES = np.array(
     ],
     np.uint8,
 )
+PNG = write_png(VALUES)
 CATEGORIES = (Category("cat", 3), Category("dog", 1), Category("grass", 7, is_thing=False))
 LEFT = {"counts": [0, 12, 12], "size": [4, 6]}
 TOP = [[0.0, 0.0, 6.0, 0.0, 6.0, 2.0, 0.0, 2.0]]
@@ -42,17 +42,11 @@ def label_map(
     )
 
 
-def png(pixels: npt.NDArray[np.generic]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
 def voc_png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    return png(voc_colour_map()[pixels])
+    return write_png(voc_colour_map()[pixels])
 
 
-def render(
+def map_of(
     *,
     masks: Mapping[MaskRole, bytes] | None = None,
     stuff: tuple[ObjectAnnotation, ...] = (),
@@ -60,24 +54,19 @@ def render(
     image: StoredImage | None = None,
     normalized: bool = False,
 ) -> tuple[npt.NDArray[np.uint8], dict[str, int]]:
-    annotations = ImageAnnotations(
-        image_id="1", width=SIZE[0], height=SIZE[1], stuff=stuff, normalized=normalized
-    )
-    encoder = make_encoder(
-        label_map=labels or label_map(), kinds=(Kind.SEMANTIC,), annotated_as="stored"
-    )
-    encoded = encoder.encode(
-        record=make_record(annotations),
-        annotations=annotations,
+    rendered = render(
+        ImageAnnotations("1", SIZE[0], SIZE[1], stuff=stuff, normalized=normalized),
+        label_map=labels or label_map(),
+        kinds=(Kind.SEMANTIC,),
+        annotated_as="stored",
         image=image or make_image(size=SIZE),
         masks=masks,
     )
-    features = Example.FromString(encoded.examples[0].data).features.feature
-    assert features["image/segmentation/class/format"].bytes_list.value == [b"png"]
-    (data,) = features["image/segmentation/class/encoded"].bytes_list.value
+    assert rendered.values["image/segmentation/class/format"] == [b"png"]
+    (data,) = rendered.values["image/segmentation/class/encoded"]
     decoded = Image.open(io.BytesIO(data))
     assert (decoded.format, decoded.mode) == ("PNG", "L")
-    return np.asarray(decoded), dict(encoded.corrections)
+    return np.asarray(decoded), rendered.corrections
 
 
 def region(label: str, segmentation: object) -> ObjectAnnotation:
@@ -89,21 +78,22 @@ def region(label: str, segmentation: object) -> ObjectAnnotation:
 @pytest.mark.parametrize(
     ("role", "data"),
     [
-        (MaskRole.SEMANTIC, png(VALUES)),
-        (MaskRole.SEMANTIC, png(VALUES.astype(np.uint16))),
+        (MaskRole.SEMANTIC, write_png(VALUES)),
+        (MaskRole.SEMANTIC, write_png(VALUES.astype(np.uint16))),
         (MaskRole.VOC_CLASS, voc_png(VALUES)),
     ],
 )
 def test_a_mask_keeps_the_source_s_ids(role: MaskRole, data: bytes) -> None:
-    pixels, corrections = render(masks={role: data})
+    pixels, corrections = map_of(masks={role: data})
 
     np.testing.assert_array_equal(pixels, VALUES)
     assert corrections == {}
 
 
 def test_ids_are_those_that_are_written() -> None:
-    pixels, corrections = render(
-        masks={MaskRole.SEMANTIC: png(VALUES)}, labels=label_map(LabelSettings(ids="contiguous"))
+    pixels, corrections = map_of(
+        masks={MaskRole.SEMANTIC: PNG},
+        labels=label_map(LabelSettings(ids="contiguous")),
     )
 
     written = {0: 0, 1: 1, 3: 2, 7: 3, 255: 255}
@@ -114,7 +104,7 @@ def test_ids_are_those_that_are_written() -> None:
 def test_merged_and_excluded_classes() -> None:
     settings = LabelSettings(merge={"pet": ["cat", "dog"]}, exclude=["grass"])
 
-    pixels, corrections = render(masks={MaskRole.SEMANTIC: png(VALUES)}, labels=label_map(settings))
+    pixels, corrections = map_of(masks={MaskRole.SEMANTIC: PNG}, labels=label_map(settings))
 
     written = {0: 0, 1: 1, 3: 1, 7: 255, 255: 255}
     np.testing.assert_array_equal(pixels, np.vectorize(written.__getitem__)(VALUES))
@@ -125,7 +115,7 @@ def test_a_value_of_no_class_is_ignored() -> None:
     values = VALUES.astype(np.uint16)
     values[0, 0], values[0, 1] = 9, 3000
 
-    pixels, corrections = render(masks={MaskRole.SEMANTIC: png(values)})
+    pixels, corrections = map_of(masks={MaskRole.SEMANTIC: write_png(values)})
 
     assert pixels[0, :3].tolist() == [255, 255, 3]
     assert corrections == {Correction.REGION_OF_UNKNOWN_CLASS_VOID.value: 2}
@@ -134,7 +124,7 @@ def test_a_value_of_no_class_is_ignored() -> None:
 def test_a_background_whose_id_is_a_class_s_is_ignored() -> None:
     labels = label_map(LabelSettings(ids="contiguous", first_id=0))
 
-    pixels, corrections = render(masks={MaskRole.SEMANTIC: png(VALUES)}, labels=labels)
+    pixels, corrections = map_of(masks={MaskRole.SEMANTIC: PNG}, labels=labels)
 
     written = {0: 255, 1: 0, 3: 1, 7: 2, 255: 255}
     np.testing.assert_array_equal(pixels, np.vectorize(written.__getitem__)(VALUES))
@@ -143,8 +133,8 @@ def test_a_background_whose_id_is_a_class_s_is_ignored() -> None:
 
 @pytest.mark.parametrize("categories", [(), (Category("cat"), Category("dog"))])
 def test_without_ids_in_the_source_values_stay(categories: tuple[Category, ...]) -> None:
-    pixels, corrections = render(
-        masks={MaskRole.SEMANTIC: png(VALUES)}, labels=label_map(categories=categories)
+    pixels, corrections = map_of(
+        masks={MaskRole.SEMANTIC: PNG}, labels=label_map(categories=categories)
     )
 
     np.testing.assert_array_equal(pixels, VALUES)
@@ -156,7 +146,7 @@ def test_an_id_of_two_classes_is_refused() -> None:
     labels = label_map(LabelSettings(ids="contiguous"), categories=categories)
 
     with pytest.raises(RejectedError, match="'cat' and 'fox' in different sources") as caught:
-        render(masks={MaskRole.SEMANTIC: png(VALUES)}, labels=labels)
+        map_of(masks={MaskRole.SEMANTIC: PNG}, labels=labels)
 
     assert caught.value.reason is Reason.MASK_MISMATCH
 
@@ -179,7 +169,7 @@ def test_ids_that_pixels_cannot_hold_are_an_error(settings: LabelSettings, fix: 
 
 
 def test_regions_are_drawn_later_ones_over_earlier_ones() -> None:
-    pixels, corrections = render(stuff=(region("grass", LEFT), region("cat", TOP)))
+    pixels, corrections = map_of(stuff=(region("grass", LEFT), region("cat", TOP)))
 
     expected = np.full((4, 6), 255)
     expected[:, :3] = 7
@@ -191,7 +181,7 @@ def test_regions_are_drawn_later_ones_over_earlier_ones() -> None:
 def test_regions_in_fractions() -> None:
     half = [[0.0, 0.0, 1.0, 0.0, 1.0, 0.5, 0.0, 0.5]]
 
-    pixels, _ = render(stuff=(region("cat", half),), normalized=True)
+    pixels, _ = map_of(stuff=(region("cat", half),), normalized=True)
 
     assert (pixels[:2] == 3).all()
     assert (pixels[2:] == 255).all()
@@ -200,7 +190,7 @@ def test_regions_in_fractions() -> None:
 def test_regions_that_cannot_be_drawn_or_are_left_out() -> None:
     labels = label_map(LabelSettings(exclude=["dog"]))
 
-    pixels, corrections = render(
+    pixels, corrections = map_of(
         stuff=(region("cat", "nonsense"), region("dog", TOP), region("grass", LEFT)),
         labels=labels,
     )
@@ -213,13 +203,13 @@ def test_regions_that_cannot_be_drawn_or_are_left_out() -> None:
 
 
 def test_a_mask_comes_before_regions() -> None:
-    pixels, _ = render(masks={MaskRole.SEMANTIC: png(VALUES)}, stuff=(region("cat", TOP),))
+    pixels, _ = map_of(masks={MaskRole.SEMANTIC: PNG}, stuff=(region("cat", TOP),))
 
     np.testing.assert_array_equal(pixels, VALUES)
 
 
 def test_an_image_without_a_map_is_ignored_all_over() -> None:
-    pixels, corrections = render()
+    pixels, corrections = map_of()
 
     assert pixels.shape == (4, 6)
     assert (pixels == 255).all()
@@ -231,8 +221,8 @@ def test_maps_are_turned_with_the_image(orientation: int) -> None:
     expected = upright(VALUES, orientation)
     image = make_image(size=size_of(expected), file_size=SIZE, orientation=orientation)
 
-    from_mask, _ = render(masks={MaskRole.SEMANTIC: png(VALUES)}, image=image)
-    from_regions, _ = render(stuff=(region("cat", TOP), region("grass", LEFT)), image=image)
+    from_mask, _ = map_of(masks={MaskRole.SEMANTIC: PNG}, image=image)
+    from_regions, _ = map_of(stuff=(region("cat", TOP), region("grass", LEFT)), image=image)
 
     np.testing.assert_array_equal(from_mask, expected)
     drawn = np.full((4, 6), 255, np.uint8)
@@ -245,7 +235,7 @@ def test_maps_are_turned_with_the_image(orientation: int) -> None:
 def test_a_mask_of_the_upright_picture_is_known_by_its_size(orientation: int) -> None:
     image = make_image(size=(4, 6), file_size=SIZE, orientation=orientation)
 
-    pixels, _ = render(masks={MaskRole.SEMANTIC: png(VALUES.T.copy())}, image=image)
+    pixels, _ = map_of(masks={MaskRole.SEMANTIC: write_png(VALUES.T.copy())}, image=image)
 
     np.testing.assert_array_equal(pixels, VALUES.T)
 
@@ -253,7 +243,7 @@ def test_a_mask_of_the_upright_picture_is_known_by_its_size(orientation: int) ->
 def test_maps_are_resized_to_the_nearest_pixel() -> None:
     image = make_image(size=(3, 2), file_size=SIZE)
 
-    pixels, _ = render(masks={MaskRole.SEMANTIC: png(VALUES)}, image=image)
+    pixels, _ = map_of(masks={MaskRole.SEMANTIC: PNG}, image=image)
 
     np.testing.assert_array_equal(pixels, VALUES[1::2, 1::2])
 
@@ -261,6 +251,6 @@ def test_maps_are_resized_to_the_nearest_pixel() -> None:
 @pytest.mark.parametrize("size", [(4, 6), (6, 5)])
 def test_a_mask_of_another_size_is_refused(size: tuple[int, int]) -> None:
     with pytest.raises(RejectedError, match=f"the mask is {size[0]}x{size[1]}") as caught:
-        render(masks={MaskRole.SEMANTIC: png(np.zeros(size[::-1], np.uint8))})
+        map_of(masks={MaskRole.SEMANTIC: write_png(np.zeros(size[::-1], np.uint8))})
 
     assert caught.value.reason is Reason.MASK_MISMATCH

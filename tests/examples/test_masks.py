@@ -1,26 +1,22 @@
 from __future__ import annotations
 
-import io
 import json
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image
 from pycocotools import mask as coco_mask
 
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
-from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from tests.support.example_builders import (
-    make_encoder,
     make_image,
     make_label_map,
-    make_record,
+    read_picture,
+    render,
     size_of,
     upright,
 )
@@ -29,6 +25,7 @@ from tests.support.example_builders import (
 SIZE = (12, 8)
 POLYGON = [1.0, 1.0, 7.0, 1.0, 7.0, 3.0, 3.0, 3.0, 3.0, 6.0, 1.0, 6.0]
 BOX = (1.0, 1.0, 7.0, 6.0)
+LABEL_MAP = make_label_map({"cat": 1})
 KINDS = (Kind.DETECTION, Kind.INSTANCE_MASKS)
 
 
@@ -55,27 +52,16 @@ def annotate(
     )
 
 
-def render(
-    annotations: ImageAnnotations,
-    *,
-    image: StoredImage | None = None,
-    masks: dict[MaskRole, bytes] | None = None,
+def masks_of(
+    annotations: ImageAnnotations, *, image: StoredImage | None = None
 ) -> tuple[list[npt.NDArray[np.uint8]], dict[str, int]]:
     """Returns the decoded masks, and what was corrected."""
-    encoder = make_encoder(label_map=make_label_map({"cat": 1}), kinds=KINDS)
-    encoded = encoder.encode(
-        record=make_record(annotations),
-        annotations=annotations,
-        image=image or make_image(size=SIZE),
-        masks=masks,
+    rendered = render(
+        annotations, label_map=LABEL_MAP, kinds=KINDS, image=image or make_image(size=SIZE)
     )
-    features = Example.FromString(encoded.examples[0].data).features.feature
-    decoded = [
-        np.asarray(Image.open(io.BytesIO(data)))
-        for data in features["image/object/mask"].bytes_list.value
-    ]
-    assert len(decoded) == len(features["image/object/class/label"].int64_list.value)
-    return decoded, dict(encoded.corrections)
+    masks = rendered.pictures("image/object/mask")
+    assert len(masks) == len(rendered.values["image/object/class/label"])
+    return masks, rendered.corrections
 
 
 def drawn(polygon: Sequence[float] = POLYGON) -> npt.NDArray[np.uint8]:
@@ -86,7 +72,7 @@ def drawn(polygon: Sequence[float] = POLYGON) -> npt.NDArray[np.uint8]:
 def test_each_object_has_a_mask_of_the_whole_image() -> None:
     square = [8.0, 2.0, 10.0, 2.0, 10.0, 5.0, 8.0, 5.0]
 
-    (first, second), corrections = render(annotate([POLYGON], [square]))
+    (first, second), corrections = masks_of(annotate([POLYGON], [square]))
 
     np.testing.assert_array_equal(first, drawn())
     np.testing.assert_array_equal(second, drawn(square))
@@ -107,7 +93,7 @@ def test_a_crowd_given_as_polygons_and_an_object_given_as_runs() -> None:
         ),
     )
 
-    (first, second), corrections = render(annotations)
+    (first, second), corrections = masks_of(annotations)
 
     np.testing.assert_array_equal(first, drawn())
     assert second.sum() == 5
@@ -115,7 +101,7 @@ def test_a_crowd_given_as_polygons_and_an_object_given_as_runs() -> None:
 
 
 def test_no_segmentation_is_an_empty_mask() -> None:
-    (first, second), corrections = render(annotate([], None))
+    (first, second), corrections = masks_of(annotate([], None))
 
     assert not first.any()
     assert not second.any()
@@ -124,7 +110,7 @@ def test_no_segmentation_is_an_empty_mask() -> None:
 
 
 def test_a_broken_segmentation_is_an_empty_mask() -> None:
-    (first, second), corrections = render(annotate([[1, 1, 5, 5]], {"counts": "?", "size": [1]}))
+    (first, second), corrections = masks_of(annotate([[1, 1, 5, 5]], {"counts": "?", "size": [1]}))
 
     assert not first.any()
     assert not second.any()
@@ -135,7 +121,7 @@ def test_a_broken_segmentation_is_an_empty_mask() -> None:
 
 
 def test_objects_that_are_left_out_have_no_mask() -> None:
-    (only,), _ = render(annotate([POLYGON], [POLYGON], labels=("dog", "cat")))
+    (only,), _ = masks_of(annotate([POLYGON], [POLYGON], labels=("dog", "cat")))
 
     np.testing.assert_array_equal(only, drawn())
 
@@ -144,7 +130,7 @@ def test_polygons_in_fractions() -> None:
     fractions = [value / SIZE[index % 2] for index, value in enumerate(POLYGON)]
     box = (BOX[0] / 12, BOX[1] / 8, BOX[2] / 12, BOX[3] / 8)
 
-    (mask,), _ = render(annotate([fractions], box=box, normalized=True))
+    (mask,), _ = masks_of(annotate([fractions], box=box, normalized=True))
 
     np.testing.assert_array_equal(mask, drawn())
 
@@ -154,17 +140,13 @@ def test_masks_of_the_stored_pixels_are_turned_with_them(orientation: int) -> No
     expected = upright(drawn(), orientation)
     image = make_image(size=size_of(expected), file_size=SIZE, orientation=orientation)
     # Where the turned picture is of the same size, `auto` takes annotations for upright ones.
-    encoder = make_encoder(label_map=make_label_map({"cat": 1}), kinds=KINDS, annotated_as="stored")
-    annotations = annotate([POLYGON])
-
-    encoded = encoder.encode(record=make_record(annotations), annotations=annotations, image=image)
-
-    features = Example.FromString(encoded.examples[0].data).features.feature
-    (png,) = features["image/object/mask"].bytes_list.value
-    np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(png))), expected)
-    ymin, xmin = (
-        features[f"image/object/bbox/{side}"].float_list.value[0] for side in ("ymin", "xmin")
+    rendered = render(
+        annotate([POLYGON]), label_map=LABEL_MAP, kinds=KINDS, annotated_as="stored", image=image
     )
+
+    (mask,) = rendered.pictures("image/object/mask")
+    np.testing.assert_array_equal(mask, expected)
+    ymin, xmin = (rendered.values[f"image/object/bbox/{side}"][0] for side in ("ymin", "xmin"))
     rows, columns = np.nonzero(expected)
     assert rows[0] / expected.shape[0] == pytest.approx(ymin)
     assert columns.min() / expected.shape[1] == pytest.approx(xmin)
@@ -182,7 +164,7 @@ def test_masks_of_the_upright_picture_are_turned_back_where_pixels_are_kept(
         upright=orientation == 1,
     )
 
-    (mask,), _ = render(annotate([POLYGON]), image=image)
+    (mask,), _ = masks_of(annotate([POLYGON]), image=image)
 
     np.testing.assert_array_equal(mask, stored)
 
@@ -191,7 +173,7 @@ def test_masks_of_the_upright_picture_are_turned_back_where_pixels_are_kept(
 def test_masks_are_resized_to_the_nearest_pixel(size: tuple[int, int]) -> None:
     image = make_image(size=size, file_size=SIZE)
 
-    (mask,), _ = render(annotate([POLYGON]), image=image)
+    (mask,), _ = masks_of(annotate([POLYGON]), image=image)
 
     width, height = size
     whole = drawn()
@@ -206,32 +188,26 @@ def test_masks_are_resized_to_the_nearest_pixel(size: tuple[int, int]) -> None:
 
 
 def test_masks_of_single_objects() -> None:
-    encoder = make_encoder(
-        label_map=make_label_map({"cat": 1}), kinds=KINDS, example_per="annotation"
+    rendered = render(
+        annotate([POLYGON], [[8.0, 2.0, 10.0, 2.0, 10.0, 5.0, 8.0, 5.0]]),
+        label_map=LABEL_MAP,
+        kinds=KINDS,
+        image=make_image(size=SIZE),
+        example_per="annotation",
     )
-    annotations = annotate([POLYGON], [[8.0, 2.0, 10.0, 2.0, 10.0, 5.0, 8.0, 5.0]])
 
-    encoded = encoder.encode(
-        record=make_record(annotations), annotations=annotations, image=make_image(size=SIZE)
-    )
-
-    masks = [
-        Example.FromString(example.data).features.feature["annotation/mask"].bytes_list.value
-        for example in encoded.examples
-    ]
-    assert [len(mask) for mask in masks] == [1, 1]
-    first = np.asarray(Image.open(io.BytesIO(masks[0][0])))
-    np.testing.assert_array_equal(first, drawn())
+    first, second = (example["annotation/mask"] for example in rendered.examples)
+    assert len(first) == len(second) == 1
+    np.testing.assert_array_equal(read_picture(first[0]), drawn())
 
 
 def test_masks_that_are_dropped_are_not_rendered() -> None:
-    encoder = make_encoder(
-        label_map=make_label_map({"cat": 1}), kinds=KINDS, drop=("image/object/mask",)
+    rendered = render(
+        annotate([[1, 1]]),
+        label_map=LABEL_MAP,
+        kinds=KINDS,
+        image=make_image(size=SIZE),
+        drop=["image/object/mask"],
     )
-    annotations = annotate([[1, 1]])
 
-    encoded = encoder.encode(
-        record=make_record(annotations), annotations=annotations, image=make_image(size=SIZE)
-    )
-
-    assert encoded.corrections == Counter()
+    assert rendered.corrections == {}

@@ -1,26 +1,24 @@
 from __future__ import annotations
 
-import io
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
+from shardbeam.configs.schema import PanopticConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole, Segment
-from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureRole
 from shardbeam.transforms.examples.panoptic import stuff_classes
-from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
-from tests.support.example_builders import make_encoder, make_image, make_record, size_of, upright
+from tests.support.example_builders import make_image, render, upright, write_png
 
 Ids = npt.NDArray[np.uint32]
 
@@ -54,7 +52,7 @@ MODEL_GARDEN = {
 }
 
 
-class Rendered(NamedTuple):
+class Maps(NamedTuple):
     maps: dict[str, npt.NDArray[np.generic]]
     segment_ids: list[int]
     corrections: dict[str, int]
@@ -62,9 +60,7 @@ class Rendered(NamedTuple):
 
 def png(ids: Ids) -> bytes:
     channels = np.stack([ids & 255, ids >> 8 & 255, ids >> 16], axis=-1).astype(np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(channels).save(buffer, "PNG")
-    return buffer.getvalue()
+    return write_png(channels)
 
 
 def label_map(
@@ -75,48 +71,40 @@ def label_map(
     )
 
 
-def render(
+def maps_of(
     ids: Ids | None = IDS,
     *,
     segments: tuple[Segment, ...] = SEGMENTS,
     labels: LabelMap | None = None,
     image: StoredImage | None = None,
-    **settings: object,
-) -> Rendered:
-    size = (5, 4) if ids is None else size_of(ids)  # type: ignore[arg-type]  # Any pixels.
-    annotations = ImageAnnotations(image_id="1", width=size[0], height=size[1], segments=segments)
-    encoder = make_encoder(
+    stuff: Literal["zero", "index"] = "zero",
+    bits: Literal[8, 16] = 8,
+) -> Maps:
+    height, width = IDS.shape if ids is None else ids.shape
+    rendered = render(
+        ImageAnnotations("1", width, height, segments=segments),
         label_map=labels or label_map(),
         kinds=(Kind.PANOPTIC,),
         annotated_as="stored",
-        **settings,
-    )
-    encoded = encoder.encode(
-        record=make_record(annotations),
-        annotations=annotations,
-        image=image or make_image(size=size),
+        image=image or make_image(size=(width, height)),
         masks={} if ids is None else {MaskRole.PANOPTIC: png(ids)},
+        panoptic=PanopticConfig(stuff=stuff, bits=bits),
     )
-    features = Example.FromString(encoded.examples[0].data).features.feature
-    maps = {
-        key: np.asarray(Image.open(io.BytesIO(features[key].bytes_list.value[0])))
-        for key in MODEL_GARDEN
-    }
-    return Rendered(
-        maps=maps,
-        segment_ids=list(features["image/panoptic/segment_id"].int64_list.value),
-        corrections=dict(encoded.corrections),
+    return Maps(
+        maps={key: rendered.pictures(key)[0] for key in MODEL_GARDEN},
+        segment_ids=rendered.values["image/panoptic/segment_id"],
+        corrections=rendered.corrections,
     )
 
 
-def rebuild(rendered: Rendered) -> Ids:
+def rebuild(rendered: Maps) -> Ids:
     table = np.array([0, *rendered.segment_ids], np.uint32)
     rebuilt: Ids = table[rendered.maps["image/panoptic/instance_mask"]]
     return rebuilt
 
 
 def test_maps_are_the_model_garden_s() -> None:
-    rendered = render()
+    rendered = maps_of()
 
     for key, values in MODEL_GARDEN.items():
         np.testing.assert_array_equal(
@@ -128,8 +116,8 @@ def test_maps_are_the_model_garden_s() -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-def test_with_stuff_indexed_the_ids_can_be_rebuilt(bits: int) -> None:
-    rendered = render(panoptic_stuff="index", panoptic_bits=bits)
+def test_with_stuff_indexed_the_ids_can_be_rebuilt(bits: Literal[8, 16]) -> None:
+    rendered = maps_of(stuff="index", bits=bits)
 
     np.testing.assert_array_equal(rebuild(rendered), IDS)
 
@@ -142,13 +130,13 @@ def test_any_ids_can_be_rebuilt(numbers: list[int], rng: object) -> None:
     pixels = np.array([rng.choice([0, *numbers]) for _ in range(20)], np.uint32).reshape(4, 5)  # type: ignore[attr-defined]
     segments = tuple(Segment(number, CATEGORIES[number % 4].name) for number in numbers)
 
-    rendered = render(pixels, segments=segments, panoptic_stuff="index")
+    rendered = maps_of(pixels, segments=segments, stuff="index")
 
     np.testing.assert_array_equal(rebuild(rendered), pixels)
 
 
 def test_ids_are_those_that_are_written() -> None:
-    rendered = render(labels=label_map(LabelSettings(ids="contiguous")))
+    rendered = maps_of(labels=label_map(LabelSettings(ids="contiguous")))
 
     written = {0: 0, CAT: 1, DOG: 2, SKY: 3, GRASS: 4}
     classes = {0: 0, CAT: 1, DOG: 1, SKY: 2, GRASS: 3}
@@ -161,7 +149,7 @@ def test_ids_are_those_that_are_written() -> None:
 
 
 def test_excluded_classes_are_void() -> None:
-    rendered = render(labels=label_map(LabelSettings(exclude=["cat", "sky"])))
+    rendered = maps_of(labels=label_map(LabelSettings(exclude=["cat", "sky"])))
 
     left_out = np.isin(IDS, (0, CAT, SKY))
     for pixels in rendered.maps.values():
@@ -181,7 +169,7 @@ def test_what_the_mask_and_the_segments_do_not_share_is_counted() -> None:
         Segment(DOG, "cat"),
     )
 
-    rendered = render(segments=segments)
+    rendered = maps_of(segments=segments)
 
     assert not rendered.maps["image/panoptic/category_mask"][IDS == SKY].any()
     assert rendered.segment_ids == [CAT, GRASS, DOG, 99, 0, -5, 2**40]
@@ -193,7 +181,7 @@ def test_what_the_mask_and_the_segments_do_not_share_is_counted() -> None:
 
 
 def test_an_image_without_panoptic_annotations_is_void() -> None:
-    rendered = render(None, segments=())
+    rendered = maps_of(None, segments=())
 
     for pixels in rendered.maps.values():
         assert pixels.shape == (4, 5)
@@ -204,7 +192,7 @@ def test_an_image_without_panoptic_annotations_is_void() -> None:
 
 def test_segments_without_their_mask_are_refused() -> None:
     with pytest.raises(RejectedError, match="4 panoptic segments, and no mask file") as caught:
-        render(None)
+        maps_of(None)
 
     assert caught.value.reason is Reason.MASK_UNREADABLE
 
@@ -216,7 +204,7 @@ def test_maps_are_turned_with_the_image(orientation: int) -> None:
         size=(expected.shape[1], expected.shape[0]), file_size=(5, 4), orientation=orientation
     )
 
-    rendered = render(image=image, panoptic_stuff="index")
+    rendered = maps_of(image=image, stuff="index")
 
     np.testing.assert_array_equal(rebuild(rendered), expected)
 
@@ -224,7 +212,7 @@ def test_maps_are_turned_with_the_image(orientation: int) -> None:
 def test_maps_are_resized_to_the_nearest_pixel() -> None:
     image = make_image(size=(5, 2), file_size=(5, 4))
 
-    rendered = render(image=image, panoptic_stuff="index")
+    rendered = maps_of(image=image, stuff="index")
 
     np.testing.assert_array_equal(rebuild(rendered), IDS[1::2])
 
@@ -236,24 +224,24 @@ def many_segments(count: int, *, name: str) -> tuple[Ids, tuple[Segment, ...]]:
 
 def test_255_segments_fit_into_8_bits_and_256_do_not() -> None:
     ids, segments = many_segments(255, name="cat")
-    np.testing.assert_array_equal(rebuild(render(ids, segments=segments)), ids)
+    np.testing.assert_array_equal(rebuild(maps_of(ids, segments=segments)), ids)
 
     ids, segments = many_segments(256, name="cat")
     with pytest.raises(RejectedError, match=r"set panoptic.bits: 16") as caught:
-        render(ids, segments=segments)
+        maps_of(ids, segments=segments)
     assert caught.value.reason is Reason.TOO_MANY_SEGMENTS
 
-    rendered = render(ids, segments=segments, panoptic_bits=16)
+    rendered = maps_of(ids, segments=segments, bits=16)
     np.testing.assert_array_equal(rebuild(rendered), ids)
     assert rendered.maps["image/panoptic/instance_mask"].dtype == np.uint16
 
 
 def test_stuff_takes_no_index_unless_it_is_asked_for() -> None:
     ids, segments = many_segments(300, name="sky")
-    assert not render(ids, segments=segments).maps["image/panoptic/instance_mask"].any()
+    assert not maps_of(ids, segments=segments).maps["image/panoptic/instance_mask"].any()
 
     with pytest.raises(RejectedError, match="300 segments"):
-        render(ids, segments=segments, panoptic_stuff="index")
+        maps_of(ids, segments=segments, stuff="index")
 
 
 @pytest.mark.parametrize(
@@ -276,25 +264,25 @@ def test_more_classes_of_stuff_than_bits_are_refused() -> None:
     categories = tuple(Category(f"s{number}", number, is_thing=False) for number in range(1, 300))
     ids = np.array([[254, 255]], np.uint32)
 
-    fits = render(
+    fits = maps_of(
         ids[:, :1],
         segments=(Segment(254, "s254"),),
         labels=label_map(categories=categories),
-        panoptic_bits=16,
+        bits=16,
     )
     assert fits.maps["image/segmentation/class/encoded"].item() == 255
     with pytest.raises(RejectedError, match=r"labels.include"):
-        render(
+        maps_of(
             ids,
             segments=(Segment(254, "s254"), Segment(255, "s255")),
             labels=label_map(categories=categories),
-            panoptic_bits=16,
+            bits=16,
         )
 
 
 @pytest.mark.parametrize(("bits", "role"), [(8, FeatureRole.MASK), (16, FeatureRole.MASK_16)])
-def test_the_schema_tells_the_bits(bits: int, role: FeatureRole) -> None:
-    settings = FeatureSettings(kinds=frozenset({Kind.PANOPTIC}), panoptic_bits=bits)  # type: ignore[arg-type]  # 8 or 16.
+def test_the_schema_tells_the_bits(bits: Literal[8, 16], role: FeatureRole) -> None:
+    settings = EncoderSettings(kinds=frozenset({Kind.PANOPTIC}), panoptic=PanopticConfig(bits=bits))
 
     roles = {key: spec.role for key, spec in plan_features(settings).defaults.items()}
 

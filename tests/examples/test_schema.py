@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
-from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 
 IMAGE_KEYS = {
@@ -39,9 +39,9 @@ DETECTION_KEYS = {
 def make_schema(
     *,
     kinds: Collection[Kind] = (Kind.DETECTION,),
-    **settings: Any,  # noqa: ANN401  # Those of FeatureSettings.
+    **settings: Any,  # noqa: ANN401  # Those of EncoderSettings.
 ) -> dict[str, FeatureSpec]:
-    schema = plan_features(FeatureSettings(kinds=frozenset(kinds), **settings)).schema()
+    schema = plan_features(EncoderSettings(kinds=frozenset(kinds), **settings)).schema()
     keys = [spec.key for spec in schema]
     assert keys == sorted(keys)
     return {spec.key: spec for spec in schema}

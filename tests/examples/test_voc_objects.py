@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 from collections import Counter
 
 import numpy as np
@@ -10,16 +9,10 @@ from PIL import Image
 
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
-from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.mask_file import voc_colour_map
-from tests.support.example_builders import (
-    make_encoder,
-    make_image,
-    make_label_map,
-    make_record,
-    upright,
-)
+from tests.support.example_builders import make_image, make_label_map, render, upright
+from tests.support.image_makers import save
 
 Box = tuple[int, int, int, int]
 
@@ -36,7 +29,7 @@ def object_map(numbers: dict[int, Box], *, border: bool = True) -> npt.NDArray[n
     return pixels
 
 
-def render(
+def match(
     pixels: npt.NDArray[np.uint8],
     *boxes: Box,
     numbers: tuple[int, ...] = (),
@@ -46,8 +39,6 @@ def render(
     image = Image.new("P", pixels.shape[::-1])
     image.putdata(pixels.ravel().tolist())
     image.putpalette(voc_colour_map().ravel().tolist())
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
     annotations = ImageAnnotations(
         image_id="1",
         width=SIZE[0],
@@ -61,31 +52,26 @@ def render(
             for index, box in enumerate(boxes)
         ),
     )
-    encoder = make_encoder(
+    rendered = render(
+        annotations,
         label_map=make_label_map({"cat": 1}),
         kinds=(Kind.DETECTION, Kind.INSTANCE_MASKS),
         annotated_as="stored",
+        image=make_image(
+            size=SIZE[::-1] if orientation >= 5 else SIZE,
+            file_size=SIZE,
+            orientation=orientation,
+        ),
+        masks={MaskRole.VOC_OBJECT: save(image, "PNG")},
     )
-    size = SIZE[::-1] if orientation >= 5 else SIZE
-    encoded = encoder.encode(
-        record=make_record(annotations),
-        annotations=annotations,
-        image=make_image(size=size, file_size=SIZE, orientation=orientation),
-        masks={MaskRole.VOC_OBJECT: buffer.getvalue()},
-    )
-    features = Example.FromString(encoded.examples[0].data).features.feature
-    masks = [
-        np.asarray(Image.open(io.BytesIO(data)))
-        for data in features["image/object/mask"].bytes_list.value
-    ]
-    return masks, dict(encoded.corrections)
+    return rendered.pictures("image/object/mask"), rendered.corrections
 
 
 @pytest.mark.parametrize("border", [False, True])
 def test_number_n_is_the_nth_object(*, border: bool) -> None:
     pixels = object_map({1: FIRST, 2: SECOND}, border=border)
 
-    masks, corrections = render(pixels, FIRST, SECOND)
+    masks, corrections = match(pixels, FIRST, SECOND)
 
     for number, mask in enumerate(masks, start=1):
         np.testing.assert_array_equal(mask, pixels == number)
@@ -95,7 +81,7 @@ def test_number_n_is_the_nth_object(*, border: bool) -> None:
 def test_objects_that_are_left_out_are_counted_all_the_same() -> None:
     pixels = object_map({1: FIRST, 2: SECOND})
 
-    (mask,), _ = render(pixels, FIRST, SECOND, labels=("dog", "cat"))
+    (mask,), _ = match(pixels, FIRST, SECOND, labels=("dog", "cat"))
 
     np.testing.assert_array_equal(mask, pixels == 2)
 
@@ -103,7 +89,7 @@ def test_objects_that_are_left_out_are_counted_all_the_same() -> None:
 def test_numbers_that_the_source_gives_come_first() -> None:
     pixels = object_map({2: FIRST, 5: SECOND})
 
-    masks, corrections = render(pixels, FIRST, SECOND, numbers=(2, 5))
+    masks, corrections = match(pixels, FIRST, SECOND, numbers=(2, 5))
 
     np.testing.assert_array_equal(masks[0], pixels == 2)
     np.testing.assert_array_equal(masks[1], pixels == 5)
@@ -113,7 +99,7 @@ def test_numbers_that_the_source_gives_come_first() -> None:
 def test_two_objects_of_which_one_covers_the_other() -> None:
     pixels = object_map({1: (2, 2, 25, 18), 2: (10, 8, 14, 12)}, border=False)
 
-    masks, corrections = render(pixels, (2, 2, 25, 18), (10, 8, 14, 12))
+    masks, corrections = match(pixels, (2, 2, 25, 18), (10, 8, 14, 12))
 
     np.testing.assert_array_equal(masks[0], pixels == 1)
     np.testing.assert_array_equal(masks[1], pixels == 2)
@@ -123,7 +109,7 @@ def test_two_objects_of_which_one_covers_the_other() -> None:
 def test_other_numbers_are_matched_by_box() -> None:
     pixels = object_map({1: SECOND, 2: FIRST, 9: THIRD}, border=False)
 
-    masks, corrections = render(pixels, FIRST, SECOND, THIRD)
+    masks, corrections = match(pixels, FIRST, SECOND, THIRD)
 
     for mask, number in zip(masks, (2, 1, 9), strict=True):
         np.testing.assert_array_equal(mask, pixels == number)
@@ -131,14 +117,14 @@ def test_other_numbers_are_matched_by_box() -> None:
 
 
 def test_an_object_that_is_not_in_the_map_has_an_empty_mask() -> None:
-    masks, corrections = render(object_map({1: FIRST}), FIRST, SECOND)
+    masks, corrections = match(object_map({1: FIRST}), FIRST, SECOND)
 
     assert [mask.any() for mask in masks] == [True, False]
     assert corrections == {Correction.MASK_EMPTY_NO_SEGMENTATION.value: 1}
 
 
 def test_no_mask_is_taken_for_two_objects() -> None:
-    masks, corrections = render(object_map({2: FIRST}, border=False), FIRST, FIRST)
+    masks, corrections = match(object_map({2: FIRST}, border=False), FIRST, FIRST)
 
     assert [mask.any() for mask in masks] == [False, True]
     assert corrections == {Correction.MASK_EMPTY_NO_SEGMENTATION.value: 1}
@@ -148,7 +134,7 @@ def test_no_mask_is_taken_for_two_objects() -> None:
 def test_the_map_is_turned_with_the_image(orientation: int) -> None:
     pixels = object_map({1: FIRST, 2: SECOND})
 
-    masks, corrections = render(pixels, FIRST, SECOND, orientation=orientation)
+    masks, corrections = match(pixels, FIRST, SECOND, orientation=orientation)
 
     for number, mask in enumerate(masks, start=1):
         expected = upright((pixels == number).astype(np.uint8), orientation)

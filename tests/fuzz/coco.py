@@ -14,7 +14,7 @@ from shardbeam.transforms.core.records import (
     ImageRef,
     decode_annotations,
 )
-from shardbeam.transforms.examples.schema import MAX_FLOAT32
+from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
 from shardbeam.transforms.formats.coco_panoptic import PanopticReader

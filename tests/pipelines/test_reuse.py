@@ -15,8 +15,8 @@ import pytest
 from pyarrow import parquet
 
 from shardbeam.transforms.dataset import previous_shard
-from shardbeam.transforms.examples import record_encoder
-from shardbeam.transforms.examples.versions import library_versions
+from shardbeam.transforms.examples import encode
+from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.crash_points import moments, record_states, restore
 from tests.support.dataset import (
@@ -237,12 +237,12 @@ def test_only_the_shard_that_changes_is_written(
 
 
 def change_encoding_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_encoder, "ENCODING_VERSION", 1_000_000)
+    monkeypatch.setattr(encode, "ENCODING_VERSION", 1_000_000)
 
 
 def change_a_codec(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = library_versions()
-    monkeypatch.setattr(record_encoder, "library_versions", lambda: {**versions, "pillow": "0"})
+    monkeypatch.setattr(encode, "library_versions", lambda: {**versions, "pillow": "0"})
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import (
-    Category,
-    ImageAnnotations,
-    ImageRef,
-    Record,
-    encode_annotations,
-)
+from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.examples.boxes import AnnotatedAs
-from shardbeam.transforms.examples.encode import ExampleEncoder
-from shardbeam.transforms.examples.schema import FeatureSettings
+from shardbeam.transforms.examples.encode import EncodedExample, RecordEncoder
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 
@@ -35,23 +31,70 @@ def make_label_map(
     )
 
 
-def make_encoder(
+class Rendered(NamedTuple):
+    """An image's Examples, as serialized and as `{key: values}`, and what was corrected."""
+
+    encoded: Sequence[EncodedExample]
+    examples: list[dict[str, list[Any]]]
+    corrections: dict[str, int]
+
+    @property
+    def values(self) -> dict[str, list[Any]]:
+        (only,) = self.examples
+        return only
+
+    def pictures(self, key: str) -> list[npt.NDArray[Any]]:
+        """Decodes a key's PNG files."""
+        return [read_picture(data) for data in self.values[key]]
+
+
+def render(
+    annotations: ImageAnnotations,
     *,
+    image: StoredImage | None = None,
+    key: str = "dogs/1.jpg",
+    sha256: str | None = None,
+    masks: Mapping[MaskRole, bytes] | None = None,
     label_map: LabelMap,
     kinds: Collection[Kind] = (Kind.DETECTION,),
     annotated_as: AnnotatedAs = "auto",
-    **settings: Any,  # noqa: ANN401  # Those of FeatureSettings.
-) -> ExampleEncoder:
-    return ExampleEncoder(
-        features=FeatureSettings(kinds=frozenset(kinds), **settings),
+    **settings: Any,  # noqa: ANN401  # Those of EncoderSettings.
+) -> Rendered:
+    """Encodes an image with its annotations, and parses its Examples."""
+    encoder = RecordEncoder(
+        EncoderSettings(
+            kinds=frozenset(kinds), image=ImageConfig(annotated_as=annotated_as), **settings
+        ),
         label_map=label_map,
-        annotated_as=annotated_as,
     )
+    encoded, corrections = encoder.encode_image(
+        image or make_image(), key=key, annotations=annotations, sha256=sha256, masks=masks
+    )
+    return Rendered(encoded, [parse(example.data) for example in encoded], dict(corrections))
 
 
-def make_record(annotations: ImageAnnotations, *, key: str = "dogs/1.jpg") -> Record:
-    ref = ImageRef(uri=f"/images/{key}", size_bytes=5, version="1")
-    return Record(source="train", key=key, image=ref, annotations=encode_annotations(annotations))
+def parse(data: bytes) -> dict[str, list[Any]]:
+    """Parses an Example into `{key: values}`."""
+    return {key: values for key, (_, values) in parse_kinds(data).items()}
+
+
+def parse_kinds(data: bytes) -> dict[str, tuple[str | None, list[Any]]]:
+    """Parses an Example into `{key: (kind, values)}`."""
+    features = {}
+    for key, feature in Example.FromString(data).features.feature.items():
+        kind = feature.WhichOneof("kind")
+        features[key] = (kind, list(getattr(feature, kind).value) if kind else [])
+    return features
+
+
+def read_picture(data: bytes) -> npt.NDArray[Any]:
+    return np.asarray(Image.open(io.BytesIO(data)))
+
+
+def write_png(pixels: npt.NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def make_image(

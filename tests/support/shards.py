@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.tfrecord import read_records
 from shardbeam.transforms.core.records import (
     ImageAnnotations,
@@ -22,15 +21,11 @@ from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.record_encoder import EncoderSettings
-from shardbeam.transforms.examples.schema import FeatureSettings
+from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.formats.base import Kind
 from tests.support.example_builders import encode_picture, make_label_map
 
-ENCODER = EncoderSettings(
-    image=ImageConfig(),
-    features=FeatureSettings(kinds=frozenset({Kind.CLASSIFICATION})),
-)
+ENCODER = EncoderSettings(kinds=frozenset({Kind.CLASSIFICATION}))
 PICTURE = encode_picture(mode="RGB", format="JPEG", size=(8, 6))
 
 

@@ -31,14 +31,15 @@ from shardbeam.transforms.dataset.manifest import Fingerprint
 from shardbeam.transforms.dataset.outcome import ShardProgress
 from shardbeam.transforms.dataset.shard_result import Origin, ShardResult, StagedFile
 from shardbeam.transforms.dataset.staging import Staging
-from shardbeam.transforms.examples.encode import EncodedExample
-from shardbeam.transforms.examples.record_encoder import (
+from shardbeam.transforms.examples.encode import (
+    EncodedExample,
     EncodedRecord,
-    EncoderSettings,
     FetchedRecord,
     RecordEncoder,
+    encoding_digest,
     fetch,
 )
+from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.storage.base import WriteFailedError
 from shardbeam.transforms.storage.find import storage_for
 
@@ -98,7 +99,7 @@ class ShardSettings:
     def digest(self, *, label_map: LabelMap) -> str:
         """Digests what decides the bytes of every shard, beside its records."""
         what = [
-            self.encoder.digest(label_map=label_map),
+            encoding_digest(self.encoder, label_map=label_map),
             self.container,
             find_container(self.container).versions(),
         ]
@@ -174,7 +175,7 @@ class ShardWriter:
 
     def _encode(self, shard: Shard, handed_out: Callable[[], None]) -> Iterator[EncodedRecord]:
         encoder = RecordEncoder(
-            settings=self._settings.encoder, label_map=shard.label_map, split=shard.split
+            self._settings.encoder, label_map=shard.label_map, split=shard.split
         )
 
         def batches() -> Iterator[list[FetchedRecord]]:
@@ -256,12 +257,11 @@ def write_shard(
                 rejects.append(encoded.reject)
             if encoded.excluded is not None:
                 excluded[encoded.excluded.value] += 1
-            if encoded.encoded is not None:
-                images += 1
-                corrections.update(encoded.encoded.corrections)
-                for example in encoded.encoded.examples:
-                    place = write(example.chunks, example.crc32c)
-                    rows.append(_index_row(encoded, example, shard=shard, place=place))
+            images += bool(encoded.examples)
+            corrections.update(encoded.corrections)
+            for example in encoded.examples:
+                place = write(example.chunks, example.crc32c)
+                rows.append(_index_row(encoded, example, shard=shard, place=place))
             progress.advance()
     with create_staged(staging, path=index) as index_file:
         index_file.write(index_parquet(rows))

@@ -3,26 +3,55 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.configs.schema import PanopticConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import ImageAnnotations, MaskRole
+from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, ObjectAnnotation
 from shardbeam.transforms.examples.boxes import (
     AnnotatedFrame,
+    Box,
     Size,
+    clip_box,
     orient_pixels,
     turn_between_frames,
 )
+from shardbeam.transforms.examples.features import MAX_FLOAT32, FeatureSpec
 from shardbeam.transforms.images.check import StoredImage
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
+
+# `{default key: values}`.
+Values: TypeAlias = Mapping[str, Sequence[Any]]
+
+
+class WrittenObject(NamedTuple):
+    """An object that is written.
+
+    Attributes:
+        annotation: What the source says, in pixels of the annotated frame.
+        label: The written name of its class.
+        label_id: The id of its class.
+        box: `(xmin, ymin, xmax, ymax)`, clipped, in fractions of the image.
+        area: In pixels² of the stored image.
+        position: Its place among all annotated objects of the image, from 0.
+    """
+
+    annotation: ObjectAnnotation
+    label: str
+    label_id: int
+    box: Box
+    area: float
+    position: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,19 +59,25 @@ class AnnotatedImage:
     """An image with its annotations.
 
     Attributes:
+        key: The image's key.
         annotations: What the source says about it.
         image: It as it is stored.
+        sha256: Digest of its stored bytes, hex.
         frame: The frame that its annotations refer to.
         masks: The files that annotate it, by what their pixels mean.
         label_map: The labels' written names and ids.
+        panoptic: How maps of segments are written.
         corrections: What is changed or left out is counted here.
     """
 
+    key: str
     annotations: ImageAnnotations
     image: StoredImage
+    sha256: str
     frame: AnnotatedFrame
     masks: Mapping[MaskRole, bytes]
     label_map: LabelMap
+    panoptic: PanopticConfig
     corrections: Counter[str]
 
     @property
@@ -58,6 +93,34 @@ class AnnotatedImage:
     def count(self, correction: Correction, number: int = 1) -> None:
         """Counts what is changed or left out."""
         self.corrections[correction.value] += number
+
+    @functools.cached_property
+    def objects(self) -> Sequence[WrittenObject]:
+        """The objects whose class is written and whose box has an area, each box clipped.
+
+        Boxes, keypoints and areas are in pixels, whatever the source has; segmentations stay as
+        they are, and are scaled once they are read.
+        """
+        return list(self._written_objects())
+
+    @functools.cached_property
+    def labels(self) -> Mapping[str, tuple[int, float]]:
+        """`{written name: (id, confidence)}` of the image's labels.
+
+        Labels that are merged into one are there once, with the greatest confidence.
+        """
+        annotations = self.annotations
+        confidences = annotations.label_confidences or (1.0,) * len(annotations.labels)
+        labels: dict[str, tuple[int, float]] = {}
+        for source_label, confidence in zip(annotations.labels, confidences, strict=True):
+            found = self.label_map.lookup(source_label)
+            if found is None:
+                self.count(Correction.EXCLUDED_LABEL_DROPPED)
+                continue
+            label, label_id = found
+            _, known = labels.get(label, (label_id, confidence))
+            labels[label] = (label_id, max(known, confidence))
+        return labels
 
     def turn_mask(self, pixels: npt.NDArray[_Pixel]) -> npt.NDArray[_Pixel]:
         """Turns a mask file's pixels, (height, width), like the image, before any resize.
@@ -80,3 +143,62 @@ class AnnotatedImage:
                 f"{self.image.file_height}",
             )
         return orient_pixels(pixels, orientation=turn)
+
+    def _written_objects(self) -> Iterator[WrittenObject]:
+        frame = self.frame
+        annotated: Iterable[ObjectAnnotation] = self.annotations.objects
+        if self.annotations.normalized:
+            annotated = [
+                _scaled(item, width=frame.width, height=frame.height) for item in annotated
+            ]
+        width, height = frame.written_size
+        for position, item in enumerate(annotated):
+            found = self.label_map.lookup(item.label)
+            if found is None:
+                self.count(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED)
+                continue
+            placed = clip_box(frame.place(item.bbox), width=width, height=height)
+            if placed is None:
+                self.count(Correction.BOX_WITHOUT_AREA_DROPPED)
+                continue
+            (xmin, ymin, xmax, ymax), clipped = placed
+            if clipped:
+                self.count(Correction.BOX_CLIPPED)
+            area = item.area if 0 <= item.area <= MAX_FLOAT32 else (xmax - xmin) * (ymax - ymin)
+            label, label_id = found
+            yield WrittenObject(
+                annotation=item,
+                label=label,
+                label_id=label_id,
+                box=(xmin / width, ymin / height, xmax / width, ymax / height),
+                area=area * ((self.image.width * self.image.height) / (width * height)),
+                position=position,
+            )
+
+
+class FeatureGroup(NamedTuple):
+    """Keys that are written together.
+
+    Attributes:
+        specs: The default keys.
+        values: Renders their values. Of the image's own bytes there are none: they are not copied.
+        optional: More keys, written only where the config adds or renames them.
+        by_object: Whether the values are those of each object's own Example: of each key a list
+            for each object.
+    """
+
+    specs: tuple[FeatureSpec, ...]
+    values: Callable[[AnnotatedImage], Values]
+    optional: tuple[FeatureSpec, ...] = ()
+    by_object: bool = False
+
+
+def _scaled(item: ObjectAnnotation, *, width: int, height: int) -> ObjectAnnotation:
+    xmin, ymin, xmax, ymax = item.bbox
+    scales = (width, height, 1.0)
+    return msgspec.structs.replace(
+        item,
+        bbox=(xmin * width, ymin * height, xmax * width, ymax * height),
+        area=item.area * width * height if item.area > 0 else item.area,
+        keypoints=tuple(value * scales[index % 3] for index, value in enumerate(item.keypoints)),
+    )

@@ -1,37 +1,118 @@
-"""Encoding one image with its annotations as `tf.train.Example`s."""
+"""From a record to its Examples: reading, checking, converting and encoding its image."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+import pyarrow
 
 from shardbeam.transforms.core.crc32c import crc32c
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.core.records import ImageAnnotations, MaskRole, Record, Value
-from shardbeam.transforms.examples.annotated import AnnotatedImage
-from shardbeam.transforms.examples.boxes import AnnotatedAs, annotated_frame
-from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
-from shardbeam.transforms.examples.maps import semantic_features
-from shardbeam.transforms.examples.masks import instance_masks
-from shardbeam.transforms.examples.objects import WrittenObject, keypoint_features, write_objects
-from shardbeam.transforms.examples.panoptic import panoptic_features
-from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.core.records import (
+    Coding,
+    ImageAnnotations,
+    ImageRef,
+    MaskRole,
+    Record,
+    Reject,
+    decode_annotations,
+)
+from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
+from shardbeam.transforms.examples.boxes import AnnotatedFrame, annotated_frame
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
-from shardbeam.transforms.images.check import StoredImage
+from shardbeam.transforms.images.check import (
+    StoredImage,
+    check_image,
+    codec_versions,
+    store_cifar,
+)
+from shardbeam.transforms.storage.image_bytes import read_bytes
 
-_MASKS = "image/object/mask"
-_DEFAULTS: Mapping[FeatureKind, Value] = {
-    FeatureKind.BYTES: "",
-    FeatureKind.INT64: 0,
-    FeatureKind.FLOAT: 0.0,
-}
+# Counted up whenever the same input and settings come to give other bytes.
+ENCODING_VERSION = 2
+
+# What a row of a table without images has instead of one.
+_NO_IMAGE = StoredImage(
+    data=b"",
+    format="",
+    width=0,
+    height=0,
+    file_width=0,
+    file_height=0,
+    orientation=1,
+    upright=True,
+)
+_NO_FRAME = AnnotatedFrame(0, 0, orientation=1, size_corrected=False)
+
+
+def library_versions() -> dict[str, str]:
+    """Returns `{library: version}`: of what makes images, masks and index files."""
+    return {
+        **codec_versions(),
+        "pyarrow": pyarrow.__version__,
+        # Pillow has a zlib of its own.
+        "python-zlib": zlib.ZLIB_RUNTIME_VERSION,
+        "pycocotools": importlib.metadata.version("pycocotools"),
+    }
+
+
+def encoding_digest(settings: EncoderSettings, *, label_map: LabelMap) -> str:
+    """Digests the settings, the labels and the versions of what decides an Example's bytes."""
+    schema = plan_features(settings).schema()
+    what = [ENCODING_VERSION, schema, settings, label_map, library_versions()]
+    return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
+
+
+class FetchedRecord(msgspec.Struct, frozen=True):
+    """A record, and what of its files was read ahead.
+
+    Attributes:
+        record: The record.
+        files: The bytes of its image and masks, or why they could not be read; empty where that
+            is still to be done.
+    """
+
+    record: Record
+    files: Mapping[ImageRef, bytes | RejectedError] = {}
+
+    def read(self, file: ImageRef, *, unreadable: Reason = Reason.IMAGE_UNREADABLE) -> bytes:
+        """Returns the bytes of its image or of a mask; see `read_bytes`."""
+        data = self.files.get(file)
+        if data is None:
+            return read_bytes(file, unreadable=unreadable)
+        if isinstance(data, RejectedError):
+            raise data
+        return data
+
+
+def fetch(record: Record) -> FetchedRecord:
+    """Reads a record's image, and the masks that annotate it, ahead of their turn.
+
+    Raises:
+        InputError: The storage cannot be read at all.
+        OSError: The worker is out of file descriptors or memory.
+    """
+    files: dict[ImageRef, bytes | RejectedError] = {}
+    masks = decode_annotations(record.annotations).masks.values()
+    for file, unreadable in (
+        (record.image, Reason.IMAGE_UNREADABLE),
+        *((mask, Reason.MASK_UNREADABLE) for mask in masks),
+    ):
+        if file is not None:
+            try:
+                files[file] = read_bytes(file, unreadable=unreadable)
+            except RejectedError as error:
+                files[file] = error
+                break
+    return FetchedRecord(record, files)
 
 
 class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,70 +138,125 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         return b"".join(self.chunks)
 
 
-class EncodedImage(msgspec.Struct, frozen=True, kw_only=True):
-    """All Examples of one image.
+class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a record: Examples, a reject or an exclusion.
 
     Attributes:
+        record: The record.
+        content_sha256: Digest of the image as it was read, hex; empty if it was not.
+        image: The image as it is stored, if there is one and Examples of it.
         examples: One, or one for each object.
         corrections: `{correction: count}`, those of the annotations and of the image included.
+        reject: Why there are no Examples.
+        excluded: Which rule leaves the image out.
     """
 
-    examples: tuple[EncodedExample, ...]
-    corrections: Mapping[str, int]
+    record: Record
+    content_sha256: str = ""
+    image: StoredImage | None = None
+    examples: Sequence[EncodedExample] = ()
+    corrections: Mapping[str, int] = {}
+    reject: Reject | None = None
+    excluded: Exclusion | None = None
 
 
-class ExampleEncoder:
-    """Encodes images with their annotations, always with the same keys.
+class RecordEncoder:
+    """Encodes the records of one split, always with the same keys.
 
-    An encoder holds nothing that changes: threads may share one.
+    It holds nothing that changes: threads may share one.
+
+    Args:
+        settings: All settings that decide an Example's bytes.
+        label_map: The labels' written names and ids; objects of other labels are left out.
+        split: The split, for rejects.
+
+    Raises:
+        ValueError: As for `plan_features`.
     """
 
-    def __init__(
-        self,
-        *,
-        features: FeatureSettings,
-        label_map: LabelMap,
-        annotated_as: AnnotatedAs = "auto",
-    ) -> None:
-        """Prepares an encoder.
+    def __init__(self, settings: EncoderSettings, *, label_map: LabelMap, split: str = "") -> None:
+        plan = plan_features(settings)
+        self._settings = settings
+        self._groups = plan.groups
+        self._layout = ExampleLayout(plan)
+        self._label_map = label_map
+        self._split = split
 
-        Args:
-            features: Which features every Example has.
-            label_map: The labels' written names and ids; objects of other labels are left out.
-            annotated_as: Which pixels boxes refer to (`annotated_frame`).
+    def encode(self, fetched: FetchedRecord) -> EncodedRecord:
+        """Reads a record's image and the masks that annotate it, and encodes all.
 
         Raises:
-            ValueError: As for `plan_features`.
+            InputError: The storage cannot be read at all.
+            OSError: The worker is out of file descriptors or memory.
         """
-        plan = plan_features(features)
-        self._settings = features
-        self._keys = frozenset(plan.defaults)
-        self._extras = plan.extras.values()
-        self._layout = ExampleLayout(plan)
-        self._per_annotation = features.example_per == "annotation"
-        self._label_map = label_map
-        self._annotated_as = annotated_as
+        record = fetched.record
+        annotations = decode_annotations(record.annotations)
+        if record.image is None:
+            return self._encode_row(record, annotations)
+        content_sha256 = ""
+        try:
+            data = fetched.read(record.image)
+            content_sha256 = hashlib.sha256(data).hexdigest()
+            if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
+                image = store_cifar(data, raw=record.image.coding is Coding.CIFAR_RAW)
+            else:
+                image = check_image(data, name=record.key, settings=self._settings.image)
+            examples, corrections = self.encode_image(
+                image,
+                key=record.key,
+                annotations=annotations,
+                sha256=content_sha256 if image.data is data else None,
+                masks={
+                    role: fetched.read(mask, unreadable=Reason.MASK_UNREADABLE)
+                    for role, mask in annotations.masks.items()
+                },
+            )
+        except RejectedError as error:
+            reject = Reject(
+                split=self._split,
+                source=record.source,
+                key=record.key,
+                stage="encode",
+                reason=error.reason,
+                detail=error.detail,
+                listed=True,
+            )
+            return EncodedRecord(record=record, content_sha256=content_sha256, reject=reject)
+        if not examples:
+            return EncodedRecord(
+                record=record, content_sha256=content_sha256, excluded=Exclusion.NO_OBJECTS
+            )
+        return EncodedRecord(
+            record=record,
+            content_sha256=content_sha256,
+            image=image,
+            examples=examples,
+            corrections=corrections,
+        )
 
-    def encode(
+    def encode_image(
         self,
-        *,
-        record: Record,
-        annotations: ImageAnnotations,
         image: StoredImage,
+        *,
+        key: str,
+        annotations: ImageAnnotations,
         sha256: str | None = None,
         masks: Mapping[MaskRole, bytes] | None = None,
-    ) -> EncodedImage:
+    ) -> tuple[Sequence[EncodedExample], Mapping[str, int]]:
         """Encodes one image.
 
         Boxes are written in fractions of the image, so a resize leaves them as they are; areas
         are in pixels² of the stored image, so a resize scales them.
 
         Args:
-            record: Names the image.
-            annotations: What `record.annotations` holds.
             image: The image as it is stored.
+            key: Its key.
+            annotations: What is said about it.
             sha256: Digest of `image.data`, hex, if it is known already.
             masks: The files that annotate the image, by what their pixels mean.
+
+        Returns:
+            Its Examples, and `{correction: count}`, those of `annotations` and `image` included.
 
         Raises:
             RejectedError: The annotations are of an image of another size, or a mask cannot be
@@ -133,203 +269,66 @@ class ExampleEncoder:
             stored=(image.file_width, image.file_height),
             orientation=image.orientation,
             upright=image.upright,
-            annotated_as=self._annotated_as,
+            annotated_as=self._settings.image.annotated_as,
             boxes=(() if annotations.normalized else (item.bbox for item in annotations.objects)),
         )
         if frame.size_corrected:
             corrections[Correction.SIZE_CORRECTED.value] += 1
         subject = AnnotatedImage(
+            key=key,
             annotations=annotations,
             image=image,
+            sha256=sha256 or hashlib.sha256(image.data).hexdigest(),
             frame=frame,
             masks=masks or {},
             label_map=self._label_map,
+            panoptic=self._settings.panoptic,
             corrections=corrections,
         )
-        objects = list(write_objects(subject))
-        sha256 = sha256 or hashlib.sha256(image.data).hexdigest()
-        values = self._image_values(record, annotations=annotations, image=image, sha256=sha256)
-        values |= self._label_values(annotations, corrections=corrections)
-        if Kind.PANOPTIC in self._settings.kinds:
-            values |= panoptic_features(
-                subject,
-                stuff=self._settings.panoptic_stuff,
-                bits=self._settings.panoptic_bits,
-            )
-        elif Kind.SEMANTIC in self._settings.kinds:
-            values |= semantic_features(subject)
-        object_masks: list[bytes] = []
-        if self._keys & {_MASKS, "annotation/mask"}:
-            object_masks = instance_masks(objects, subject=subject)
-        if self._per_annotation:
-            examples = [
-                values | annotation
-                for annotation in self._values_by_annotation(
-                    objects, masks=object_masks, subject=subject
-                )
-            ]
-        else:
-            values |= self._object_values(objects, masks=object_masks, subject=subject)
-            examples = [values]
-        return EncodedImage(
-            examples=tuple(
-                _digest(
-                    self._layout.serialize(example, image=image.data),
-                    sha256=sha256,
-                    objects=1 if self._per_annotation else len(objects),
-                )
-                for example in examples
-            ),
-            corrections=corrections,
+        per_annotation = self._settings.example_per == "annotation"
+        objects = len(subject.objects)
+        return [
+            self._serialize(values, subject, objects=1 if per_annotation else objects)
+            for values in self._values(subject, examples=objects if per_annotation else 1)
+        ], corrections
+
+    def _encode_row(self, record: Record, annotations: ImageAnnotations) -> EncodedRecord:
+        subject = AnnotatedImage(
+            key=record.key,
+            annotations=annotations,
+            image=_NO_IMAGE,
+            sha256="",
+            frame=_NO_FRAME,
+            masks={},
+            label_map=self._label_map,
+            panoptic=self._settings.panoptic,
+            corrections=Counter(annotations.corrections),
+        )
+        (values,) = self._values(subject, examples=1)
+        return EncodedRecord(
+            record=record,
+            content_sha256=hashlib.sha256(record.annotations).hexdigest(),
+            examples=(self._serialize(values, subject, objects=0),),
+            corrections=subject.corrections,
         )
 
-    def encode_row(self, annotations: ImageAnnotations) -> EncodedImage:
-        """Encodes a row of a table without images.
-
-        Args:
-            annotations: What the row holds.
-        """
-        corrections = Counter(annotations.corrections)
-        values = self._label_values(annotations, corrections=corrections)
-        chunks = self._layout.serialize(values, image=b"")
-        return EncodedImage(
-            examples=(_digest(chunks, sha256="", objects=0),), corrections=corrections
-        )
-
-    def _image_values(
-        self, record: Record, *, annotations: ImageAnnotations, image: StoredImage, sha256: str
-    ) -> dict[str, Iterable[Any]]:
-        return {
-            "image/format": [image.format.encode()],
-            "image/height": [image.height],
-            "image/width": [image.width],
-            "image/depth": [image.channels],
-            "image/filename": [record.key.encode()],
-            "image/source_id": [(annotations.image_id or record.key).encode()],
-            "image/key/sha256": [sha256.encode()],
-        }
-
-    def _label_values(
-        self, annotations: ImageAnnotations, *, corrections: Counter[str]
-    ) -> dict[str, Iterable[Any]]:
-        """Renders what is said about the image as a whole.
-
-        Labels that are merged into one are written once, with the greatest confidence.
-        """
-        confidences = annotations.label_confidences or (1.0,) * len(annotations.labels)
-        labels: dict[str, tuple[int, float]] = {}
-        for source_label, confidence in zip(annotations.labels, confidences, strict=True):
-            found = self._label_map.lookup(source_label)
-            if found is None:
-                corrections[Correction.EXCLUDED_LABEL_DROPPED.value] += 1
-                continue
-            label, label_id = found
-            _, known = labels.get(label, (label_id, confidence))
-            labels[label] = (label_id, max(known, confidence))
-        values: dict[str, Iterable[Any]] = {
-            "image/class/label": [label_id for label_id, _ in labels.values()],
-            "image/class/text": [label.encode() for label in labels],
-            "image/class/confidence": [confidence for _, confidence in labels.values()],
-            "image/caption": [caption.encode() for caption in annotations.captions],
-        }
-        for extra in self._extras:
-            if not extra.per_object:
-                given = annotations.values.get(extra.spec.key, ())
-                values[extra.spec.key] = list(self._extra_values(extra, given))
-        return values
-
-    def _object_values(
-        self, objects: list[WrittenObject], *, masks: list[bytes], subject: AnnotatedImage
-    ) -> dict[str, Iterable[Any]]:
-        values: dict[str, Iterable[Any]] = {
-            "image/object/bbox/xmin": [item.box[0] for item in objects],
-            "image/object/bbox/ymin": [item.box[1] for item in objects],
-            "image/object/bbox/xmax": [item.box[2] for item in objects],
-            "image/object/bbox/ymax": [item.box[3] for item in objects],
-            "image/object/class/label": [item.label_id for item in objects],
-            "image/object/class/text": [item.label.encode() for item in objects],
-            "image/object/is_crowd": [int(item.annotation.is_crowd) for item in objects],
-            "image/object/area": [item.area for item in objects],
-            _MASKS: masks,
-        }
-        if Kind.KEYPOINTS in self._settings.kinds:
-            values |= keypoint_features(objects, subject=subject)
-        for extra in self._extras:
-            if extra.per_object:
-                values[extra.spec.key] = [self._attribute(extra, item) for item in objects]
-        return values
-
-    def _values_by_annotation(
-        self, objects: list[WrittenObject], *, masks: list[bytes], subject: AnnotatedImage
-    ) -> Iterator[dict[str, Iterable[Any]]]:
-        image_id = _integer_id(subject.annotations) if "annotation/image_id" in self._keys else 0
-        width, height = subject.size
-        for index, item in enumerate(objects):
-            xmin, ymin, xmax, ymax = item.box
-            values: dict[str, Iterable[Any]] = {
-                "annotation/id": [item.annotation.annotation_id],
-                "annotation/image_id": [image_id],
-                "annotation/bbox": [
-                    xmin * width,
-                    ymin * height,
-                    (xmax - xmin) * width,
-                    (ymax - ymin) * height,
-                ],
-                "annotation/area": [item.area],
-                "annotation/is_crowd": [int(item.annotation.is_crowd)],
-                "annotation/class/label": [item.label_id],
-                "annotation/class/text": [item.label.encode()],
-                "annotation/mask": masks[index : index + 1],
+    def _values(self, subject: AnnotatedImage, *, examples: int) -> Iterator[Values]:
+        rendered = [(group.by_object, group.values(subject)) for group in self._groups]
+        for index in range(examples):
+            yield {
+                key: values[index] if by_object else values
+                for by_object, group in rendered
+                for key, values in group.items()
             }
-            for extra in self._extras:
-                if extra.per_object:
-                    values[extra.spec.key] = [self._attribute(extra, item)]
-            yield values
 
-    def _attribute(self, extra: ExtraFeature, item: WrittenObject) -> Any:  # noqa: ANN401  # Of the feature's kind.
-        given = item.annotation.attributes.get(extra.spec.key)
-        (value,) = self._extra_values(
-            msgspec.structs.replace(
-                extra, spec=msgspec.structs.replace(extra.spec, repeated=False)
-            ),
-            () if given is None else (given,),
+    def _serialize(
+        self, values: Values, subject: AnnotatedImage, *, objects: int
+    ) -> EncodedExample:
+        chunks = self._layout.serialize(values, image=subject.image.data)
+        return EncodedExample(
+            chunks=chunks,
+            size_bytes=sum(map(len, chunks)),
+            crc32c=crc32c(*chunks),
+            sha256=subject.sha256,
+            objects=objects,
         )
-        return value
-
-    def _extra_values(self, extra: ExtraFeature, given: Iterable[Value]) -> Iterator[Any]:
-        """Renders an extra feature's values, of its kind and number."""
-        spec = extra.spec
-        found = list(given)
-        if spec.role in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT):
-            labels = [self._label_map.lookup(str(name)) for name in found]
-            index = int(spec.role is FeatureRole.LABEL)
-            found = [label[index] for label in labels if label is not None]
-        if not spec.repeated and not found:
-            default = _DEFAULTS[spec.kind] if extra.default is None else extra.default
-            found = [default] * spec.length
-        for value in found:
-            if spec.kind is FeatureKind.BYTES:
-                yield str(value).encode()
-            else:
-                yield int(value) if spec.kind is FeatureKind.INT64 else float(value)
-
-
-def _integer_id(annotations: ImageAnnotations) -> int:
-    try:
-        return int(annotations.image_id)
-    except ValueError as error:
-        raise RejectedError(
-            Reason.ANNOTATION_MALFORMED,
-            f"the image's id {annotations.image_id!r} is no integer, as annotation/image_id needs "
-            "it; drop that key with features.drop",
-        ) from error
-
-
-def _digest(chunks: tuple[bytes, ...], *, sha256: str, objects: int) -> EncodedExample:
-    return EncodedExample(
-        chunks=chunks,
-        size_bytes=sum(map(len, chunks)),
-        crc32c=crc32c(*chunks),
-        sha256=sha256,
-        objects=objects,
-    )

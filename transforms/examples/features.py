@@ -1,10 +1,12 @@
-"""The Example schema: which keys are written, and their kinds."""
+"""What describes an Example's key."""
 
 from __future__ import annotations
 
 import enum
 
 import msgspec
+
+MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 
 class FeatureKind(str, enum.Enum):
@@ -53,6 +55,18 @@ class FeatureSpec(msgspec.Struct, frozen=True):
     repeated: bool
     role: FeatureRole = FeatureRole.VALUE
     length: int = 1
+
+
+def one_value(
+    key: str, kind: FeatureKind, role: FeatureRole = FeatureRole.VALUE, *, length: int = 1
+) -> FeatureSpec:
+    """Declares a key whose list always has the same length."""
+    return FeatureSpec(key, kind, repeated=False, role=role, length=length)
+
+
+def value_list(key: str, kind: FeatureKind, role: FeatureRole = FeatureRole.VALUE) -> FeatureSpec:
+    """Declares a key whose list may have any length."""
+    return FeatureSpec(key, kind, repeated=True, role=role)
 
 
 class ExtraFeature(msgspec.Struct, frozen=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +11,9 @@ import numpy.typing as npt
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import MaskRole
-from shardbeam.transforms.examples.annotated import AnnotatedImage
+from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.boxes import orient_pixels
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value
 from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.examples.segmentation import draw_segmentation
@@ -23,8 +23,8 @@ _IGNORE = 255
 _BACKGROUND = 0
 
 
-def semantic_features(subject: AnnotatedImage) -> dict[str, list[Any]]:
-    """Renders a map of classes: `{default key: values}`.
+def _semantic_values(subject: AnnotatedImage) -> Values:
+    """Renders a map of classes.
 
     It comes from the mask file, if there is one, and from `annotations.stuff` otherwise, later
     regions over earlier ones. An image with neither gets a map that is to be ignored all over.
@@ -54,6 +54,15 @@ def semantic_features(subject: AnnotatedImage) -> dict[str, list[Any]]:
         "image/segmentation/class/encoded": [encode_map(resize_nearest(pixels, size=subject.size))],
         "image/segmentation/class/format": [b"png"],
     }
+
+
+SEMANTIC = FeatureGroup(
+    (
+        one_value("image/segmentation/class/encoded", FeatureKind.BYTES, FeatureRole.MASK),
+        one_value("image/segmentation/class/format", FeatureKind.BYTES, FeatureRole.TEXT),
+    ),
+    _semantic_values,
+)
 
 
 def _written_ids(values: IndexMap, *, subject: AnnotatedImage) -> npt.NDArray[np.uint8]:

@@ -13,10 +13,20 @@ import numpy as np
 
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import MaskRole
-from shardbeam.transforms.examples.annotated import AnnotatedImage
+from shardbeam.transforms.examples.annotated import (
+    AnnotatedImage,
+    FeatureGroup,
+    Values,
+    WrittenObject,
+)
 from shardbeam.transforms.examples.boxes import Box, Size, orient_pixels
+from shardbeam.transforms.examples.features import (
+    FeatureKind,
+    FeatureRole,
+    one_value,
+    value_list,
+)
 from shardbeam.transforms.examples.mask_png import encode_mask
-from shardbeam.transforms.examples.objects import WrittenObject
 from shardbeam.transforms.examples.patches import (
     Patch,
     box_iou,
@@ -33,7 +43,7 @@ _MIN_SHARE_IN_BOX = 0.75
 _MIN_IOU = 0.5
 
 
-def instance_masks(objects: Sequence[WrittenObject], *, subject: AnnotatedImage) -> list[bytes]:
+def _render_masks(subject: AnnotatedImage) -> list[bytes]:
     """Renders a mask for each object: a PNG of the whole stored image, one channel, 0 and 1.
 
     The pixels are those that pycocotools draws in the annotated frame; those of an image that is
@@ -46,15 +56,13 @@ def instance_masks(objects: Sequence[WrittenObject], *, subject: AnnotatedImage)
         RejectedError: A mask file cannot be used.
     """
     frame, (width, height) = subject.frame, subject.size
-    voc_patches: Sequence[Patch | None] = [None] * len(objects)
+    voc_patches: Sequence[Patch | None] = [None] * len(subject.objects)
     if MaskRole.VOC_OBJECT in subject.masks:
         data = subject.masks[MaskRole.VOC_OBJECT]
         numbers = read_indices(data, size=subject.file_size, voc_colours=True)
-        voc_patches = _match_voc_objects(
-            subject.turn_mask(numbers), objects=objects, subject=subject
-        )
+        voc_patches = _match_voc_objects(subject.turn_mask(numbers), subject=subject)
     encoded = []
-    for item, patch in zip(objects, voc_patches, strict=True):
+    for item, patch in zip(subject.objects, voc_patches, strict=True):
         if has_segmentation(item.annotation.segmentation):
             patch = _draw(item, subject=subject)
             if patch is not None and frame.orientation != 1:
@@ -65,6 +73,24 @@ def instance_masks(objects: Sequence[WrittenObject], *, subject: AnnotatedImage)
         patch = _resize(patch, old=frame.written_size, new=subject.size)
         encoded.append(encode_mask(patch, width=width, height=height))
     return encoded
+
+
+def _mask_values(subject: AnnotatedImage) -> Values:
+    return {"image/object/mask": _render_masks(subject)}
+
+
+def _annotation_mask_values(subject: AnnotatedImage) -> Values:
+    return {"annotation/mask": [[mask] for mask in _render_masks(subject)]}
+
+
+MASKS = FeatureGroup(
+    (value_list("image/object/mask", FeatureKind.BYTES, FeatureRole.MASK),), _mask_values
+)
+ANNOTATION_MASK = FeatureGroup(
+    (one_value("annotation/mask", FeatureKind.BYTES, FeatureRole.MASK),),
+    _annotation_mask_values,
+    by_object=True,
+)
 
 
 def _draw(item: WrittenObject, *, subject: AnnotatedImage) -> Patch | None:
@@ -88,18 +114,14 @@ def _resize(patch: Patch | None, *, old: Size, new: Size) -> Patch | None:
     return find_patch(resize_nearest(patch.whole(width=old[0], height=old[1]), size=new))
 
 
-def _match_voc_objects(
-    numbers: IndexMap,
-    *,
-    objects: Sequence[WrittenObject],
-    subject: AnnotatedImage,
-) -> list[Patch | None]:
+def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[Patch | None]:
     """Finds the mask of each object in Pascal VOC's map of objects, in the written frame.
 
     Object n of the XML file (its `annotation_id`, or its place among the objects) gets the pixels
     of number n if at least three quarters of what they span lie in its box; otherwise those of the
     number that spans about the same as its box (IoU of 0.5 or more), if no object has got them.
     """
+    objects = subject.objects
     height, width = numbers.shape
     patches = _patches(numbers)
     boxes = [
@@ -113,12 +135,10 @@ def _match_voc_objects(
         if patch is not None and _share_in_box(patch, boxes[index]) >= _MIN_SHARE_IN_BOX:
             matched[index] = patches.pop(number)
     candidates = sorted(
-        (
-            (-box_iou(patch.box, boxes[index]), index, number)
-            for index, patch_or_none in enumerate(matched)
-            if patch_or_none is None
-            for number, patch in patches.items()
-        ),
+        (-box_iou(patch.box, boxes[index]), index, number)
+        for index, patch_or_none in enumerate(matched)
+        if patch_or_none is None
+        for number, patch in patches.items()
     )
     for negative_iou, index, number in candidates:
         if -negative_iou >= _MIN_IOU and matched[index] is None and number in patches:

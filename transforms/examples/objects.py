@@ -1,94 +1,102 @@
-"""The objects of an image, as they are written, and their keypoints."""
+"""Keys of an image's objects, in lists or in an Example each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
-
-import msgspec
-
-from shardbeam.transforms.core.reasons import Correction
-from shardbeam.transforms.core.records import ObjectAnnotation
-from shardbeam.transforms.examples.annotated import AnnotatedImage
-from shardbeam.transforms.examples.boxes import Box, clip_box, orient_points
-from shardbeam.transforms.examples.schema import MAX_FLOAT32
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
+from shardbeam.transforms.examples.boxes import orient_points
+from shardbeam.transforms.examples.features import (
+    MAX_FLOAT32,
+    FeatureKind,
+    FeatureRole,
+    one_value,
+    value_list,
+)
 
 # Values of a keypoint: x, y and visibility.
 _VALUES = 3
 _HIDDEN, _VISIBLE = 1, 2
 
 
-class WrittenObject(NamedTuple):
-    """An object that is written.
-
-    Attributes:
-        annotation: What the source says, in pixels of the annotated frame.
-        label: The written name of its class.
-        label_id: The id of its class.
-        box: `(xmin, ymin, xmax, ymax)`, clipped, in fractions of the image.
-        area: In pixels² of the stored image.
-        position: Its place among all annotated objects of the image, from 0.
-    """
-
-    annotation: ObjectAnnotation
-    label: str
-    label_id: int
-    box: Box
-    area: float
-    position: int = 0
+def _object_values(subject: AnnotatedImage) -> Values:
+    objects = subject.objects
+    return {
+        "image/object/bbox/xmin": [item.box[0] for item in objects],
+        "image/object/bbox/ymin": [item.box[1] for item in objects],
+        "image/object/bbox/xmax": [item.box[2] for item in objects],
+        "image/object/bbox/ymax": [item.box[3] for item in objects],
+        "image/object/class/label": [item.label_id for item in objects],
+        "image/object/class/text": [item.label.encode() for item in objects],
+        "image/object/is_crowd": [int(item.annotation.is_crowd) for item in objects],
+        "image/object/area": [item.area for item in objects],
+    }
 
 
-def write_objects(subject: AnnotatedImage) -> Iterator[WrittenObject]:
-    """Yields the objects whose class is written and whose box has an area, each box clipped.
-
-    Boxes, keypoints and areas come in pixels, whatever the source has; segmentations stay as they
-    are, and are scaled once they are read.
-    """
-    frame, image = subject.frame, subject.image
-    objects: Iterable[ObjectAnnotation] = subject.annotations.objects
-    if subject.annotations.normalized:
-        objects = [_scaled(item, width=frame.width, height=frame.height) for item in objects]
-    width, height = frame.written_size
-    area_scale = (image.width * image.height) / (width * height)
-    for position, item in enumerate(objects):
-        found = subject.label_map.lookup(item.label)
-        if found is None:
-            subject.count(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED)
-            continue
-        placed = clip_box(frame.place(item.bbox), width=width, height=height)
-        if placed is None:
-            subject.count(Correction.BOX_WITHOUT_AREA_DROPPED)
-            continue
-        (xmin, ymin, xmax, ymax), clipped = placed
-        if clipped:
-            subject.count(Correction.BOX_CLIPPED)
-        area = item.area if 0 <= item.area <= MAX_FLOAT32 else (xmax - xmin) * (ymax - ymin)
-        label, label_id = found
-        yield WrittenObject(
-            annotation=item,
-            label=label,
-            label_id=label_id,
-            box=(xmin / width, ymin / height, xmax / width, ymax / height),
-            area=area * area_scale,
-            position=position,
-        )
+OBJECTS = FeatureGroup(
+    (
+        value_list("image/object/bbox/xmin", FeatureKind.FLOAT),
+        value_list("image/object/bbox/xmax", FeatureKind.FLOAT),
+        value_list("image/object/bbox/ymin", FeatureKind.FLOAT),
+        value_list("image/object/bbox/ymax", FeatureKind.FLOAT),
+        value_list("image/object/class/label", FeatureKind.INT64, FeatureRole.LABEL),
+        value_list("image/object/class/text", FeatureKind.BYTES, FeatureRole.LABEL_TEXT),
+        value_list("image/object/is_crowd", FeatureKind.INT64),
+        value_list("image/object/area", FeatureKind.FLOAT),
+    ),
+    _object_values,
+)
 
 
-def _scaled(item: ObjectAnnotation, *, width: int, height: int) -> ObjectAnnotation:
-    xmin, ymin, xmax, ymax = item.bbox
-    scales = (width, height, 1.0)
-    return msgspec.structs.replace(
-        item,
-        bbox=(xmin * width, ymin * height, xmax * width, ymax * height),
-        area=item.area * width * height if item.area > 0 else item.area,
-        keypoints=tuple(value * scales[index % 3] for index, value in enumerate(item.keypoints)),
-    )
+def _annotation_values(subject: AnnotatedImage) -> Values:
+    width, height = subject.size
+    objects = subject.objects
+    return {
+        "annotation/id": [[item.annotation.annotation_id] for item in objects],
+        "annotation/bbox": [
+            [xmin * width, ymin * height, (xmax - xmin) * width, (ymax - ymin) * height]
+            for xmin, ymin, xmax, ymax in (item.box for item in objects)
+        ],
+        "annotation/area": [[item.area] for item in objects],
+        "annotation/is_crowd": [[int(item.annotation.is_crowd)] for item in objects],
+        "annotation/class/label": [[item.label_id] for item in objects],
+        "annotation/class/text": [[item.label.encode()] for item in objects],
+    }
 
 
-def keypoint_features(
-    objects: Sequence[WrittenObject], *, subject: AnnotatedImage
-) -> dict[str, list[Any]]:
-    """Renders the keypoints of an image's objects: `{default key: values}`.
+ANNOTATION = FeatureGroup(
+    (
+        one_value("annotation/id", FeatureKind.INT64),
+        one_value("annotation/bbox", FeatureKind.FLOAT, length=4),
+        one_value("annotation/area", FeatureKind.FLOAT),
+        one_value("annotation/is_crowd", FeatureKind.INT64),
+        one_value("annotation/class/label", FeatureKind.INT64, FeatureRole.LABEL),
+        one_value("annotation/class/text", FeatureKind.BYTES, FeatureRole.LABEL_TEXT),
+    ),
+    _annotation_values,
+    by_object=True,
+)
+
+
+def _image_id_values(subject: AnnotatedImage) -> Values:
+    image_id = subject.annotations.image_id
+    try:
+        return {"annotation/image_id": [int(image_id)]}
+    except ValueError as error:
+        raise RejectedError(
+            Reason.ANNOTATION_MALFORMED,
+            f"the image's id {image_id!r} is no integer, as annotation/image_id needs it; drop "
+            "that key with features.drop",
+        ) from error
+
+
+ANNOTATION_IMAGE_ID = FeatureGroup(
+    (one_value("annotation/image_id", FeatureKind.INT64),), _image_id_values
+)
+
+
+def _keypoint_values(subject: AnnotatedImage) -> Values:
+    """Renders the keypoints of an image's objects.
 
     Every object has the same keypoints, in the same order, as the TF Object Detection API and the
     Model Garden read them: those that all categories declare, each name once. What an object's
@@ -105,7 +113,7 @@ def keypoint_features(
     ys: list[float] = []
     visibilities: list[int] = []
     numbers: list[int] = []
-    for item in objects:
+    for item in subject.objects:
         x, y, visibility = ([0.0] * len(names), [0.0] * len(names), [0] * len(names))
         columns = label_map.keypoint_columns.get(item.annotation.label, ())
         values = item.annotation.keypoints
@@ -131,5 +139,17 @@ def keypoint_features(
         "image/object/keypoint/y": ys,
         "image/object/keypoint/visibility": visibilities,
         "image/object/keypoint/num": numbers,
-        "image/object/keypoint/text": [name.encode() for name in names] * len(objects),
+        "image/object/keypoint/text": [name.encode() for name in names] * len(subject.objects),
     }
+
+
+KEYPOINTS = FeatureGroup(
+    (
+        value_list("image/object/keypoint/x", FeatureKind.FLOAT),
+        value_list("image/object/keypoint/y", FeatureKind.FLOAT),
+        value_list("image/object/keypoint/visibility", FeatureKind.INT64),
+        value_list("image/object/keypoint/num", FeatureKind.INT64),
+        value_list("image/object/keypoint/text", FeatureKind.BYTES, FeatureRole.TEXT),
+    ),
+    _keypoint_values,
+)

@@ -8,7 +8,7 @@ no segment. `image/panoptic/segment_id` gives the ids that the indices stand for
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,13 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import MaskRole
-from shardbeam.transforms.examples.annotated import AnnotatedImage
+from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
+from shardbeam.transforms.examples.features import (
+    FeatureKind,
+    FeatureRole,
+    one_value,
+    value_list,
+)
 from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids
@@ -38,18 +44,29 @@ class _Segment(NamedTuple):
     is_thing: bool
 
 
-def panoptic_features(
-    subject: AnnotatedImage, *, stuff: Literal["zero", "index"], bits: Literal[8, 16]
-) -> dict[str, list[Any]]:
-    """Renders an image's maps: `{default key: values}`.
+def panoptic_group(*, bits: int) -> FeatureGroup:
+    """Declares the keys of maps of segments.
+
+    Args:
+        bits: Bits of a pixel of the category and the instance mask.
+    """
+    role = FeatureRole.MASK if bits == 8 else FeatureRole.MASK_16
+    return FeatureGroup(
+        (
+            one_value("image/segmentation/class/encoded", FeatureKind.BYTES, FeatureRole.MASK),
+            one_value("image/panoptic/category_mask", FeatureKind.BYTES, role),
+            one_value("image/panoptic/instance_mask", FeatureKind.BYTES, role),
+            value_list("image/panoptic/segment_id", FeatureKind.INT64),
+        ),
+        _panoptic_values,
+    )
+
+
+def _panoptic_values(subject: AnnotatedImage) -> Values:
+    """Renders an image's maps.
 
     Value i of the instance mask stands for the segment whose id is entry i - 1 of
     `image/panoptic/segment_id`. An image without panoptic annotations gets maps of 0.
-
-    Args:
-        subject: The image with its annotations.
-        stuff: Whether the instance mask is `zero` where stuff is, or holds its `index`.
-        bits: Bits of a pixel of the category and the instance mask.
 
     Raises:
         RejectedError: The mask cannot be read, is not of this image, or has more segments
@@ -75,11 +92,11 @@ def panoptic_features(
         _THING_CLASS if segment.is_thing else of_stuff[segment.label_id] for segment in segments
     ]
     numbers = [
-        number if segment.is_thing or stuff == "index" else 0
+        number if segment.is_thing or subject.panoptic.stuff == "index" else 0
         for number, segment in enumerate(segments, start=1)
     ]
-    _check_numbers(numbers, classes=classes, bits=bits)
-    dtype = _DTYPES[bits]
+    _check_numbers(numbers, classes=classes, bits=subject.panoptic.bits)
+    dtype = _DTYPES[subject.panoptic.bits]
     categories = [segment.label_id for segment in segments]
     return {
         "image/segmentation/class/encoded": [_look_up(classes, indices, dtype=np.uint8)],

@@ -7,171 +7,100 @@ The default keys are those of the TF Object Detection API and the TF Model Garde
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from shardbeam.configs.schema import FeaturesConfig, ImageConfig, PanopticConfig
 from shardbeam.transforms.core.errors import did_you_mean
 from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.examples.annotated import FeatureGroup
+from shardbeam.transforms.examples.extras import extra_group
 from shardbeam.transforms.examples.features import (
+    MAX_FLOAT32,
     ExtraFeature,
     FeatureKind,
     FeatureRole,
     FeatureSpec,
 )
-
-_BYTES, _INT64, _FLOAT = FeatureKind.BYTES, FeatureKind.INT64, FeatureKind.FLOAT
-
-
-def _one(
-    key: str, kind: FeatureKind, role: FeatureRole = FeatureRole.VALUE, *, length: int = 1
-) -> FeatureSpec:
-    return FeatureSpec(key, kind, repeated=False, role=role, length=length)
-
-
-def _list(key: str, kind: FeatureKind, role: FeatureRole = FeatureRole.VALUE) -> FeatureSpec:
-    return FeatureSpec(key, kind, repeated=True, role=role)
-
-
-_IMAGE_FEATURES = (
-    _one("image/encoded", _BYTES, FeatureRole.IMAGE),
-    _one("image/format", _BYTES, FeatureRole.TEXT),
-    _one("image/height", _INT64),
-    _one("image/width", _INT64),
-    _one("image/filename", _BYTES, FeatureRole.TEXT),
-    _one("image/source_id", _BYTES, FeatureRole.TEXT),
-    _one("image/key/sha256", _BYTES, FeatureRole.TEXT),
+from shardbeam.transforms.examples.image_features import (
+    CAPTIONS,
+    CONFIDENCES,
+    LABELS,
+    image_group,
 )
-# Written only where the config renames or adds them.
-_OPTIONAL_FEATURES = (_one("image/depth", _INT64),)
-_KIND_FEATURES = {
-    Kind.CLASSIFICATION: (
-        _list("image/class/label", _INT64, FeatureRole.LABEL),
-        _list("image/class/text", _BYTES, FeatureRole.LABEL_TEXT),
-    ),
-    Kind.LABEL_CONFIDENCE: (_list("image/class/confidence", _FLOAT),),
-    Kind.DETECTION: (
-        _list("image/object/bbox/xmin", _FLOAT),
-        _list("image/object/bbox/xmax", _FLOAT),
-        _list("image/object/bbox/ymin", _FLOAT),
-        _list("image/object/bbox/ymax", _FLOAT),
-        _list("image/object/class/label", _INT64, FeatureRole.LABEL),
-        _list("image/object/class/text", _BYTES, FeatureRole.LABEL_TEXT),
-        _list("image/object/is_crowd", _INT64),
-        _list("image/object/area", _FLOAT),
-    ),
-    Kind.INSTANCE_MASKS: (_list("image/object/mask", _BYTES, FeatureRole.MASK),),
-    Kind.KEYPOINTS: (
-        _list("image/object/keypoint/x", _FLOAT),
-        _list("image/object/keypoint/y", _FLOAT),
-        _list("image/object/keypoint/visibility", _INT64),
-        _list("image/object/keypoint/num", _INT64),
-        _list("image/object/keypoint/text", _BYTES, FeatureRole.TEXT),
-    ),
-    Kind.CAPTIONS: (_list("image/caption", _BYTES, FeatureRole.TEXT),),
-    Kind.SEMANTIC: (
-        _one("image/segmentation/class/encoded", _BYTES, FeatureRole.MASK),
-        _one("image/segmentation/class/format", _BYTES, FeatureRole.TEXT),
-    ),
-    Kind.PANOPTIC: (
-        _one("image/segmentation/class/encoded", _BYTES, FeatureRole.MASK),
-        _one("image/panoptic/category_mask", _BYTES, FeatureRole.MASK),
-        _one("image/panoptic/instance_mask", _BYTES, FeatureRole.MASK),
-        _list("image/panoptic/segment_id", _INT64),
-    ),
-}
-_PANOPTIC_MASKS = frozenset({"image/panoptic/category_mask", "image/panoptic/instance_mask"})
-# What an Example of a single object holds instead of the lists of objects.
-_ANNOTATION_FEATURES = (
-    _one("annotation/id", _INT64),
-    _one("annotation/image_id", _INT64),
-    _one("annotation/bbox", _FLOAT, length=4),
-    _one("annotation/area", _FLOAT),
-    _one("annotation/is_crowd", _INT64),
-    _one("annotation/class/label", _INT64, FeatureRole.LABEL),
-    _one("annotation/class/text", _BYTES, FeatureRole.LABEL_TEXT),
+from shardbeam.transforms.examples.maps import SEMANTIC
+from shardbeam.transforms.examples.masks import ANNOTATION_MASK, MASKS
+from shardbeam.transforms.examples.objects import (
+    ANNOTATION,
+    ANNOTATION_IMAGE_ID,
+    KEYPOINTS,
+    OBJECTS,
 )
-_ANNOTATION_MASK = _one("annotation/mask", _BYTES, FeatureRole.MASK)
+from shardbeam.transforms.examples.panoptic import panoptic_group
+
 _OBJECT_KINDS = frozenset({Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.KEYPOINTS})
 
 _CONSTANT_KINDS = {str: FeatureKind.BYTES, int: FeatureKind.INT64, float: FeatureKind.FLOAT}
-MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 # A label's key names a file, whose name may have 255 bytes on common file systems.
 _MAX_KEY_BYTES = 200
 
 
-class Constant(msgspec.Struct, frozen=True):
-    """A feature with the same value in every Example.
-
-    Attributes:
-        spec: Its key and kind.
-        values: Its list: bytes, integers or floats.
-    """
-
-    spec: FeatureSpec
-    values: tuple[bytes, ...] | tuple[int, ...] | tuple[float, ...]
-
-
-class FeaturePlan(msgspec.Struct, frozen=True):
+class FeaturePlan(NamedTuple):
     """Which features are written under which keys, no two under one.
 
     Attributes:
         defaults: `{default key: feature as written}`.
-        constants: The features with the same value in every Example.
-        extras: `{default key: feature}` of those in `defaults` that formats add.
+        groups: What renders the values of these.
+        constants: `{feature: values}` of those that are the same in every Example.
     """
 
     defaults: Mapping[str, FeatureSpec]
-    constants: tuple[Constant, ...]
-    extras: Mapping[str, ExtraFeature] = {}
+    groups: Sequence[FeatureGroup]
+    constants: Mapping[FeatureSpec, Sequence[Any]]
 
     def schema(self) -> tuple[FeatureSpec, ...]:
         """Returns all features, sorted by key."""
-        constants = [constant.spec for constant in self.constants]
-        return tuple(sorted((*self.defaults.values(), *constants), key=lambda spec: spec.key))
+        return tuple(sorted((*self.defaults.values(), *self.constants), key=lambda spec: spec.key))
 
 
-class FeatureSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that decides which features every Example has.
+class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
+    """All settings that decide an Example's bytes.
 
     Attributes:
         kinds: The groups of default keys that the dataset's formats fill.
         extras: The features that its formats add.
         example_per: Whether an image makes one Example, or one for each of its objects.
-        add: Default keys that are written only if they are named here or in `rename`.
-        rename: `{default key: written key}`.
-        drop: Default keys that are not written.
-        constants: `{key: value}`: a string, an integer, a float, or a list of one of these.
         raw_images: Whether `image/encoded` holds bare pixels, which no reader can decode.
-        panoptic_stuff: Whether `image/panoptic/instance_mask` is 0 where stuff is, or tells one
-            segment of stuff from another.
-        panoptic_bits: Bits of a pixel of the two masks `image/panoptic/*`, 8 or 16.
+        image: How images are checked and stored.
+        panoptic: How maps of segments are written.
     """
 
     kinds: frozenset[Kind]
     extras: tuple[ExtraFeature, ...] = ()
     example_per: Literal["image", "annotation"] = "image"
-    add: tuple[str, ...] = ()
-    rename: Mapping[str, str] = {}
-    drop: tuple[str, ...] = ()
-    constants: Mapping[str, Any] = {}
     raw_images: bool = False
-    panoptic_stuff: Literal["zero", "index"] = "zero"
-    panoptic_bits: Literal[8, 16] = 8
+    image: ImageConfig = ImageConfig()
+    panoptic: PanopticConfig = PanopticConfig()
 
 
-def plan_features(settings: FeatureSettings) -> FeaturePlan:
+def plan_features(settings: EncoderSettings) -> FeaturePlan:
     """Decides which features every Example has.
 
     Raises:
         ValueError: A key or a value cannot be; one line that begins with the setting's name.
     """
-    defaults = _written_features(settings)
+    groups = _groups(settings)
+    defaults = _written_features(groups, settings=settings)
     plan = FeaturePlan(
         defaults=defaults,
-        constants=tuple(_constant(key, value) for key, value in settings.constants.items()),
-        extras={extra.spec.key: extra for extra in settings.extras if extra.spec.key in defaults},
+        groups=[
+            group
+            for group in groups
+            if any(spec.key in defaults for spec in (*group.specs, *group.optional))
+        ],
+        constants=dict(_constant(key, value) for key, value in settings.constants.items()),
     )
     schema = plan.schema()
     if not schema:
@@ -183,9 +112,41 @@ def plan_features(settings: FeatureSettings) -> FeaturePlan:
     return plan
 
 
-def _written_features(settings: FeatureSettings) -> dict[str, FeatureSpec]:
-    defaults = _default_features(settings)
-    optional = {spec.key: spec for spec in _OPTIONAL_FEATURES if Kind.ROWS not in settings.kinds}
+def _groups(settings: EncoderSettings) -> list[FeatureGroup]:
+    kinds = settings.kinds
+    groups = [] if Kind.ROWS in kinds else [image_group(raw=settings.raw_images)]
+    by_object = settings.example_per == "annotation"
+    if by_object:
+        if Kind.DETECTION not in kinds:
+            raise ValueError("example_per: annotation needs a format with objects")
+        groups += [ANNOTATION, ANNOTATION_IMAGE_ID]
+        if Kind.INSTANCE_MASKS in kinds:
+            groups.append(ANNOTATION_MASK)
+        kinds -= _OBJECT_KINDS
+    if Kind.SEMANTIC in kinds and Kind.PANOPTIC in kinds:
+        raise ValueError("features: a dataset holds either semantic or panoptic maps, not both")
+    of_kind = {
+        Kind.CLASSIFICATION: LABELS,
+        Kind.LABEL_CONFIDENCE: CONFIDENCES,
+        Kind.DETECTION: OBJECTS,
+        Kind.INSTANCE_MASKS: MASKS,
+        Kind.KEYPOINTS: KEYPOINTS,
+        Kind.CAPTIONS: CAPTIONS,
+        Kind.SEMANTIC: SEMANTIC,
+        Kind.PANOPTIC: panoptic_group(bits=settings.panoptic.bits),
+    }
+    groups += [group for kind, group in of_kind.items() if kind in kinds]
+    return groups + [extra_group(extra, by_object=by_object) for extra in settings.extras]
+
+
+def _written_features(
+    groups: Iterable[FeatureGroup], *, settings: EncoderSettings
+) -> dict[str, FeatureSpec]:
+    defaults: dict[str, FeatureSpec] = {}
+    for spec in (spec for group in groups for spec in group.specs):
+        if defaults.setdefault(spec.key, spec) != spec:
+            raise ValueError(f"features: two formats fill the key {spec.key!r} differently")
+    optional = {spec.key: spec for group in groups for spec in group.optional}
     known = defaults | optional
     for place, keys in (
         ("drop", settings.drop),
@@ -193,70 +154,26 @@ def _written_features(settings: FeatureSettings) -> dict[str, FeatureSpec]:
         ("add", settings.add),
     ):
         _check_known(keys, known=known, setting=f"features.{place}")
-    chosen = defaults | {
-        key: spec for key, spec in optional.items() if key in settings.add or key in settings.rename
-    }
     for default_key, key in settings.rename.items():
         if default_key in settings.drop:
             raise ValueError(f"features.rename: {default_key!r} is also in features.drop")
         _check_key(key, setting="features.rename")
+    chosen = {*defaults, *settings.add, *settings.rename} - {*settings.drop}
     return {
         default_key: msgspec.structs.replace(
             spec, key=settings.rename.get(default_key, default_key)
         )
-        for default_key, spec in chosen.items()
-        if default_key not in settings.drop
+        for default_key, spec in known.items()
+        if default_key in chosen
     }
 
 
-def _default_features(settings: FeatureSettings) -> dict[str, FeatureSpec]:
-    kinds = settings.kinds
-    groups: list[Iterable[FeatureSpec]] = []
-    if Kind.ROWS not in kinds:
-        groups.append(_image_features(raw=settings.raw_images))
-    if settings.example_per == "annotation":
-        if Kind.DETECTION not in kinds:
-            raise ValueError("example_per: annotation needs a format with objects")
-        groups.append(_ANNOTATION_FEATURES)
-        if Kind.INSTANCE_MASKS in kinds:
-            groups.append([_ANNOTATION_MASK])
-        kinds -= _OBJECT_KINDS
-    groups += [_KIND_FEATURES[kind] for kind in Kind if kind in kinds and kind is not Kind.ROWS]
-    if settings.panoptic_bits == 16:
-        groups = [[*map(_with_16_bits, group)] for group in groups]
-    defaults = {spec.key: spec for group in groups for spec in group}
-    if Kind.SEMANTIC in kinds and Kind.PANOPTIC in kinds:
-        raise ValueError("features: a dataset holds either semantic or panoptic maps, not both")
-    for extra in settings.extras:
-        spec = extra.spec
-        if extra.per_object and settings.example_per == "annotation":
-            spec = msgspec.structs.replace(spec, repeated=False)
-        if defaults.setdefault(spec.key, spec) != spec:
-            raise ValueError(f"features: two formats fill the key {spec.key!r} differently")
-    return defaults
-
-
-def _with_16_bits(spec: FeatureSpec) -> FeatureSpec:
-    if spec.key not in _PANOPTIC_MASKS:
-        return spec
-    return msgspec.structs.replace(spec, role=FeatureRole.MASK_16)
-
-
-def _image_features(*, raw: bool) -> Iterable[FeatureSpec]:
-    for spec in _IMAGE_FEATURES:
-        if raw and spec.role is FeatureRole.IMAGE:
-            yield msgspec.structs.replace(spec, role=FeatureRole.TEXT)
-        else:
-            yield spec
-
-
-def _constant(key: str, value: object) -> Constant:
+def _constant(key: str, value: object) -> tuple[FeatureSpec, Sequence[Any]]:
     _check_key(key, setting="features.constants")
     values = value if isinstance(value, list) else [value]
     kind, typed = _typed_constants(values, setting=f"features.constants.{key}")
     role = FeatureRole.TEXT if kind is FeatureKind.BYTES else FeatureRole.VALUE
-    spec = FeatureSpec(key, kind, repeated=isinstance(value, list), role=role)
-    return Constant(spec=spec, values=typed)
+    return FeatureSpec(key, kind, repeated=isinstance(value, list), role=role), typed
 
 
 def _typed_constants(values: list[Any], *, setting: str) -> tuple[FeatureKind, tuple[Any, ...]]:

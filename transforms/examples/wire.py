@@ -14,9 +14,9 @@ from typing import Any
 
 from shardbeam.transforms.examples import example_pb2
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
+from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.schema import FeaturePlan
 
-_IMAGE = "image/encoded"
 # Tags of the length-delimited fields 1 and 2.
 _FIELD_1 = b"\x0a"
 _FIELD_2 = b"\x12"
@@ -30,18 +30,18 @@ class ExampleLayout:
     """
 
     def __init__(self, plan: FeaturePlan) -> None:
-        image = plan.defaults.get(_IMAGE)
+        image = plan.defaults.get(IMAGE)
         self._image_key = None if image is None else image.key.encode()
         # Each feature as written, with its default key, or its values in every Example.
         self._before: list[tuple[FeatureSpec, str, Iterable[Any]]] = []
         self._after: list[tuple[FeatureSpec, str, Iterable[Any]]] = []
         for spec, default_key, constant in (
             *((spec, default_key, ()) for default_key, spec in plan.defaults.items()),
-            *((constant.spec, "", constant.values) for constant in plan.constants),
+            *((spec, "", values) for spec, values in plan.constants.items()),
         ):
             # Protobuf sorts a map's keys by their bytes.
             is_before = self._image_key is not None and spec.key.encode() < self._image_key
-            if default_key != _IMAGE:
+            if default_key != IMAGE:
                 (self._before if is_before else self._after).append((spec, default_key, constant))
 
     def serialize(self, values: Mapping[str, Iterable[Any]], *, image: bytes) -> tuple[bytes, ...]:

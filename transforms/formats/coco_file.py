@@ -23,7 +23,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
-from shardbeam.transforms.examples.schema import MAX_FLOAT32
+from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.formats.annotation_file import (
     decode_json,
     decode_json_part,

@@ -32,7 +32,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
-from shardbeam.transforms.examples.schema import FeatureSettings, plan_features
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind, Role
 from shardbeam.transforms.formats.joining import JoinSettings, join_key
 from shardbeam.transforms.formats.listed import read_listed_file
@@ -138,7 +138,7 @@ def _check_features(made: Format) -> None:
         f"kinds: expected a frozenset of Kind, got {made.kinds!r}",
     )
     try:
-        plan_features(FeatureSettings(kinds=made.kinds, extras=tuple(made.extra_features())))
+        plan_features(EncoderSettings(kinds=made.kinds, extras=tuple(made.extra_features())))
     except ValueError as error:
         raise AssertionError(f"extra_features: {error}") from error
     for split in made.predefined_splits():
