@@ -12,7 +12,7 @@ import importlib
 import importlib.metadata
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
@@ -65,7 +65,9 @@ class ArrayRecord(Container):
                 while part := written.read(_PART_BYTES):
                     file.write(part)
 
-    def read(self, file: StoredFile) -> Iterator[tuple[str, bytes]]:
+    def read(
+        self, file: StoredFile, *, start: int = 0, see: Callable[[bytes], None] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
         """Yields the records, after the file's checksum was compared; see the base class."""
         storage = storage_for(file.uri)
         with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
@@ -73,15 +75,22 @@ class ArrayRecord(Container):
             with open(path, "wb") as local:
                 copy = ChecksummedFile(local)
                 for offset in range(0, file.size_bytes, _PART_BYTES):
-                    copy.write(storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES))
+                    part = storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
+                    copy.write(part)
+                    if see is not None:
+                        see(part)
             if file.crc32c and file.crc32c != copy.crc32c:
                 problem = f"damaged: its checksum is {copy.crc32c}, not {file.crc32c}"
                 raise InputError(uri=file.uri, problem=problem)
             reader = _package().ArrayRecordReader(path)
             if not reader.ok():
                 raise InputError(uri=file.uri, problem="no ArrayRecord file, or a damaged one")
-            for number in range(reader.num_records()):
-                yield f"record {number}", reader.read([number])[0]
+            for number in range(start, reader.num_records()):
+                yield number, reader.read([number])[0]
+
+    def describe_place(self, place: int) -> str:
+        """Gives the record's number; see the base class."""
+        return f"record {place}"
 
 
 CONTAINER = ArrayRecord()

@@ -84,16 +84,24 @@ class Container(abc.ABC):
         """Gives the function that writes records to a file, which is complete after the context."""
 
     @abc.abstractmethod
-    def read(self, file: StoredFile) -> Iterator[tuple[str, bytes]]:
-        """Yields each record of a file, in order, with words for its place.
+    def read(
+        self, file: StoredFile, *, start: int = 0, see: Callable[[bytes], None] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yields each record of a file, in order, with its place.
 
         Args:
             file: The file; where it has a `crc32c`, its content is compared with it, unless
                 `checks_records`.
+            start: Place of the first record.
+            see: Is called with all bytes of the file from there on, in order, as they are read.
 
         Raises:
             InputError: The file cannot be read, is damaged, or is no such container.
         """
+
+    @abc.abstractmethod
+    def describe_place(self, place: int) -> str:
+        """Says in words where a record is."""
 
 
 def container_names() -> list[str]:

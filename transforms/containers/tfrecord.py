@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
@@ -49,14 +49,17 @@ class TFRecord(Container):
 
         yield write
 
-    def read(self, file: StoredFile) -> Iterator[tuple[str, bytes]]:
+    def read(
+        self, file: StoredFile, *, start: int = 0, see: Callable[[bytes], None] | None = None
+    ) -> Iterator[tuple[int, bytes]]:
         """Yields the records, fetching no further than is asked for; see the base class."""
-        offset = 0
-        with io.BufferedReader(_StoredFileReader(file), buffer_size=_BUFFER_BYTES) as reader:
+        offset = start
+        stored = _StoredFileReader(file, start=start, see=see)
+        with io.BufferedReader(stored, buffer_size=_BUFFER_BYTES) as reader:
             try:
                 magic = reader.peek(len(_GZIP_MAGIC))[: len(_GZIP_MAGIC)]
-                for record in read_records(reader):
-                    yield f"byte {offset}", record
+                for record in read_records(reader, start=start):
+                    yield offset, record
                     offset += OVERHEAD_BYTES + len(record)
             except OSError as error:
                 problem = f"cannot be read: {error.strerror}"
@@ -70,6 +73,10 @@ class TFRecord(Container):
                 if offset == 0:
                     problem = f"not a TFRecord file, or a damaged one: {problem}"
                 raise InputError(uri=file.uri, place=place, problem=problem) from error
+
+    def describe_place(self, place: int) -> str:
+        """Names the byte; see the base class."""
+        return f"byte {place}"
 
 
 CONTAINER = TFRecord()
@@ -95,14 +102,14 @@ def _mask(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def read_records(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the records of a TFRecord file.
+def read_records(file: BinaryIO, *, start: int = 0) -> Iterator[bytes]:
+    """Yields the records of a TFRecord file, of which the first begins at byte `start`.
 
     Raises:
         ValueError: The file is cut off or damaged, or a record does not fit into memory; the
             message gives the byte offset.
     """
-    offset = 0
+    offset = start
     while header := file.read(_HEADER.size):
         if len(header) < _HEADER.size:
             raise ValueError(f"byte {offset}: cut off within a record's header")
@@ -125,10 +132,13 @@ def read_records(file: BinaryIO) -> Iterator[bytes]:
 class _StoredFileReader(io.RawIOBase):
     """A file in any storage as a stream, of which no more is fetched than is read."""
 
-    def __init__(self, file: StoredFile) -> None:
+    def __init__(
+        self, file: StoredFile, *, start: int, see: Callable[[bytes], None] | None
+    ) -> None:
         self._file = file
         self._storage = storage_for(file.uri)
-        self._position = 0
+        self._position = start
+        self._see = see
 
     def readable(self) -> bool:
         return True
@@ -142,4 +152,6 @@ class _StoredFileReader(io.RawIOBase):
         )
         view[: len(data)] = data
         self._position += len(data)
+        if self._see is not None:
+            self._see(data)
         return len(data)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
@@ -130,6 +131,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         features: The features of every Example.
         splits: What was written, by split.
         files: The dataset's files other than shards and the manifest itself.
+        checksum: CRC-32C of the manifest without it, 8 hex digits.
     """
 
     shardbeam: str
@@ -143,6 +145,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[FeatureSpec, ...]
     splits: Mapping[str, SplitEntry]
     files: tuple[FileEntry, ...]
+    checksum: str = ""
 
     def paths(self) -> Iterator[str]:
         """Yields the paths, below the dataset's folder, of all shards and files it lists."""
@@ -157,9 +160,15 @@ _decoder = msgspec.json.Decoder(Manifest)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Renders `manifest.json`: indented, keys sorted."""
-    compact = msgspec.json.encode(manifest, order="sorted")
-    return msgspec.json.format(compact, indent=2) + b"\n"
+    """Renders `manifest.json`: indented, keys sorted, with its checksum."""
+    sealed = msgspec.structs.replace(manifest, checksum=manifest_checksum(manifest))
+    return msgspec.json.format(msgspec.json.encode(sealed, order="sorted"), indent=2) + b"\n"
+
+
+def manifest_checksum(manifest: Manifest) -> str:
+    """Returns the CRC-32C of a manifest without its checksum."""
+    bare = msgspec.json.encode(msgspec.structs.replace(manifest, checksum=""), order="sorted")
+    return f"{google_crc32c.value(bare):08x}"
 
 
 def decode_manifest(data: bytes, *, uri: str) -> Manifest:

@@ -27,8 +27,9 @@ def read_examples(file: StoredFile, *, container: str = "tfrecord") -> Iterator[
         InputError: The file cannot be read, is no such container, is cut off or damaged, or a
             record in it is no `tf.train.Example`.
     """
-    for place, record in find_container(container).read(file):
-        yield _parse(record, uri=file.uri, place=place)
+    reader = find_container(container)
+    for place, record in reader.read(file):
+        yield parse_example(record, uri=file.uri, place=reader.describe_place(place))
 
 
 def feature_values(feature: Feature) -> tuple[FeatureKind | None, Sequence[bytes | int | float]]:
@@ -39,7 +40,12 @@ def feature_values(feature: Feature) -> tuple[FeatureKind | None, Sequence[bytes
     return FeatureKind(field.removesuffix("_list")), getattr(feature, field).value
 
 
-def _parse(record: bytes, *, uri: str, place: str) -> Example:
+def parse_example(record: bytes, *, uri: str, place: str) -> Example:
+    """Parses a record.
+
+    Raises:
+        InputError: It is no `tf.train.Example`.
+    """
     try:
         example = Example.FromString(record)
     except DecodeError as error:

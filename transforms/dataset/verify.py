@@ -1,0 +1,234 @@
+"""Looks at a dataset as a whole: names, sizes, small files, and what its two lists say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import google_crc32c
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST
+from shardbeam.transforms.dataset.dataset import FEATURES
+from shardbeam.transforms.dataset.manifest import (
+    Manifest,
+    ShardEntry,
+    decode_manifest,
+    encode_manifest,
+    manifest_checksum,
+)
+from shardbeam.transforms.dataset.pointer import pointed_folder
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.features import StoredFeature, read_features
+from shardbeam.transforms.dataset.verify_shard import Problem, ShardCheck
+from shardbeam.transforms.examples.features import FeatureRole
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
+
+# Where a dataset's own files lie beside those of its root.
+_OWN_FOLDERS = ("index/", "rejects/")
+
+
+class Checks(msgspec.Struct, frozen=True, kw_only=True):
+    """What the quick look at a dataset has found, and what is left to be checked.
+
+    Attributes:
+        path: The dataset's folder, or its only file.
+        problems: What is wrong already.
+        shards: Its shards, as far as they are there.
+    """
+
+    path: str
+    problems: tuple[Problem, ...]
+    shards: tuple[ShardCheck, ...]
+
+
+def plan_checks(path: str) -> Checks:
+    """Looks at names, sizes and small files of a dataset, and says what is left to be checked.
+
+    Args:
+        path: What `open_dataset` opens: a dataset of Shardbeam's, or anyone's TFRecord files, of
+            which less is known.
+
+    Raises:
+        InputError: There is no dataset at all.
+    """
+    file = storage_for(path).stat(path)
+    folder = (file and pointed_folder(file)) or path
+    listed = {} if folder == path and file else _list(folder)
+    if MANIFEST not in listed:
+        return _plan_foreign(open_dataset(path), listed=listed)
+    try:
+        manifest, problems = _read_manifest(listed[MANIFEST])
+    except InputError as error:
+        problem = Problem(file=MANIFEST, problem=error.problem)
+        return Checks(path=folder, problems=(problem,), shards=())
+    problems += find_missing(manifest, listed=listed)
+    problems += _unlisted(manifest, listed=listed)
+    problems += _small_files(manifest, listed=listed)
+    problems += _compare_splits(manifest, folder=folder, listed=listed)
+    return Checks(
+        path=folder,
+        problems=tuple(problems),
+        shards=tuple(_shard_checks(manifest, listed=listed)),
+    )
+
+
+def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
+    """Finds the files of a manifest that are not there, or have another size.
+
+    Args:
+        manifest: What should be there.
+        listed: `{path: file}` of what is there.
+    """
+    sizes = {
+        **{shard.path: shard.num_bytes for shard in _shards(manifest)},
+        **{file.path: file.size_bytes for file in manifest.files},
+    }
+    problems = []
+    for path, size_bytes in sizes.items():
+        file = listed.get(path)
+        if file is None:
+            problems.append(Problem(file=path, problem="is missing"))
+        elif file.size_bytes != size_bytes:
+            problem = f"has {file.size_bytes:,} bytes; the manifest says {size_bytes:,}"
+            problems.append(Problem(file=path, problem=problem))
+    return problems
+
+
+# The folder
+
+
+def _list(folder: str) -> dict[str, StoredFile]:
+    try:
+        return {file.path: file for file in storage_for(folder).list(folder)}
+    except OSError as error:
+        raise InputError(uri=folder, problem=f"cannot be read: {error.strerror}") from error
+
+
+def _shards(manifest: Manifest) -> Iterator[ShardEntry]:
+    for split in manifest.splits.values():
+        yield from split.shards
+
+
+def _read_manifest(file: StoredFile) -> tuple[Manifest, list[Problem]]:
+    data = storage_for(file.uri).read(file.uri)
+    manifest = decode_manifest(data, uri=file.uri)
+    # Datasets of versions that kept no checksum have none.
+    if manifest.checksum and (
+        manifest_checksum(manifest) != manifest.checksum or encode_manifest(manifest) != data
+    ):
+        problem = "was changed after it was written: its checksum is another"
+        return manifest, [Problem(file=MANIFEST, problem=problem)]
+    return manifest, []
+
+
+def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
+    """Finds what a reader could take for a part of the dataset: other files do no harm."""
+    known = set(manifest.paths())
+    suffixes = tuple(_suffixes(manifest))
+    return [
+        Problem(file=path, problem="is not in the manifest: left by another run, or copied here")
+        for path in listed
+        if path not in known
+        and (path.startswith(_OWN_FOLDERS) or any(suffix in path for suffix in suffixes))
+        and not path.startswith(".")
+    ]
+
+
+def _suffixes(manifest: Manifest) -> set[str]:
+    """Returns what the names of the shards hold behind dataset and split, such as `.tfrecord`."""
+    names = [shard.path.rpartition("/")[2] for shard in _shards(manifest)]
+    return {f".{name.split('.', 1)[1].split('-')[0]}" for name in names if "." in name}
+
+
+def _small_files(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
+    problems = []
+    for entry in manifest.files:
+        file = listed.get(entry.path)
+        # Of another size it was named already.
+        if file is not None and file.size_bytes == entry.size_bytes:
+            found = f"{google_crc32c.value(storage_for(file.uri).read(file.uri)):08x}"
+            if found != entry.crc32c:
+                problem = f"was changed: its checksum is {found}, not {entry.crc32c}"
+                problems.append(Problem(file=entry.path, problem=problem))
+    return problems
+
+
+def _compare_splits(
+    manifest: Manifest, *, folder: str, listed: Mapping[str, StoredFile]
+) -> list[Problem]:
+    """Compares `dataset_info.json`, which readers go by, with the manifest."""
+    if DATASET_INFO not in listed:
+        problem = "is missing: readers see no dataset; run the build again"
+        return [Problem(file=DATASET_INFO, problem=problem)]
+    try:
+        stored = {split.name: split for split in open_dataset(folder).splits}
+    except InputError as error:
+        return [Problem(file=DATASET_INFO, problem=error.problem)]
+    problems = []
+    for name, split in manifest.splits.items():
+        examples = sum(shard.examples for shard in split.shards)
+        said = {"dataset_info.json": stored[name].examples if name in stored else 0}
+        said["manifest.json's outcome"] = split.outcome.examples
+        for where, count in said.items():
+            if count != examples:
+                problem = f"split {name!r}: its shards hold {examples:,} examples; {where} says "
+                problems.append(Problem(file=MANIFEST, problem=f"{problem}{count:,}"))
+    return problems
+
+
+def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> Iterator[ShardCheck]:
+    checksums = {file.path: file for file in manifest.files}
+    features: tuple[StoredFeature, ...] = ()
+    if FEATURES in listed and FEATURES in checksums:
+        try:
+            features = read_features(listed[FEATURES])
+        except InputError:
+            # Its checksum was found to be another.
+            features = ()
+    image_key = next((spec.key for spec in manifest.features if spec.role is FeatureRole.IMAGE), "")
+    container = manifest.config.get("output", {}).get("container", "tfrecord")
+    for name, split in manifest.splits.items():
+        for number, shard in enumerate(split.shards):
+            if shard.path not in listed:
+                continue
+            index_path = f"index/{shard.path}.parquet"
+            yield ShardCheck(
+                data=listed[shard.path],
+                container=container,
+                split=name,
+                shard_index=number,
+                examples=shard.examples,
+                crc32c=shard.crc32c,
+                index=listed.get(index_path) if index_path in checksums else None,
+                features=features,
+                image_key=image_key,
+            )
+
+
+def _plan_foreign(dataset: StoredDataset, *, listed: Mapping[str, StoredFile]) -> Checks:
+    """Plans the checks of a dataset without a manifest: of TFDS, or anyone's TFRecord files."""
+    problems = [
+        Problem(file=split.missing, problem="is missing")
+        for split in dataset.splits
+        if split.missing
+    ]
+    if any(path.startswith("index/") for path in listed):
+        problems.append(Problem(file=MANIFEST, problem="is missing"))
+    features: tuple[StoredFeature, ...] = ()
+    if dataset.features is not None:
+        try:
+            features = read_features(dataset.features)
+        except InputError as error:
+            problem = f"the Examples were not compared with it: {error.problem}"
+            problems.append(Problem(file=FEATURES, place=error.place, problem=problem))
+    return Checks(
+        path=dataset.path,
+        problems=tuple(problems),
+        shards=tuple(
+            ShardCheck(data=shard, container=split.container, split=split.name, features=features)
+            for split in dataset.splits
+            for shard in split.shards
+        ),
+    )

@@ -1,0 +1,277 @@
+"""Compares a shard with what its dataset says of it: every byte, record, Example and image."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+
+import google_crc32c
+import msgspec
+import pyarrow as pa
+from pyarrow import parquet
+
+from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.dataset.dataset import FEATURES
+from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow
+from shardbeam.transforms.dataset.read.examples import feature_values, parse_example
+from shardbeam.transforms.dataset.read.features import StoredFeature
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.images.check import check_image
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
+
+# Of each shard; the others are counted.
+_MAX_PROBLEMS = 100
+# Those of JPEG and PNG, of which all stored images are.
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+_STRICT = ImageConfig(verify="decode", wrong_extension="keep", max_pixels=1 << 31)
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that is wrong with a dataset.
+
+    Attributes:
+        file: Path of the file below the dataset's folder.
+        place: Where in it, such as `byte 1234` or `row 5`; empty where it is the file as a whole.
+        key: The image's key, where it is known.
+        problem: What is wrong.
+    """
+
+    file: str
+    place: str = ""
+    key: str = ""
+    problem: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.file, self.place, self.key, self.problem) if part)
+
+
+class ShardCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard to check, with what its dataset says of it.
+
+    Attributes:
+        data: The shard.
+        container: What it is (`find_container`).
+        split: Its split.
+        shard_index: Which of the split's shards; None where it is not said.
+        examples: How many Examples it holds; None where it is not said.
+        crc32c: Checksum of the whole file, 8 hex digits; empty where it is not said.
+        index: Its index, where there is one.
+        features: What each Example holds; empty where it is not said.
+        image_key: Key of the image that the index has a digest of; empty where there is none.
+    """
+
+    data: StoredFile
+    container: str
+    split: str
+    shard_index: int | None = None
+    examples: int | None = None
+    crc32c: str = ""
+    index: StoredFile | None = None
+    features: tuple[StoredFeature, ...] = ()
+    image_key: str = ""
+
+
+class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in one or several shards.
+
+    Attributes:
+        shards: How many were checked.
+        examples: Examples that were read.
+        num_bytes: Bytes that were read.
+        count: How many problems there are.
+        problems: The first of them.
+    """
+
+    shards: int = 0
+    examples: int = 0
+    num_bytes: int = 0
+    count: int = 0
+    problems: tuple[Problem, ...] = ()
+
+
+def check_shard(check: ShardCheck, *, decode: bool = False) -> ShardReport:
+    """Reads a shard to its end, and compares it with what is said of it.
+
+    Args:
+        check: The shard.
+        decode: Whether images are decoded, strictly.
+    """
+    return _ShardReader(check, decode=decode).read()
+
+
+def merge_reports(reports: Sequence[ShardReport]) -> ShardReport:
+    """Adds reports up."""
+    return ShardReport(
+        shards=sum(report.shards for report in reports),
+        examples=sum(report.examples for report in reports),
+        num_bytes=sum(report.num_bytes for report in reports),
+        count=sum(report.count for report in reports),
+        problems=tuple(problem for report in reports for problem in report.problems),
+    )
+
+
+class _ShardReader:
+    """Reads one shard; holds what was found on the way."""
+
+    def __init__(self, check: ShardCheck, *, decode: bool) -> None:
+        self._check = check
+        self._decode = decode
+        self._features = {feature.key: feature for feature in check.features}
+        self._container = find_container(check.container)
+        self._rows: Sequence[IndexRow] | None = None
+        self._examples = 0
+        self._crc32c = 0
+        self._num_bytes = 0
+        self._count = 0
+        self._problems: list[Problem] = []
+
+    def read(self) -> ShardReport:
+        check = self._check
+        if check.index is not None:
+            try:
+                self._rows = read_index(check.index)
+            except InputError as error:
+                self._add(error.problem, file=check.index.path)
+        is_whole = self._read_records()
+        if is_whole and check.crc32c and f"{self._crc32c:08x}" != check.crc32c:
+            self._add(
+                f"its checksum is {self._crc32c:08x}, not {check.crc32c}: was it exchanged with "
+                "another?"
+            )
+        if is_whole and check.examples is not None and self._examples != check.examples:
+            self._add(f"holds {self._examples:,} Examples; the manifest says {check.examples:,}")
+        if is_whole and self._rows is not None and self._examples != len(self._rows):
+            self._add(f"holds {self._examples:,} Examples, its index {len(self._rows):,} rows")
+        return ShardReport(
+            shards=1,
+            examples=self._examples,
+            num_bytes=self._num_bytes,
+            count=self._count,
+            problems=tuple(self._problems),
+        )
+
+    def _read_records(self) -> bool:
+        """Reads all records; goes on behind a damaged one where the index says where that is.
+
+        Returns:
+            Whether all could be read.
+        """
+        start = number = 0
+        is_whole = True
+        while True:
+            see = self._see if is_whole else None
+            try:
+                for place, record in self._container.read(self._check.data, start=start, see=see):
+                    self._examples += 1
+                    self._check_record(record, place=place, row=self._row(number))
+                    number += 1
+                return is_whole
+            except InputError as error:
+                row = self._row(number)
+                self._add(error.problem, place=error.place, key=row.key if row else "")
+            is_whole = False
+            following = self._row(number + 1)
+            if following is None:
+                if self._rows is None:
+                    self._add("what follows the damage was not checked: no index says where")
+                return is_whole
+            number += 1
+            start = following.offset
+
+    def _row(self, number: int) -> IndexRow | None:
+        rows = self._rows
+        return rows[number] if rows is not None and number < len(rows) else None
+
+    def _see(self, data: bytes) -> None:
+        self._crc32c = google_crc32c.extend(self._crc32c, data)
+        self._num_bytes += len(data)
+
+    def _check_record(self, record: bytes, *, place: int, row: IndexRow | None) -> None:
+        words = self._container.describe_place(place)
+        key = row.key if row else ""
+        try:
+            example = parse_example(record, uri=self._check.data.uri, place=words)
+        except InputError as error:
+            self._add(error.problem, place=words, key=key)
+            return
+        for problem in self._example_problems(example):
+            self._add(problem, place=words, key=key)
+        if row is None:
+            return
+        for problem in self._row_problems(row, place=place, record=record, example=example):
+            self._add(problem, place=words, key=key)
+
+    def _example_problems(self, example: Example) -> Iterator[str]:
+        stored = example.features.feature
+        for key, spec in self._features.items():
+            if key not in stored:
+                yield f"the Example has no {key!r}"
+                continue
+            kind, values = feature_values(stored[key])
+            size = math.prod(spec.shape)
+            if kind is not spec.kind:
+                yield f"{key!r} is {kind.value if kind else 'empty'}, not {spec.kind.value}"
+            elif len(values) % size if spec.repeated else len(values) != size:
+                yield f"{key!r} has {len(values):,} values; {FEATURES} says {size:,}"
+        if self._features:
+            for key in stored:
+                if key not in self._features:
+                    yield f"the Example has {key!r}, which {FEATURES} lacks"
+        if self._decode:
+            yield from self._image_problems(example)
+
+    def _image_problems(self, example: Example) -> Iterator[str]:
+        for key, feature in example.features.feature.items():
+            spec = self._features.get(key)
+            for value in feature.bytes_list.value:
+                # Masks in a list, and images of which nothing is said, are known by their bytes.
+                if (spec and spec.image_shape) or value.startswith(_SIGNATURES):
+                    try:
+                        check_image(value, name="", settings=_STRICT)
+                    except RejectedError as error:
+                        yield f"{key!r} cannot be decoded: {error}"
+
+    def _row_problems(
+        self, row: IndexRow, *, place: int, record: bytes, example: Example
+    ) -> Iterator[str]:
+        check = self._check
+        if (row.offset, row.length) != (place, len(record)):
+            yield (
+                f"the index says {row.length:,} bytes at "
+                f"{self._container.describe_place(row.offset)}; the record has {len(record):,}"
+            )
+        if (row.split, row.shard) != (check.split, check.shard_index):
+            yield f"the index says split {row.split!r}, shard {row.shard}"
+        if row.sha256 and check.image_key:
+            images = example.features.feature[check.image_key].bytes_list.value
+            found = hashlib.sha256(images[0]).hexdigest() if images else "none"
+            if found != row.sha256:
+                yield f"the image's SHA-256 is {found}; the index says {row.sha256}"
+
+    def _add(self, problem: str, *, file: str = "", place: str = "", key: str = "") -> None:
+        self._count += 1
+        if len(self._problems) < _MAX_PROBLEMS:
+            path = file or self._check.data.path
+            self._problems.append(Problem(file=path, place=place, key=key, problem=problem))
+
+
+def read_index(file: StoredFile) -> list[IndexRow]:
+    """Reads the index of a shard.
+
+    Raises:
+        InputError: It is damaged, or has other columns.
+    """
+    try:
+        data = storage_for(file.uri).read(file.uri)
+        # With a file of Python's, or threads, the program aborts at its end at times
+        # (https://github.com/apache/arrow/issues/33975).
+        table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
+        if table.schema.remove_metadata() != INDEX_SCHEMA:
+            raise InputError(uri=file.uri, problem=f"its columns are {table.schema.names}")
+        return [IndexRow(**row) for row in table.to_pylist()]
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(uri=file.uri, problem=f"cannot be read: {error}") from error
