@@ -36,7 +36,7 @@ RUN pip install --no-cache-dir --no-deps --no-build-isolation /opt/shardbeam/sou
 
 # Whoever submits a job needs the same versions: for people to read, and compared with the truth.
 LABEL shardbeam.python=${PYTHON_VERSION} shardbeam.beam=${BEAM_VERSION}
-RUN python -c "from shardbeam.pipelines.container_image import own_versions; \
+RUN python -c "from shardbeam.pipelines.runners import own_versions; \
     assert own_versions() == ('${PYTHON_VERSION}', '${BEAM_VERSION}'), own_versions()"
 
 # All that workers need is installed: without this, boot would make an environment for each worker.

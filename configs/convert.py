@@ -57,7 +57,7 @@ class _Converter:
                     member
                 ) == isinstance(value, Mapping):
                     return None if value is None else self.convert(value, member, path=path)
-            raise Problem(path, _mismatch(value, expected))
+            raise Problem(path, describe_mismatch(value, expected))
         if isinstance(value, Mapping) and _is_mapping(kind):
             if origin is dict:
                 return self._convert_items(value, *arguments, path=path)
@@ -70,7 +70,7 @@ class _Converter:
         try:
             return msgspec.convert(value, expected)
         except msgspec.ValidationError as error:
-            raise Problem(path, _mismatch(value, expected)) from error
+            raise Problem(path, describe_mismatch(value, expected)) from error
 
     def _convert_items(
         self, value: Mapping[object, object], key_type: object, item_type: object, *, path: Path
@@ -136,7 +136,8 @@ def _known_paths(kind: type[msgspec.Struct], *, path: Path = ()) -> Iterator[Pat
             yield from _known_paths(key.type, path=(*path, name))
 
 
-def _mismatch(value: object, expected: object) -> str:
+def describe_mismatch(value: object, expected: object) -> str:
+    """Says what was expected and what is there instead, and what was perhaps meant."""
     message = f"expected {_describe(expected)}, got {_show(value)}"
     kind = _plain_type(expected)
     if choices(kind):

@@ -19,11 +19,11 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         name: The key.
         type: Its type, with what is said about it.
         required: Whether it must be given.
-        help: What it is, in a few words.
+        help: What it is, in a few words; empty where no flag of the command sets it.
         metavar: What stands for its value in the help text.
         repeatable: Whether it is a list.
         switch: Whether it is a yes or no, and its flag takes no value.
-        has_flag: Whether a flag of the command can set it: all but `format` and mappings.
+        nullable: Whether it may be None.
         is_location: Whether it is a path or URI, or a list of them.
         choices: The values that it may have, if they are few.
     """
@@ -35,7 +35,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     metavar: str
     repeatable: bool
     switch: bool
-    has_flag: bool
+    nullable: bool
     is_location: bool
     choices: tuple[str, ...]
 
@@ -46,8 +46,13 @@ Location = Annotated[str, msgspec.Meta(min_length=1, description="a path or URI"
 
 
 def named(description: str, *, metavar: str = "") -> msgspec.Meta:
-    """Says what a key is, for the command's help, and what stands for its value there."""
+    """Gives a key a flag: says what it is, and what stands for its value in the help."""
     return msgspec.Meta(extra={"help": description, "metavar": metavar})
+
+
+def flag_name(key: str) -> str:
+    """The flag of the command that sets a key."""
+    return f"--{key.replace('_', '-')}"
 
 
 @functools.cache
@@ -70,11 +75,11 @@ def _describe(field: msgspec.structs.FieldInfo) -> Key:
         name=field.name,
         type=field.type,
         required=field.required,
-        help=said.get("help", field.name.replace("_", " ")),
+        help=said.get("help", ""),
         metavar=said.get("metavar") or ("FILE" if _LOCATION in parts else "NAME"),
         repeatable=list in parts,
         switch=bool in parts,
-        has_flag=field.name != "format" and dict not in parts,
+        nullable=types.NoneType in parts,
         is_location=_LOCATION in parts,
         choices=next(filter(None, map(choices, parts)), ()),
     )

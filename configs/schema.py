@@ -303,14 +303,22 @@ class Config(_Strict, frozen=True, kw_only=True):
         rejects: Tolerance.
     """
 
-    name: Name
-    version: Version = "1.0.0"
+    name: Annotated[Name, named("the dataset's name (default: the format's)")]
+    version: Annotated[
+        Version, named("the dataset's version (default: 1.0.0)", metavar="X.Y.Z")
+    ] = "1.0.0"
     description: str = ""
     seed: Seed = 0
     splits: dict[Name, Source] = {}
     source: Source | None = None
-    fractions: dict[Name, Fraction] = {}
-    group_by: str | None = None
+    fractions: Annotated[
+        dict[Name, Fraction],
+        named("make several splits, such as train=0.8,validation=0.2", metavar="NAME=FRACTION,..."),
+    ] = {}
+    group_by: Annotated[
+        str | None,
+        named("images whose path gives the same first group stay in one split", metavar="REGEX"),
+    ] = None
     unannotated: Literal["keep", "drop"] = "keep"
     masks: Literal["png", "none"] = "none"
     example_per: Literal["image", "annotation"] = "image"

@@ -1,15 +1,24 @@
-"""From a command line to what a command needs."""
+"""The command line: each command is a class, whose fields with a help text are its flags.
+
+Nothing heavy is imported, so that help answers at once.
+"""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import functools
 import os
+import types
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
-from shardbeam.configs.keys import keys_of
+import msgspec
+
+from shardbeam.configs.convert import describe_mismatch
+from shardbeam.configs.keys import Key, flag_name, keys_of, named
 from shardbeam.configs.load import (
     OVERRIDE_ORIGIN,
     ConfigError,
@@ -19,18 +28,7 @@ from shardbeam.configs.load import (
 )
 from shardbeam.configs.nearest import suggest
 from shardbeam.configs.schema import Config
-from shardbeam.pipelines.flags import (
-    BUILD_COMMANDS,
-    COMMANDS,
-    DATAFLOW_RUNNER,
-    UsageError,
-    build_parser,
-    flag_name,
-    formats_parser,
-    sample_parser,
-    show_parser,
-    source_keys,
-)
+from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.json_log import JSON
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Format
@@ -38,221 +36,464 @@ from shardbeam.transforms.formats.load import built_in_formats, find_format
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
-# The flags that make a config without a file, beside those of the formats, and their keys.
-_CONFIG_FLAGS = {
-    "output": "output.path",
-    "split": "splits",
-    "fractions": "fractions",
-    "group_by": "group_by",
-    "name": "name",
-    "version": "version",
-}
 _DEFAULT_SPLIT = "train"
 
+_Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number from 1 up")]
+_Anonymous = Annotated[bool, named("read public buckets (gs://) without credentials")]
 
-def _config_flags() -> dict[str, str]:
-    return {**{key: f"splits.NAME.{key}" for key in source_keys()}, **_CONFIG_FLAGS}
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command is asked to do; a field with a help text (`named`) is a flag."""
+
+    USAGE: ClassVar[str]
+    HELP: ClassVar[str | None] = None
+    EPILOG: ClassVar[str | None] = None
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BuildArguments:
-    """What `build` and `plan` are asked to do.
+class BuildArguments(Arguments, frozen=True, kw_only=True):
+    """`build` and `plan`.
 
     Attributes:
         command: Which of them.
         config: What to build.
         beam_options: Keyword arguments of Beam's `PipelineOptions`: all that is not as by
             default.
-        overwrite: Whether a dataset that is there already is replaced.
-        if_changed: Whether nothing is to be done where inputs and config are unchanged.
-        reuse: Where the dataset's previous version is, whose unchanged shards are copied; None
-            for nowhere.
-        processes: Processes that write shards, for each worker process; None for what suits the
-            runner.
-        threads: Threads that read images in each of them; None for two more than its CPUs.
-        read_ahead: Images read from object storage at a time, for each shard; None for the
-            default.
-        wait: Whether a job on Dataflow is followed to its end; None for in a terminal.
-        json: Whether the summary is printed as JSON.
-        json_log: Whether what goes to stderr is JSON.
-        verbose: Whether Beam's informational messages are logged.
     """
 
-    command: Literal["build", "plan"]
+    USAGE = """\
+shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
+       shardbeam {command} FORMAT ... --output DIR [flags], such as
+       shardbeam {command} coco --images DIR --annotations FILE --output DIR
+       shardbeam {command} image-folder --images DIR --output DIR"""
+    EPILOG = """\
+All of Apache Beam's pipeline options are taken, too: --runner, --direct_num_workers, --project
+and so on. Without --runner, the build runs on this machine and needs nothing but this package.
+"""
+
+    command: str
     config: Config
     beam_options: Mapping[str, Any]
-    overwrite: bool = False
-    if_changed: bool = False
-    reuse: str | None = None
-    processes: int | None = None
-    threads: int | None = None
-    read_ahead: int | None = None
-    wait: bool | None = None
-    json: bool = False
-    json_log: bool = False
-    verbose: bool = False
+    set: Annotated[
+        list[str],
+        named(
+            "override a key of the config, such as image.quality=90 (repeatable)",
+            metavar="KEY=VALUE",
+        ),
+    ] = []
+    overwrite: Annotated[bool, named("replace a dataset that is there already")] = False
+    if_changed: Annotated[
+        bool,
+        named("do nothing, and succeed, where inputs and config are those of the dataset there"),
+    ] = False
+    reuse: Annotated[
+        str | None,
+        named(
+            "copy the shards that would come out as they are in this dataset, and do not read "
+            "their images: its folder, or a file that names it (output.latest)",
+            metavar="PREVIOUS",
+        ),
+    ] = None
+    processes: Annotated[
+        _Count | None,
+        named(
+            "processes that write shards, per worker process and with it (default: one; where "
+            "the build runs in this process and writes much, one a CPU, at most 8)",
+            metavar="N",
+        ),
+    ] = None
+    threads: Annotated[
+        _Count | None,
+        named(
+            "threads that read images, per such process (default: two more than its CPUs)",
+            metavar="N",
+        ),
+    ] = None
+    read_ahead: Annotated[
+        _Count | None,
+        named(
+            "images read from object storage at a time, for each shard being written (default: 32)",
+            metavar="N",
+        ),
+    ] = None
+    anonymous: _Anonymous = False
+    wait: Annotated[
+        bool | None,
+        named(
+            "on Dataflow: follow the job to its end, or only submit it (default: follow it in "
+            "a terminal)"
+        ),
+    ] = None
+    json: Annotated[bool, named("print the summary as one JSON object")] = False
+    log_format: Annotated[
+        Literal["text", "json"],
+        named(
+            "write logs, progress and the summary to stderr for people, or as one JSON object a "
+            "line, as Cloud Logging reads them (default: text)",
+            metavar="{text,json}",
+        ),
+    ] = "text"
+    verbose: Annotated[bool, named("log what Beam does")] = False
+
+    @property
+    def json_log(self) -> bool:
+        """Whether what goes to stderr is JSON."""
+        return self.log_format == JSON
 
 
-@dataclasses.dataclass(frozen=True)
-class FormatsArguments:
-    """`formats` takes none."""
+class FormatsArguments(Arguments, frozen=True, kw_only=True):
+    """`formats`."""
+
+    USAGE = "shardbeam formats"
+    HELP = "Lists the formats of images and annotations, and what each one takes."
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SampleArguments:
-    """What `sample shapes` is asked to do.
-
-    Attributes:
-        output: Folder to write to.
-        images: How many images.
-        seed: Decides what is drawn.
-        workers: Processes; None for the CPU count.
-        width: Width of an image in pixels.
-        height: Height of an image in pixels.
-    """
-
-    output: Path
-    images: int
-    seed: int
-    workers: int | None
-    width: int
-    height: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ShowArguments:
-    """What `show` is asked to do.
+class ShowArguments(Arguments, frozen=True, kw_only=True):
+    """`show`.
 
     Attributes:
         path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
-        split: Which split; None for the first.
-        limit: How many Examples.
     """
 
+    USAGE = "shardbeam show PATH [--split NAME] [--limit N]"
+    HELP = """\
+Prints the splits of a dataset, and the first Examples of one of them.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
+"""
+
     path: str
-    split: str | None
-    limit: int
+    split: Annotated[str | None, named("which split (default: the first)")] = None
+    limit: Annotated[_Count, named("how many Examples (default: 3)", metavar="N")] = 3
+    anonymous: _Anonymous = False
 
 
-def parse_arguments(
-    arguments: Sequence[str],
-) -> BuildArguments | FormatsArguments | ShowArguments | SampleArguments:
+class SampleArguments(Arguments, frozen=True, kw_only=True):
+    """`sample shapes`."""
+
+    USAGE = "shardbeam sample shapes --output DIR --images N [--seed S] [flags]"
+    HELP = "Draws circles, squares, triangles and stars, with exact COCO annotations."
+
+    output: Annotated[str, named("folder to write to", metavar="DIR")]
+    images: Annotated[_Count, named("how many images", metavar="N")]
+    seed: Annotated[int, named("decides what is drawn (default: 0)", metavar="S")] = 0
+    workers: Annotated[_Count | None, named("processes (default: the CPUs)", metavar="W")] = None
+    width: Annotated[_Count, named("width of an image in pixels (default: 640)", metavar="PX")] = (
+        640
+    )
+    height: Annotated[
+        _Count, named("height of an image in pixels (default: 480)", metavar="PX")
+    ] = 480
+
+
+class TopArguments(Arguments, frozen=True, kw_only=True):
+    """The program without a command."""
+
+    USAGE = "shardbeam [--help] [--version] COMMAND ..."
+    HELP = """\
+Turns image files and their annotations into sharded TFRecord files of tf.train.Example.
+
+commands:
+  build     build a dataset, from a config file or from flags
+  plan      list and join as build would, write nothing, and print what would be built
+  formats   list the formats of images and annotations, and the flags of each
+  show      print the first Examples of a dataset, or of any TFRecord file
+  sample    draw a small dataset to try things with
+
+shardbeam COMMAND --help tells about a command.
+
+exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects, 4 another run writes
+to the output, 130 interrupted
+"""
+
+
+COMMANDS: dict[str, type[Arguments]] = {
+    "build": BuildArguments,
+    "plan": BuildArguments,
+    "formats": FormatsArguments,
+    "show": ShowArguments,
+    "sample": SampleArguments,
+}
+
+
+class _OutputFlags(msgspec.Struct):
+    """The flags of a dataset without a config file that are neither its keys nor a source's."""
+
+    output: Annotated[str | None, named("folder of the dataset", metavar="DIR")] = None
+    split: Annotated[str | None, named("name of the split (default: train)")] = None
+
+
+class FlagParser(argparse.ArgumentParser):
+    """A parser that refuses what it does not know, in one line, and takes flags anywhere.
+
+    The words that are no flags end in `words`. Flags of ours that are not given are left out.
+    """
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  # Those of the base class.
+        super().__init__(
+            add_help=False,
+            allow_abbrev=False,
+            conflict_handler="resolve",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **options,
+        )
+        self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+        # Only for the help text: the program looks for it before it parses anything.
+        self.add_argument(
+            "-h",
+            "--help",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="print this and leave",
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raises what the base class would print and exit with.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(message.removeprefix("argument "))
+
+    def add_flag(self, group: argparse._ArgumentGroup, key: Key) -> None:
+        """Adds the flag that sets a key."""
+        options: dict[str, Any] = {"help": key.help, "default": argparse.SUPPRESS}
+        if not key.switch:
+            options["metavar"] = key.metavar
+            options["type"] = functools.partial(_read_value, _value_type(key.type))
+            options["action"] = "append" if key.repeatable else "store"
+        elif key.nullable:
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options["action"] = "store_true"
+        group.add_argument(flag_name(key.name), **options)
+
+    def parse_strictly(
+        self, words: Sequence[str], *, refused: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Parses a whole command line.
+
+        Args:
+            words: The command line.
+            refused: `{flag: why it is refused}`.
+
+        Raises:
+            UsageError: A flag is unknown or refused, or its value is wrong.
+        """
+        for word in words:
+            flag = word.partition("=")[0]
+            if flag in refused:
+                raise UsageError(f"{flag} is refused: it {refused[flag]}")
+        try:
+            namespace, rest = self.parse_known_intermixed_args(words)
+        except (TypeError, ValueError) as error:
+            # Some of Beam's actions convert their values unprotected.
+            raise UsageError(f"a flag's value cannot be read: {error}") from error
+        for word in rest:
+            if word.startswith("-"):
+                flag = word.partition("=")[0]
+                known = self._option_string_actions.keys() - refused.keys()
+                raise UsageError(f"unknown flag {flag}{suggest(flag, sorted(known))}")
+        return vars(namespace)
+
+
+def make_parser(command: str = "", *, beam: argparse.ArgumentParser | None = None) -> FlagParser:
+    """Makes the parser of a command; without one, that whose help is the program's.
+
+    Args:
+        command: Which command.
+        beam: A parser with Beam's options, which are taken as well; ours win.
+    """
+    kind = COMMANDS.get(command, TopArguments)
+    parser = FlagParser(
+        prog=f"shardbeam {command}".strip(),
+        usage=kind.USAGE.format(command=command),
+        description=kind.HELP,
+        epilog=kind.EPILOG,
+        parents=[] if beam is None else [beam],
+    )
+    if kind is TopArguments:
+        parser.add_argument("--version", action="store_true", help="print the version and leave")
+    for title, flags in flags_of(kind).items():
+        group = parser.add_argument_group(title)
+        for flag in flags.values():
+            parser.add_flag(group, flag)
+    return parser
+
+
+def flags_of(kind: type[Arguments]) -> dict[str, dict[str, Key]]:
+    """The flags of a command, by the headings of its help."""
+    flags = _flags(kind)
+    if kind is BuildArguments:
+        return {"the dataset, without a config file": _dataset_flags(), "the run": flags}
+    return {"flags": flags} if flags else {}
+
+
+def _flags(kind: type[msgspec.Struct]) -> dict[str, Key]:
+    return {name: key for name, key in keys_of(kind).items() if key.help}
+
+
+def _source_flags() -> dict[str, Key]:
+    """The flags of all formats, which say in which formats they are."""
+    flags: dict[str, Key] = {}
+    formats: dict[str, list[str]] = {}
+    for format_name, format_class in built_in_formats().items():
+        for name, key in _flags(format_class).items():
+            flags.setdefault(name, key)
+            formats.setdefault(name, []).append(format_name)
+    for name, key in flags.items():
+        repeat = "; repeatable" if key.repeatable else ""
+        values = f": {', '.join(key.choices)}" if key.choices else ""
+        text = f"{key.help}{values} ({', '.join(formats[name])}{repeat})"
+        flags[name] = msgspec.structs.replace(key, help=text)
+    return flags
+
+
+def _dataset_flags() -> dict[str, Key]:
+    return {**_source_flags(), **_flags(_OutputFlags), **_flags(Config)}
+
+
+def _config_key(flag: str) -> str:
+    """The key of a config that a flag of a dataset stands for."""
+    if flag in _flags(_OutputFlags):
+        return {"output": "output.path", "split": "splits"}[flag]
+    return flag if flag in _flags(Config) else f"splits.NAME.{flag}"
+
+
+def _value_type(kind: Any) -> Any:  # noqa: ANN401  # Any type.
+    """The type of one value of a flag: not None, and an item of a list."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType or origin is typing.Union:
+        return _value_type(next(each for each in arguments if each is not types.NoneType))
+    if origin is Annotated and typing.get_origin(arguments[0]) is not None:
+        return _value_type(arguments[0])
+    return arguments[0] if origin is list else kind
+
+
+def _read_value(kind: Any, text: str) -> object:  # noqa: ANN401  # Any type.
+    if typing.get_origin(kind) is dict:
+        return _parse_fractions(text)
+    try:
+        value: object = msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError:
+        raise argparse.ArgumentTypeError(describe_mismatch(text, kind)) from None
+    return value
+
+
+def _parse_fractions(text: str) -> dict[str, float]:
+    fractions: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, fraction = part.partition("=")
+        try:
+            if name in fractions:
+                raise ValueError
+            fractions[name] = float(fraction)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"expected split=fraction,... with each split once, got {text!r}"
+            ) from None
+    return fractions
+
+
+def parse_arguments(words: Sequence[str]) -> Arguments:
     """Parses a command line; flags may stand before, between and after the words.
 
     Args:
-        arguments: All words after the program's name; `--help` is not among them.
+        words: All words after the program's name; `--help` is not among them.
 
     Raises:
         UsageError: The command line cannot be understood.
         ConfigError: The config, or what the flags say instead of one, is wrong.
     """
-    command = _find_command(arguments)
+    command = _find_command(words)
+    if COMMANDS[command] is BuildArguments:
+        return _parse_build(words)
+    given = make_parser(command).parse_strictly(words)
+    names = given.pop("words")
     if command == "formats":
-        return _parse_formats(arguments)
+        if names != ["formats"]:
+            raise UsageError("expected `formats`, and nothing else")
+        return FormatsArguments()
     if command == "show":
-        return _parse_show(arguments)
-    if command == "sample":
-        return _parse_sample(arguments)
-    return _parse_build(arguments)
+        if len(names) != 2 or names[0] != "show" or not names[1]:
+            raise UsageError("expected `show PATH`, with one path")
+        _set_anonymous(given)
+        return ShowArguments(path=names[1], **given)
+    if names != ["sample", "shapes"]:
+        raise UsageError("expected `sample shapes --output DIR --images N`")
+    _require(given, ["output", "images"], command="sample shapes")
+    return SampleArguments(**given)
 
 
-def _find_command(arguments: Sequence[str]) -> str:
-    for word in arguments:
+def _find_command(words: Sequence[str]) -> str:
+    for word in words:
         if word in COMMANDS:
             return word
     expected = f"expected a command ({', '.join(COMMANDS)})"
-    for word in arguments:
+    for word in words:
         if not word.startswith("-"):
             raise UsageError(f"{expected}, got {word!r}{suggest(word, COMMANDS)}")
     raise UsageError(expected)
 
 
-def _parse_formats(arguments: Sequence[str]) -> FormatsArguments:
-    if formats_parser().parse_strictly(arguments).words != ["formats"]:
-        raise UsageError("expected `formats`, and nothing else")
-    return FormatsArguments()
-
-
-def _parse_show(arguments: Sequence[str]) -> ShowArguments:
-    namespace = show_parser().parse_strictly(arguments)
-    command, path = namespace.words if len(namespace.words) == 2 else ("", "")
-    if command != "show" or not path:
-        raise UsageError("expected `show PATH`, with one path")
-    _set_anonymous(namespace)
-    return ShowArguments(path=path, split=namespace.split, limit=namespace.limit)
-
-
-def _parse_sample(arguments: Sequence[str]) -> SampleArguments:
-    namespace = sample_parser().parse_strictly(arguments)
-    if namespace.words != ["sample", "shapes"]:
-        raise UsageError("expected `sample shapes --output DIR --images N`")
-    _require(namespace, ["output", "images"], command="sample shapes")
-    return SampleArguments(
-        output=Path(namespace.output),
-        images=namespace.images,
-        seed=namespace.seed,
-        workers=namespace.workers,
-        width=namespace.width,
-        height=namespace.height,
+def _parse_build(words: Sequence[str]) -> BuildArguments:
+    # Imported here: Beam's import takes seconds, and the other commands do without.
+    from shardbeam.pipelines.runners import (
+        DATAFLOW_RUNNER,
+        REFUSED_FLAGS,
+        beam_parser,
+        check_beam_options,
     )
 
-
-def _parse_build(arguments: Sequence[str]) -> BuildArguments:
-    # Imported here: Beam's import takes seconds, and the other commands do without.
-    from shardbeam.pipelines.runners import beam_options, beam_parser, refuse_flags
-
-    ours = build_parser().parse_args([])
-    parser = build_parser(beam=beam_parser())
-    refuse_flags(parser)
-    namespace = parser.parse_strictly(arguments)
-    command, *targets = namespace.words or [""]
-    if command not in BUILD_COMMANDS:
+    parser = make_parser("build", beam=beam_parser())
+    given = parser.parse_strictly(words, refused=REFUSED_FLAGS)
+    command, *targets = given.pop("words") or [""]
+    if COMMANDS.get(command) is not BuildArguments:
         raise UsageError(f"expected a command ({', '.join(COMMANDS)}) first, got {command!r}")
     if len(targets) != 1:
         got = " ".join(targets) or "none"
         raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
-    _set_anonymous(namespace)
-    options = beam_options(namespace, parser=parser, ours=vars(ours))
-    if namespace.wait is False and options.get("runner") != DATAFLOW_RUNNER:
+    _set_anonymous(given)
+    run = {name: given.pop(name) for name in _flags(BuildArguments) if name in given}
+    dataset = {name: given.pop(name) for name in _dataset_flags() if name in given}
+    options = check_beam_options(
+        {name: value for name, value in given.items() if value != parser.get_default(name)}
+    )
+    if run.get("wait") is False and options.get("runner") != DATAFLOW_RUNNER:
         raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
+    overrides = run.get("set", [])
     return BuildArguments(
         command=command,
-        config=_make_config(namespace, command=command, target=targets[0]),
+        config=_make_config(dataset, overrides=overrides, command=command, target=targets[0]),
         beam_options=options,
-        overwrite=namespace.overwrite,
-        if_changed=namespace.if_changed,
-        reuse=namespace.reuse,
-        processes=namespace.processes,
-        threads=namespace.threads,
-        read_ahead=namespace.read_ahead,
-        wait=namespace.wait,
-        json=namespace.json,
-        json_log=namespace.log_format == JSON,
-        verbose=namespace.verbose,
+        **run,
     )
 
 
-def _set_anonymous(namespace: argparse.Namespace) -> None:
+def _set_anonymous(given: Mapping[str, Any]) -> None:
     """Makes this process, and all that it starts, read buckets without credentials."""
-    if namespace.anonymous:
+    if "anonymous" in given:
         # Already the config may lie in one.
         os.environ[ANONYMOUS_VARIABLE] = "1"
 
 
-def _make_config(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
+def _make_config(
+    given: Mapping[str, Any], *, overrides: Sequence[str], command: str, target: str
+) -> Config:
     if not is_uri(target) and not Path(target).is_file():
         if target in built_in_formats():
-            return _config_from_flags(namespace, command=f"{command} {target}", target=target)
+            return _config_from_flags(
+                given, overrides=overrides, command=f"{command} {target}", target=target
+            )
         if target not in ready_configs():
             raise UsageError(f"{command}: {_describe_target(target)}")
         target = str(ready_configs()[target])
-    for flag, key in _config_flags().items():
-        if getattr(namespace, flag) is not None:
+    for flag in _dataset_flags():
+        if flag in given:
             raise UsageError(
                 f"{flag_name(flag)} goes with a format ({_formats()}), not with a config file; "
-                f"use --set {key}=..."
+                f"use --set {_config_key(flag)}=..."
             )
-    return load_config(target, overrides=namespace.set)
+    return load_config(target, overrides=overrides)
 
 
 def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
@@ -287,37 +528,35 @@ def _describe_target(target: str) -> str:
     return f"no such config file, format or ready config: {target}{hint}"
 
 
-def _config_from_flags(namespace: argparse.Namespace, *, command: str, target: str) -> Config:
+def _config_from_flags(
+    given: Mapping[str, Any], *, overrides: Sequence[str], command: str, target: str
+) -> Config:
     format_class = built_in_formats()[target]
     keys = keys_of(format_class)
     source: dict[str, Any] = {"format": target}
-    for flag in source_keys():
-        value = getattr(namespace, flag)
-        if value is None:
+    for flag in _source_flags():
+        if flag not in given:
             continue
         if flag not in keys:
             raise UsageError(f"{command}: this format takes no {flag_name(flag)}")
-        source[flag] = value
+        source[flag] = given[flag]
     required = [name for name, key in keys.items() if key.required]
-    _require(namespace, [*required, "output"], command=command)
-    if namespace.fractions and namespace.split:
+    _require(given, [*required, "output"], command=command)
+    if "fractions" in given and "split" in given:
         raise UsageError("--split: not together with --fractions, which names the splits")
 
     raw: dict[str, Any] = {
-        "name": target.replace("-", "_") if namespace.name is None else namespace.name,
-        "output": {"path": namespace.output},
+        "name": target.replace("-", "_"),
+        "output": {"path": given["output"]},
+        **{flag: given[flag] for flag in _flags(Config) if flag in given},
     }
-    for flag in ("version", "fractions", "group_by"):
-        if getattr(namespace, flag) is not None:
-            raw[flag] = getattr(namespace, flag)
     predefines_splits = format_class.predefined_splits is not Format.predefined_splits
-    if namespace.fractions is not None or (predefines_splits and not namespace.split):
+    if "fractions" in given or (predefines_splits and not given.get("split")):
         raw["source"] = source
     else:
-        split = _DEFAULT_SPLIT if namespace.split is None else namespace.split
-        raw["splits"] = {split: source}
+        raw["splits"] = {given.get("split", _DEFAULT_SPLIT): source}
     try:
-        return make_config(raw, overrides=namespace.set, origin="", find_format=find_format)
+        return make_config(raw, overrides=overrides, origin="", find_format=find_format)
     except ConfigError as error:
         culprit = _flag_of(error.path)
         if error.origin == OVERRIDE_ORIGIN or culprit is None:
@@ -331,13 +570,13 @@ def _flag_of(path: Sequence[str | int]) -> str | None:
     if keys[:1] == ["splits"] and len(keys) == 2:
         return "--split"
     for flag in (keys[-1], keys[0]) if keys else ():
-        if flag in _config_flags():
+        if flag in _dataset_flags():
             return flag_name(flag)
-    return "--output" if keys[:1] == ["output"] else None
+    return None
 
 
-def _require(namespace: argparse.Namespace, flags: Sequence[str], *, command: str) -> None:
-    missing = [flag_name(flag) for flag in flags if getattr(namespace, flag) is None]
+def _require(given: Mapping[str, Any], flags: Sequence[str], *, command: str) -> None:
+    missing = [flag_name(flag) for flag in flags if flag not in given]
     if missing:
         raise UsageError(f"{command}: missing {', '.join(missing)}")
 

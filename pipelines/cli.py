@@ -7,24 +7,23 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from shardbeam.pipelines.flags import (
-    BUILD_COMMANDS,
-    UsageError,
-    build_parser,
-    formats_parser,
-    sample_parser,
-    show_parser,
-    top_parser,
+import msgspec
+
+from shardbeam.pipelines.arguments import (
+    COMMANDS,
+    BuildArguments,
+    SampleArguments,
+    ShowArguments,
+    make_parser,
+    parse_arguments,
 )
+from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.json_log import everything_as_json, wants_json_log
 from shardbeam.pipelines.logs import configure_logging, log_everything
 from shardbeam.pipelines.terminal import escape, write_stdout
-
-if TYPE_CHECKING:
-    from shardbeam.pipelines.arguments import BuildArguments, SampleArguments, ShowArguments
 
 _FAILED = 1
 _USAGE = 2
@@ -60,16 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help(words: Sequence[str]) -> str:
-    for word in words:
-        if word in BUILD_COMMANDS:
-            return build_parser(command=word).format_help()
-        if word == "formats":
-            return formats_parser().format_help()
-        if word == "show":
-            return show_parser().format_help()
-        if word == "sample":
-            return sample_parser().format_help()
-    return top_parser().format_help()
+    return make_parser(next((word for word in words if word in COMMANDS), "")).format_help()
 
 
 def _version() -> str:
@@ -79,12 +69,6 @@ def _version() -> str:
 
 
 def _run(words: Sequence[str], *, json_log: bool) -> int:
-    from shardbeam.pipelines.arguments import (
-        BuildArguments,
-        SampleArguments,
-        ShowArguments,
-        parse_arguments,
-    )
     from shardbeam.transforms.core.process import without_collector
 
     started_s = time.monotonic()
@@ -95,11 +79,16 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         if isinstance(arguments, BuildArguments):
             build = arguments
             return _run_build(build)
-        if isinstance(arguments, ShowArguments):
-            return _run_show(arguments)
         if isinstance(arguments, SampleArguments):
             return _run_sample(arguments)
-        return _run_formats()
+        # Imported here, as rich takes a while.
+        from shardbeam.pipelines.show import show_dataset, show_formats
+
+        if isinstance(arguments, ShowArguments):
+            show_dataset(arguments.path, split=arguments.split, limit=arguments.limit)
+        else:
+            show_formats()
+        return 0
     except Exception as error:
         code = _exit_code(error)
         if code is None and not json_log:
@@ -161,60 +150,33 @@ def _run_build(arguments: BuildArguments) -> int:
     return run_build(arguments) if arguments.command == "build" else run_plan(arguments)
 
 
-def _run_formats() -> int:
-    from shardbeam.pipelines.formats_table import render_formats
-    from shardbeam.pipelines.tables import stdout_layout
-
-    write_stdout(render_formats(layout=stdout_layout()))
-    return 0
-
-
-def _run_show(arguments: ShowArguments) -> int:
-    from shardbeam.pipelines.show import show_dataset
-
-    show_dataset(arguments.path, split=arguments.split, limit=arguments.limit)
-    return 0
-
-
 def _run_sample(arguments: SampleArguments) -> int:
     from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
     from shardbeam.pipelines.sample import write_shapes
 
-    done = 0
-
-    def report(images: int) -> None:
-        nonlocal done
-        done = images
-
-    def read() -> ProgressSnapshot:
-        return ProgressSnapshot(images_done=done, images_total=arguments.images)
+    output = Path(arguments.output)
+    done = [0]
 
     def describe_interrupt() -> str:
-        if not (arguments.output / "images").exists():
+        if not (output / "images").exists():
             return NOTHING_WRITTEN
         # The end of its processes may have made the program clear it up already.
-        return (
-            f"interrupted; {arguments.output} may hold a part of the sample: delete it, and draw "
-            "again"
-        )
+        return f"interrupted; {output} may hold a part of the sample: delete it, and draw again"
 
     say_when_interrupted("interrupted", ask=describe_interrupt)
     try:
-        with ProgressMonitor(read=read, stream=sys.stderr):
+        with ProgressMonitor(
+            read=lambda: ProgressSnapshot(images_done=done[-1], images_total=arguments.images),
+            stream=sys.stderr,
+        ):
             shapes = write_shapes(
-                output=arguments.output,
-                images=arguments.images,
-                seed=arguments.seed,
-                workers=arguments.workers,
-                width=arguments.width,
-                height=arguments.height,
-                report=report,
+                report=done.append, **{**msgspec.structs.asdict(arguments), "output": output}
             )
     except (FileExistsError, ValueError) as error:
         raise UsageError(str(error)) from error
     write_stdout(
         f"wrote {arguments.images:,} images with {shapes:,} annotated shapes, and a class folder "
-        f"for each kind of shape, to {escape(str(arguments.output))}\n"
+        f"for each kind of shape, to {escape(str(output))}\n"
     )
-    say_when_interrupted(f"interrupted; the sample is complete: {arguments.output}")
+    say_when_interrupted(f"interrupted; the sample is complete: {output}")
     return 0

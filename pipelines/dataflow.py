@@ -28,10 +28,9 @@ from apache_beam.runners.runner import PipelineRunner, PipelineState
 from apache_beam.utils.retry import PermanentException
 from google.api_core.exceptions import GoogleAPICallError, NotFound
 
-from shardbeam.pipelines.container_image import check_image
-from shardbeam.pipelines.failures import RunError
-from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError
+from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.plan import Plan
+from shardbeam.pipelines.runners import DATAFLOW_RUNNER, check_image
 
 _POLL_S = 5.0
 _SETUP_FILES = ("setup.py", "pyproject.toml")

@@ -1,4 +1,4 @@
-"""The error of a run, and what to raise for a run that could not record its outcome."""
+"""The errors of a command, and what to raise for a run that could not record its outcome."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
 # What Flink's job server says of a job that failed, and what Beam makes of it.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
+
+
+class UsageError(Exception):
+    """A command line that cannot be understood; the message is one line."""
 
 
 class RunError(Exception):

@@ -7,7 +7,6 @@ failed; where a build has nothing to do (`if_changed`), a job that does nothing 
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -17,18 +16,18 @@ import apache_beam as beam
 import msgspec
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.configs.keys import Key, flag_name
+from shardbeam.pipelines.arguments import BuildArguments, flags_of, parse_arguments
 from shardbeam.pipelines.cli import main
-from shardbeam.pipelines.failures import RunError
-from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError, build_parser
-from shardbeam.pipelines.runners import beam_parser, make_runner
+from shardbeam.pipelines.failures import RunError, UsageError
+from shardbeam.pipelines.runners import DATAFLOW_RUNNER, beam_parser, make_runner
 from shardbeam.transforms.storage.find import storage_for
 
 CONFIG = "config"
 FORMAT = "format"
 IMAGE = "sdk_container_image"
 # What has no meaning for a launcher, which only writes the job down.
-_LEFT_OUT = frozenset({"help", "words", "wait", "json", "log_format", "verbose"})
+_LEFT_OUT = ("wait", "json", "log_format", "verbose")
 _URI = r"^[a-z][a-z0-9+.-]*://.+$"
 _SWITCH = r"^(true|false)$"
 # {metavar: regular expression of the values}
@@ -96,7 +95,7 @@ def command_line(arguments: Sequence[str]) -> list[str]:
     Raises:
         UsageError: There is neither a config nor a format, or both, or a value is wrong.
     """
-    ours = {action.dest: action for action in _actions()}
+    ours = _flags()
     switches = {
         flag
         for action in beam_parser()._actions
@@ -110,8 +109,8 @@ def command_line(arguments: Sequence[str]) -> list[str]:
         name = flag.removeprefix("--")
         if name in (CONFIG, FORMAT):
             targets.append(value)
-        elif name in ours and _is_switch(ours[name]):
-            flags += _switch(ours[name].option_strings[-1], value)
+        elif name in ours and ours[name].switch:
+            flags += _switch(flag_name(name), value)
         elif name in ours:
             flags += _spell(ours[name], value)
         elif flag in switches and value:
@@ -129,10 +128,10 @@ def _switch(flag: str, value: str) -> list[str]:
     return [flag] if value == "true" else []
 
 
-def _spell(action: argparse.Action, value: str) -> list[str]:
-    flag = action.option_strings[-1]
+def _spell(key: Key, value: str) -> list[str]:
+    flag = flag_name(key.name)
     items = [value]
-    if _is_repeatable(action) and value.startswith("["):
+    if key.repeatable and value.startswith("["):
         try:
             items = msgspec.json.decode(value, type=list[str])
         except msgspec.DecodeError as error:
@@ -160,7 +159,7 @@ def template_metadata() -> dict[str, Any]:
                 "isOptional": True,
                 "regexes": [r"^[a-z0-9-]+$"],
             },
-            *map(_describe, _actions()),
+            *map(_describe, _flags().values()),
             {
                 "name": IMAGE,
                 "label": "Image of the workers",
@@ -172,31 +171,29 @@ def template_metadata() -> dict[str, Any]:
     }
 
 
-def _describe(action: argparse.Action) -> dict[str, Any]:
-    help_text = str(action.help)
-    pattern = _SWITCH if _is_switch(action) else _PATTERNS.get(str(action.metavar), _ANYTHING)
-    if _is_repeatable(action):
+def _describe(key: Key) -> dict[str, Any]:
+    help_text = key.help
+    pattern = _SWITCH if key.switch else _PATTERNS.get(key.metavar, _ANYTHING)
+    if key.repeatable:
         help_text = f"{help_text}. One value, or a JSON list of several"
         pattern = rf"{pattern}|^\[.*\]$"
     return {
-        "name": action.dest,
-        "label": action.dest.replace("_", " ").capitalize(),
+        "name": key.name,
+        "label": key.name.replace("_", " ").capitalize(),
         "helpText": f"{help_text[0].upper()}{help_text[1:]}.",
         "isOptional": True,
         "regexes": [pattern],
     }
 
 
-def _actions() -> list[argparse.Action]:
-    return [action for action in build_parser()._actions if action.dest not in _LEFT_OUT]
-
-
-def _is_switch(action: argparse.Action) -> bool:
-    return action.nargs == 0
-
-
-def _is_repeatable(action: argparse.Action) -> bool:
-    return isinstance(action, argparse._AppendAction)
+def _flags() -> dict[str, Key]:
+    """The flags that are parameters of the template."""
+    return {
+        name: key
+        for flags in flags_of(BuildArguments).values()
+        for name, key in flags.items()
+        if name not in _LEFT_OUT
+    }
 
 
 if __name__ == "__main__":

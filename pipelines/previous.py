@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from shardbeam.pipelines.flags import UsageError
+from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.plan import absolute_path
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST

@@ -25,8 +25,7 @@ from apache_beam.runners.runner import PipelineRunner
 
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.build import build_dataset
-from shardbeam.pipelines.failures import ended_as_failed, explain_failure
-from shardbeam.pipelines.flags import DATAFLOW_RUNNER, UsageError
+from shardbeam.pipelines.failures import UsageError, ended_as_failed, explain_failure
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.json_log import write_line
 from shardbeam.pipelines.output import hold_output, read_latest
@@ -34,10 +33,9 @@ from shardbeam.pipelines.plan import Plan, make_plan
 from shardbeam.pipelines.preview import Preview, list_inputs, preview_dataset
 from shardbeam.pipelines.previous import find_previous
 from shardbeam.pipelines.progress import ProgressMonitor
-from shardbeam.pipelines.runners import LocalRunner, make_runner
+from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, UsageMeter, make_runner
 from shardbeam.pipelines.staged_progress import StagedProgress
 from shardbeam.pipelines.summary import Summary, print_job, print_summary
-from shardbeam.pipelines.usage import UsageMeter
 from shardbeam.pipelines.versions import (
     Inputs,
     check_versions,

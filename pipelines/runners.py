@@ -1,11 +1,17 @@
-"""Beam's runners: the flags that choose and set one, and the one that runs without any."""
+"""Beam's runners: flags, the one without a flag, images of workers, and requests to storage."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Container
-from typing import Any
+import logging
+import platform
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import apache_beam
+from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
@@ -13,7 +19,13 @@ from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from shardbeam.configs.nearest import suggest
-from shardbeam.pipelines.flags import FlagParser, UsageError
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.transforms.beam.stages import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
+from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
+
+DATAFLOW_RUNNER = "DataflowRunner"
+
+_log = logging.getLogger(__name__)
 
 _TEST_FLAG = "is for Beam's own tests"
 _STREAMING_FLAG = "is for streaming jobs, and a build is a batch job"
@@ -35,6 +47,7 @@ REFUSED_FLAGS = {
     "--output_executable_path": "would make a jar and build nothing",
     "--save_main_session": "is not needed, as all code lies in installed modules",
 }
+_BEAM_IMAGE = re.compile(r"(?:^|/)beam_python(?P<python>3\.\d+)_sdk:(?P<beam>\d+\.\d+\.\d+)")
 
 
 class LocalRunner(fn_runner.FnApiRunner):
@@ -68,41 +81,21 @@ def beam_parser() -> argparse.ArgumentParser:
     return parsers[0]
 
 
-def refuse_flags(parser: FlagParser) -> None:
-    """Makes an error of each flag of Beam that makes no sense for a build."""
-    for flag, reason in REFUSED_FLAGS.items():
-        parser.refuse(flag, reason=reason)
-
-
-def beam_options(
-    namespace: argparse.Namespace, *, parser: FlagParser, ours: Container[str]
-) -> dict[str, Any]:
-    """Picks Beam's options out of a parsed command line.
-
-    Args:
-        namespace: The parsed command line.
-        parser: What parsed it.
-        ours: The options that are not Beam's.
-
-    Returns:
-        Keyword arguments of `PipelineOptions`: every option that is not as by default.
+def check_beam_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks keyword arguments of `PipelineOptions`, and spells the runner as its class.
 
     Raises:
         UsageError: There is no such runner, or the in-process runner is to start Beam's processes.
     """
-    options = {
-        name: value
-        for name, value in vars(namespace).items()
-        if name not in ours and value != parser.get_default(name)
-    }
-    if "runner" in options:
-        options["runner"] = _runner_name(options["runner"])
-    if options.get("direct_running_mode") == "multi_processing":
+    checked = dict(options)
+    if "runner" in checked:
+        checked["runner"] = _runner_name(checked["runner"])
+    if checked.get("direct_running_mode") == "multi_processing":
         raise UsageError(
             "--direct_running_mode=multi_processing is refused: a build hangs where one of Beam's "
             "worker processes is killed; --processes=N writes shards in N processes"
         )
-    return options
+    return checked
 
 
 def _runner_name(name: str) -> str:
@@ -117,3 +110,79 @@ def _runner_name(name: str) -> str:
         return name
     hint = suggest(name, known.values()) or f"; known: {', '.join(known.values())}"
     raise UsageError(f"--runner: unknown runner {name!r}{hint}")
+
+
+class Versions(NamedTuple):
+    """What decides whether workers can read what is pickled here.
+
+    Attributes:
+        python: Python's major and minor version.
+        beam: Beam's version.
+    """
+
+    python: str
+    beam: str
+
+
+def own_versions() -> Versions:
+    """Returns those of this program."""
+    major, minor, _ = platform.python_version_tuple()
+    return Versions(python=f"{major}.{minor}", beam=apache_beam.__version__)
+
+
+def check_image(image: str) -> None:
+    """Refuses an image of Beam's own whose name tells of another Python or Beam.
+
+    Other images are not looked into.
+
+    Raises:
+        UsageError: The versions differ.
+    """
+    named = _BEAM_IMAGE.search(image)
+    own = own_versions()
+    if named is not None and Versions(**named.groupdict()) != own:
+        raise UsageError(
+            f"--sdk_container_image: {image} has Python {named['python']} and Beam "
+            f"{named['beam']}, and this program runs on Python {own.python} and Beam {own.beam}; "
+            "they must be the same"
+        )
+
+
+class UsageMeter:
+    """Adds up what a run asks of object storage, from when it is made on."""
+
+    def __init__(self) -> None:
+        self._before = usage_counter.total()
+        self._taken_before = usage_counter.taken()
+        self._elsewhere = StorageUsage()
+
+    def add_result(self, result: Any) -> None:  # noqa: ANN401  # Each runner has a class of its own.
+        """Adds what the workers of a pipeline have reported, in whichever process they ran."""
+        try:
+            reported = _reported(result)
+        except Exception:  # noqa: BLE001
+            # Not every runner has metrics, and none of them is worth a run.
+            _log.debug("the runner tells no metrics", exc_info=True)
+            return
+        here = usage_counter.taken() - self._taken_before
+        # What this process has reported is counted by itself.
+        elsewhere = reported - here
+        if all(count >= 0 for count in elsewhere.requests.values()):
+            self._elsewhere = elsewhere
+
+    def usage(self) -> StorageUsage:
+        """Returns all requests so far; without those of workers whose run has failed."""
+        return usage_counter.total() - self._before + self._elsewhere
+
+
+def _reported(result: Any) -> StorageUsage:  # noqa: ANN401  # As above.
+    counters = result.metrics().query(MetricsFilter().with_namespace(USAGE_NAMESPACE))["counters"]
+    # One of the same name for each step.
+    values: Counter[str] = Counter()
+    for counter in counters:
+        values[counter.key.metric.name] += counter.result or 0
+    return StorageUsage(
+        bytes_received=values.pop(BYTES_RECEIVED, 0),
+        bytes_sent=values.pop(BYTES_SENT, 0),
+        requests={name.removeprefix(REQUESTS): count for name, count in values.items()},
+    )

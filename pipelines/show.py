@@ -1,4 +1,4 @@
-"""The first Examples of a dataset, for people. Neither Beam nor TensorFlow is needed."""
+"""The first Examples of a dataset, and the formats. Neither Beam nor TensorFlow is needed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 from rich.filesize import decimal
 from rich.text import Text
 
+from shardbeam.configs.keys import flag_name, keys_of
+from shardbeam.configs.load import describe_ready_config, ready_configs
 from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.pipelines.terminal import escape, write_stdout
 from shardbeam.transforms.core.errors import InputError
@@ -17,6 +19,7 @@ from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.dataset.read.examples import feature_values, read_examples
 from shardbeam.transforms.dataset.read.images import recognize_image
 from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.formats.load import built_in_formats
 from shardbeam.transforms.storage.base import StoredFile
 
 # About as much as fits beside the keys on a usual terminal.
@@ -52,6 +55,22 @@ def show_dataset(path: str, *, split: str | None, limit: int) -> None:
             return
     if not number:
         raise InputError(uri=path, problem=f"no records in split {shown.name!r}")
+
+
+def show_formats() -> None:
+    """Prints the formats, a line each: what it reads, and the flags that name its input.
+
+    Below them are the ready configs, which stand in a command line where a format may.
+    """
+    formats = make_table("format", "reads", "flags", numbers=[])
+    for name, format_class in built_in_formats().items():
+        flags = [flag_name(key.name) for key in keys_of(format_class).values() if key.help]
+        formats.add_row(name, format_class.SUMMARY, " ".join(flags))
+    ready = make_table("ready config", "writes", numbers=[])
+    for name, file in ready_configs().items():
+        ready.add_row(name, describe_ready_config(file))
+    layout = stdout_layout()
+    write_stdout("\n".join(render_table(table, layout=layout) for table in (formats, ready)))
 
 
 def render_example(example: Example, *, layout: Layout = PLAIN) -> str:

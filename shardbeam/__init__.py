@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardbeam.pipelines.arguments import load_config
     from shardbeam.pipelines.build import build_dataset
     from shardbeam.pipelines.plan import make_plan
-    from shardbeam.pipelines.reading import load_dataset
+    from shardbeam.pipelines.read import load_dataset
     from shardbeam.transforms.core.errors import InputError
     from shardbeam.transforms.dataset.shard import ShardSettings
     from shardbeam.transforms.formats.base import Format
@@ -52,7 +52,7 @@ _MODULES = {
     "WriteToTFRecord": "transforms.write_to_tfrecord",
     "build_dataset": "pipelines.build",
     "load_config": "pipelines.arguments",
-    "load_dataset": "pipelines.reading",
+    "load_dataset": "pipelines.read",
     "make_plan": "pipelines.plan",
 }
 

@@ -76,7 +76,7 @@ def test_show_and_readers(folders: tuple[Path, Path]) -> None:
     source = tfds.builder_from_directory(str(folder)).as_data_source("train")
     assert len(source) == len(records(folder))
     assert {row["image/filename"] for row in source}
-    reading: Any = pytest.importorskip("shardbeam.pipelines.reading")
+    reading: Any = pytest.importorskip("shardbeam.pipelines.read")
     with pytest.raises(Exception, match="reads no array_record files; read them with tfds"):
         reading.load_dataset(str(folder))
 

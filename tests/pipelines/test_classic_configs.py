@@ -65,7 +65,7 @@ def kinds(path: Path) -> set[tuple[str, str | None]]:
 
 def check_readers(folder: Path, file_name: str, *, split: str, count: int, keys: set[str]) -> None:
     """Checks that `show`, `load_dataset` and TFDS read the folder, and `show` the plain file."""
-    from shardbeam.pipelines.reading import load_dataset
+    from shardbeam.pipelines.read import load_dataset
 
     for words in ([str(folder), "--split", split], [str(folder / file_name)]):
         shown = run("show", *words, "--limit", "1")

@@ -42,7 +42,7 @@ def test_help_needs_nothing_heavy(line: str, usage: str) -> None:
     assert result.stderr == ""
     assert result.stdout.startswith(usage)
     modules = set(result.stdout.rpartition("MODULES ")[2].split())
-    assert "shardbeam.pipelines.flags" in modules
+    assert "shardbeam.pipelines.arguments" in modules
     packages = {module.partition(".")[0] for module in modules}
     assert packages.isdisjoint({"apache_beam", "tensorflow", "transforms", "rich"})
 

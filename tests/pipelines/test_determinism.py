@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 import shutil
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
@@ -174,7 +174,7 @@ def test_bundles_that_run_twice_do_not_matter(mixed: Path, expected: Tree, tmp_p
     assert isinstance(arguments, BuildArguments)
     # The command refuses the flag.
     options = {"direct_runner_bundle_repeat": 2}
-    assert run_build(dataclasses.replace(arguments, beam_options=options)) == 0
+    assert run_build(msgspec.structs.replace(arguments, beam_options=options)) == 0
     assert read_dataset(tmp_path / "out") == expected
     # The second time each shard was there already.
     assert last_run(tmp_path / "out")["reused_shards"] == 10

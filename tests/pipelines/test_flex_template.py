@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
-from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
-from shardbeam.pipelines.flags import UsageError, build_parser
+from shardbeam.pipelines.arguments import BuildArguments, flags_of, parse_arguments
+from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flex_template import command_line, launch, template_metadata
 from tests.conftest import PROJECT_ROOT
 
@@ -37,8 +37,8 @@ def test_dataflow_reads_it() -> None:
 
 
 def test_every_option_of_the_command_is_a_parameter() -> None:
-    options = {action.dest for action in build_parser()._actions if action.option_strings}
-    only_here = {"help", "wait", "json", "log_format", "verbose"}
+    options = {name for flags in flags_of(BuildArguments).values() for name in flags}
+    only_here = {"wait", "json", "log_format", "verbose"}
     assert only_here < options
     assert set(PARAMETERS) == (options - only_here) | {"config", "format", "sdk_container_image"}
 

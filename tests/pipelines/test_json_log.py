@@ -328,4 +328,4 @@ def test_the_flag(line: str, wanted: bool) -> None:
 def test_another_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "x.yaml", "--log-format", "xml"]) == 2
     message = capsys.readouterr().err
-    assert message.startswith("shardbeam: error: --log-format: invalid choice: 'xml'")
+    assert message.startswith("shardbeam: error: --log-format: expected text or json, got 'xml'")

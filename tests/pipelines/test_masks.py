@@ -54,7 +54,7 @@ def segment_ids(shapes: Path, key: str) -> npt.NDArray[np.int64]:
 
 def load(build: Build) -> Iterator[dict[str, Any]]:
     pytest.importorskip("tensorflow")
-    from shardbeam.pipelines.reading import load_dataset
+    from shardbeam.pipelines.read import load_dataset
 
     return load_dataset(build.output, split="train").as_numpy_iterator()
 

@@ -29,7 +29,7 @@ NUM_SHARDS = 3
 
 def load(*arguments: object, **options: object) -> tf.data.Dataset:
     # TensorFlow's import takes seconds, which collecting tests need not pay.
-    from shardbeam.pipelines import reading
+    from shardbeam.pipelines import read as reading
 
     load_dataset: Callable[..., tf.data.Dataset] = reading.load_dataset
     return load_dataset(*arguments, **options)
@@ -431,7 +431,7 @@ def test_without_features_there_is_nothing_to_read(tmp_path: Path) -> None:
 
 
 def test_without_tensorflow_the_extra_is_named() -> None:
-    code = "import sys; sys.modules['tensorflow'] = None; import shardbeam.pipelines.reading"
+    code = "import sys; sys.modules['tensorflow'] = None; import shardbeam.pipelines.read"
     result = run_python(code)
     assert result.returncode == 1
     assert result.stderr.rstrip().endswith("the extra: pip install 'shardbeam[tensorflow]'")

@@ -396,7 +396,7 @@ def test_show_follows_the_pointer(inputs: Path) -> None:
 
 def test_load_dataset_follows_the_pointer(inputs: Path) -> None:
     pytest.importorskip("tensorflow")
-    from shardbeam.pipelines.reading import load_dataset
+    from shardbeam.pipelines.read import load_dataset
 
     build(inputs, "{fingerprint}", *latest_flags(inputs))
     assert len(list(load_dataset(f"{inputs.parent}/d/latest", split="train"))) == 6

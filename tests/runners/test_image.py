@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.container_image import Versions, own_versions
+from shardbeam.pipelines.runners import Versions, own_versions
 from tests.runners.cloud import Cloud
 from tests.runners.flink import TIMEOUT_S, flink_cluster
 from tests.runners.image import Container, remove_container, start_container
@@ -53,7 +53,7 @@ def skip_with_another_python(container: Container) -> None:
 
 
 def test_the_labels_say_what_is_in_it(container: Container) -> None:
-    code = "from shardbeam.pipelines.container_image import own_versions; print(*own_versions())"
+    code = "from shardbeam.pipelines.runners import own_versions; print(*own_versions())"
     told = container.run("python", "-c", code)
     assert told.exit_code == 0, told.stderr
     assert Versions(*told.stdout.split()) == image_versions(container)

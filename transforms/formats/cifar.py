@@ -81,7 +81,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
     expected: ClassVar[str]
 
     root: Annotated[Location, named("folder of the binary batches", metavar="DIR")]
-    pixels: Literal["png", "raw"] = "png"
+    pixels: Annotated[Literal["png", "raw"], named("pixels")] = "png"
     _names: tuple[tuple[str, ...], ...] = ()
     _splits: tuple[str, ...] = ()
 

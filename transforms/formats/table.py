@@ -166,7 +166,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
     ) = None
     split_column: Annotated[str, named("column of the split")] | None = None
     columns: dict[str, str] = {}
-    splits: list[Name] | None = None
+    splits: Annotated[list[Name] | None, named("split whose rows are used")] = None
     _layout: TableLayout = TableLayout()
 
     def __post_init__(self) -> None:
