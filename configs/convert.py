@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, Union
 import msgspec
 
 from shardbeam.configs.keys import choices, keys_of
-from shardbeam.configs.nearest import suggest
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.problem import Path, Problem, format_path
 from shardbeam.configs.schema import Config, Source
 
@@ -141,7 +141,7 @@ def describe_mismatch(value: object, expected: object) -> str:
     message = f"expected {_describe(expected)}, got {_show(value)}"
     kind = _plain_type(expected)
     if choices(kind):
-        return message + suggest(str(value), choices(kind))
+        return message + did_you_mean(str(value), choices(kind), show=str)
     if kind is str and (value is None or isinstance(value, (bool, int, float))):
         return f"{message}; quote it"
     return message

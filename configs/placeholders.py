@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from shardbeam.configs.nearest import suggest
+from shardbeam.configs.nearest import did_you_mean
 
 VERSION, DATE, FINGERPRINT = "version", "date", "fingerprint"
 # What `output.path` may hold.
@@ -72,7 +72,7 @@ def check_output_template(template: str) -> None:
     for part in parse_template(template):
         if part.is_placeholder and part.text not in OUTPUT_PLACEHOLDERS:
             known = ", ".join(f"{{{name}}}" for name in OUTPUT_PLACEHOLDERS)
-            hint = suggest(part.text, OUTPUT_PLACEHOLDERS) or f"; there are {known}"
+            hint = did_you_mean(part.text, OUTPUT_PLACEHOLDERS, show=str) or f"; there are {known}"
             raise TemplateError(
                 f"unknown placeholder {{{part.text}}}{hint} (and {{{{ and }}}} for braces)"
             )

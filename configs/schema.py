@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from shardbeam.configs.keys import Location, named
-from shardbeam.configs.nearest import suggest
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.placeholders import TemplateError, check_output_template, placeholders
 from shardbeam.configs.problem import Path, Problem
 
@@ -382,7 +382,8 @@ class Config(_Strict, frozen=True, kw_only=True):
         if named and isinstance(self.output.num_shards, dict):
             for name in self.output.num_shards:
                 if name not in named:
-                    hint = suggest(name, named) or f"; the splits are {', '.join(named)}"
+                    known = f"; the splits are {', '.join(named)}"
+                    hint = did_you_mean(name, named, show=str) or known
                     raise Problem(("output", "num_shards", name), f"unknown split{hint}")
         self.check_file_name(named)
 

@@ -26,7 +26,7 @@ from shardbeam.configs.load import (
     parse_config,
     ready_configs,
 )
-from shardbeam.configs.nearest import suggest
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.json_log import JSON
@@ -292,7 +292,7 @@ class FlagParser(argparse.ArgumentParser):
             if word.startswith("-"):
                 flag = word.partition("=")[0]
                 known = self._option_string_actions.keys() - refused.keys()
-                raise UsageError(f"unknown flag {flag}{suggest(flag, sorted(known))}")
+                raise UsageError(f"unknown flag {flag}{did_you_mean(flag, known, show=str)}")
         return vars(namespace)
 
 
@@ -431,7 +431,7 @@ def _find_command(words: Sequence[str]) -> str:
     expected = f"expected a command ({', '.join(COMMANDS)})"
     for word in words:
         if not word.startswith("-"):
-            raise UsageError(f"{expected}, got {word!r}{suggest(word, COMMANDS)}")
+            raise UsageError(f"{expected}, got {word!r}{did_you_mean(word, COMMANDS, show=str)}")
     raise UsageError(expected)
 
 
@@ -524,7 +524,7 @@ def _describe_target(target: str) -> str:
     if Path(target).is_dir():
         return f"expected a config file or a format ({_formats()}), got the folder {target}"
     known = (*built_in_formats(), *ready_configs())
-    hint = suggest(target, known) or f"; the formats are {_formats()}"
+    hint = did_you_mean(target, known, show=str) or f"; the formats are {_formats()}"
     return f"no such config file, format or ready config: {target}{hint}"
 
 

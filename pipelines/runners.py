@@ -18,7 +18,7 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner
 from apache_beam.runners.portability.portable_runner import JobServiceHandle
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from shardbeam.configs.nearest import suggest
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.transforms.beam.stages import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
@@ -108,7 +108,7 @@ def _runner_name(name: str) -> str:
             return known[spelling]
     if "." in name:
         return name
-    hint = suggest(name, known.values()) or f"; known: {', '.join(known.values())}"
+    hint = did_you_mean(name, known.values(), show=str) or f"; known: {', '.join(known.values())}"
     raise UsageError(f"--runner: unknown runner {name!r}{hint}")
 
 

@@ -22,27 +22,15 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardbeam.configs.load import ConfigError
-    from shardbeam.pipelines.arguments import load_config
-    from shardbeam.pipelines.build import build_dataset
-    from shardbeam.pipelines.plan import make_plan
-    from shardbeam.pipelines.read import load_dataset
-    from shardbeam.transforms.core.errors import InputError
-    from shardbeam.transforms.dataset.shard import ShardSettings
-    from shardbeam.transforms.formats.base import Format
-    from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
-
-__all__ = [
-    "ConfigError",
-    "Format",
-    "InputError",
-    "ShardSettings",
-    "WriteToTFRecord",
-    "build_dataset",
-    "load_config",
-    "load_dataset",
-    "make_plan",
-]
+    from shardbeam.configs.load import ConfigError as ConfigError
+    from shardbeam.pipelines.arguments import load_config as load_config
+    from shardbeam.pipelines.build import build_dataset as build_dataset
+    from shardbeam.pipelines.plan import make_plan as make_plan
+    from shardbeam.pipelines.read import load_dataset as load_dataset
+    from shardbeam.transforms.core.errors import InputError as InputError
+    from shardbeam.transforms.dataset.shard import ShardSettings as ShardSettings
+    from shardbeam.transforms.formats.base import Format as Format
+    from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
 _MODULES = {
     "ConfigError": "configs.load",
@@ -55,6 +43,7 @@ _MODULES = {
     "load_dataset": "pipelines.read",
     "make_plan": "pipelines.plan",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> object:

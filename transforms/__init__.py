@@ -19,23 +19,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardbeam.transforms.commit_dataset import CommitDataset
-    from shardbeam.transforms.join_annotations import JoinAnnotations
-    from shardbeam.transforms.list_images import ListImages
-    from shardbeam.transforms.read_annotations import ReadAnnotations
-    from shardbeam.transforms.take_census import TakeCensus
-    from shardbeam.transforms.write_shards import WriteShards
-    from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord
-
-__all__ = [
-    "CommitDataset",
-    "JoinAnnotations",
-    "ListImages",
-    "ReadAnnotations",
-    "TakeCensus",
-    "WriteShards",
-    "WriteToTFRecord",
-]
+    from shardbeam.transforms.commit_dataset import CommitDataset as CommitDataset
+    from shardbeam.transforms.join_annotations import JoinAnnotations as JoinAnnotations
+    from shardbeam.transforms.list_images import ListImages as ListImages
+    from shardbeam.transforms.read_annotations import ReadAnnotations as ReadAnnotations
+    from shardbeam.transforms.take_census import TakeCensus as TakeCensus
+    from shardbeam.transforms.write_shards import WriteShards as WriteShards
+    from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
 _MODULES = {
     "CommitDataset": "commit_dataset",
@@ -46,6 +36,7 @@ _MODULES = {
     "WriteShards": "write_shards",
     "WriteToTFRecord": "write_to_tfrecord",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> object:

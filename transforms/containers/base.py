@@ -16,7 +16,7 @@ from typing import BinaryIO
 import google_crc32c
 
 import shardbeam.transforms.containers as containers
-from shardbeam.transforms.core.errors import did_you_mean
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.storage.base import StoredFile
 
 # Appends one record, given in several parts and with its CRC-32C, and returns its place: the byte

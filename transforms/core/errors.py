@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
+from shardbeam.configs.nearest import did_you_mean as did_you_mean
 from shardbeam.transforms.core.reasons import Reason
 
 
@@ -44,10 +42,3 @@ class RejectedError(Exception):
         self.reason = reason
         self.detail = detail
         super().__init__(f"{reason.value}: {detail}")
-
-
-def did_you_mean(name: str, *, known: Iterable[str]) -> str:
-    """Words `; did you mean 'x'?` with the known name nearest to `name`; empty if none is near."""
-    # Sorted, so that of two equally near names it is always the same one.
-    nearest = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {nearest[0]!r}?" if nearest else ""

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import LabelsConfig
-from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Category
 
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import FeaturesConfig, ImageConfig, PanopticConfig
-from shardbeam.transforms.core.errors import did_you_mean
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.examples.annotated import FeatureGroup
 from shardbeam.transforms.examples.extras import extra_group

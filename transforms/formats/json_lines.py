@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.configs.nearest import did_you_mean
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import msgspec
 
-from shardbeam.transforms.core.errors import did_you_mean
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.formats.base import Format
 
 # {name: its class}, imported when it is needed.

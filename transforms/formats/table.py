@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.problem import Problem
 from shardbeam.configs.schema import Name
-from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,

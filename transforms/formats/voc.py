@@ -17,8 +17,9 @@ from xml.parsers import expat
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Name, PredefinedSplits
-from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import (
     AnnotationEntry,

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import msgspec
 import yaml
 
-from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.configs.nearest import did_you_mean
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.formats.annotation_file import decode_text, split_lines, text_lines
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import msgspec
 
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.containers.base import find_container, find_tfds_container
-from shardbeam.transforms.core.errors import InputError, did_you_mean
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.dataset import FEATURES
 from shardbeam.transforms.dataset.manifest import check_paths, decode_manifest
