@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import importlib.util
 import os
 import re
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import apache_beam as beam
 import google.cloud.storage as storage
@@ -40,17 +40,8 @@ class JobEndedError(RunError):
     """A job has ended, and not well."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """A submitted job.
-
-    Attributes:
-        result: What Beam knows of it.
-        client: Beam's client of the service.
-        id: Its id.
-        project: Its project.
-        region: Its region.
-    """
+class Job(NamedTuple):
+    """A submitted job, with what Beam knows of it and Beam's client of the service."""
 
     result: DataflowPipelineResult
     client: DataflowApplicationClient
@@ -104,8 +95,8 @@ class Job:
             )
         messages = list(self._errors())
         # A step's own error says more than that a work item was tried four times.
-        told = [text for text in messages if "Traceback" in text] or messages
-        cause = told[-1] if told else "the service does not say why"
+        causes = [text for text in messages if "Traceback" in text] or messages
+        cause = causes[-1] if causes else "the service does not say why"
         return f"job {self.id} ended as {state} ({self.console}): {cause}"
 
     def _errors(self) -> Iterator[str]:
@@ -138,35 +129,24 @@ def prepare_job(options: PipelineOptions, *, plan: Plan, previous: str = "") -> 
     ]
     if missing:
         raise UsageError(f"--runner={DATAFLOW_RUNNER}: missing {', '.join(missing)}")
-    locations = {"--temp_location": google.temp_location}
+    written = {"--temp_location": google.temp_location}
     if google.staging_location:
-        locations["--staging_location"] = google.staging_location
-    check_paths(plan, locations=locations, previous=previous)
+        written["--staging_location"] = google.staging_location
+    written["output.path"] = plan.output
+    for name, uri in {**written, "output.latest": plan.latest}.items():
+        if uri and not uri.startswith("gs://"):
+            raise UsageError(f"{name}: Dataflow writes to gs:// only, got {uri}")
+    _check_inputs(plan, previous=previous)
     _check_code(options)
     client = create_storage_client(options, not google.no_auth)
-    for name, uri in {**locations, "output.path": plan.output}.items():
+    for name, uri in written.items():
         _check_bucket(uri, name=name, region=google.region, client=client)
     if not google.job_name:
         google.job_name = _job_name(plan.dataset.name)
 
 
-def check_paths(plan: Plan, *, locations: dict[str, str], previous: str = "") -> None:
-    """Refuses paths that only this machine knows.
-
-    Args:
-        plan: The build.
-        locations: `{flag: path}` of where the job keeps its own files.
-        previous: Folder of the dataset whose unchanged shards are copied; empty for none.
-
-    Raises:
-        UsageError: There is one.
-    """
-    outputs = {"output.path": plan.output}
-    if plan.latest:
-        outputs["output.latest"] = plan.latest
-    for name, uri in {**locations, **outputs}.items():
-        if not uri.startswith("gs://"):
-            raise UsageError(f"{name}: Dataflow writes to gs:// only, got {uri}")
+def _check_inputs(plan: Plan, *, previous: str) -> None:
+    """Refuses paths that only this machine knows."""
     if previous and "://" not in previous:
         raise UsageError(
             f"--reuse: {previous}: a local path, which Dataflow's workers cannot read; name a "
@@ -240,11 +220,6 @@ def submit_job(
     pipeline: beam.Pipeline, *, runner: PipelineRunner, options: PipelineOptions
 ) -> Job | None:
     """Stages a pipeline and submits its job.
-
-    Args:
-        pipeline: The pipeline.
-        runner: The `DataflowRunner` that it is made for.
-        options: Its options.
 
     Returns:
         The job; None where `--template_location` asks for a template instead.

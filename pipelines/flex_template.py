@@ -10,22 +10,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import apache_beam as beam
 import msgspec
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
-from shardbeam.configs.keys import Key, flag_name
+from shardbeam.configs.keys import Key, flag_name, keys_of, named
 from shardbeam.pipelines.arguments import BuildArguments, flags_of, parse_arguments
 from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, beam_parser, make_runner
 from shardbeam.transforms.storage.find import storage_for
 
-CONFIG = "config"
-FORMAT = "format"
-IMAGE = "sdk_container_image"
 # What has no meaning for a launcher, which only writes the job down.
 _LEFT_OUT = ("wait", "json", "log_format", "verbose")
 _URI = r"^[a-z][a-z0-9+.-]*://.+$"
@@ -35,6 +32,7 @@ _PATTERNS = {
     "DIR": _URI,
     "FILE": _URI,
     "PREVIOUS": _URI,
+    "FORMAT": r"^[a-z0-9-]+$",
     "N": r"^[1-9][0-9]*$",
     "X.Y.Z": r"^[0-9]+\.[0-9]+\.[0-9]+$",
     "NAME=FRACTION,...": r"^[^=,]+=[0-9.]+(,[^=,]+=[0-9.]+)*$",
@@ -42,6 +40,27 @@ _PATTERNS = {
 }
 _ANYTHING = r"^.+$"
 _EMPTY_JOB = "shardbeam-nothing-to-do"
+
+
+class _Target(msgspec.Struct):
+    """The parameters for what is a word of the command line: one of them must be given."""
+
+    config: Annotated[
+        str,
+        named("the config file of the dataset (YAML). Either this or a format", metavar="FILE"),
+    ]
+    format: Annotated[
+        str,
+        named("the format of the images and annotations, without a config file", metavar="FORMAT"),
+    ]
+
+
+class _Workers(msgspec.Struct):
+    """The one parameter that must always be given, a flag of Beam's."""
+
+    sdk_container_image: Annotated[
+        str, named("the container image of the workers: the template's own")
+    ]
 
 
 def launch(arguments: Sequence[str]) -> int:
@@ -107,7 +126,7 @@ def command_line(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         flag, _, value = argument.partition("=")
         name = flag.removeprefix("--")
-        if name in (CONFIG, FORMAT):
+        if name in keys_of(_Target):
             targets.append(value)
         elif name in ours and ours[name].switch:
             flags += _switch(flag_name(name), value)
@@ -118,7 +137,8 @@ def command_line(arguments: Sequence[str]) -> list[str]:
         else:
             flags.append(argument)
     if len(targets) != 1:
-        raise UsageError(f"expected the parameter {CONFIG} or {FORMAT}, and only one of them")
+        names = " or ".join(keys_of(_Target))
+        raise UsageError(f"expected the parameter {names}, and only one of them")
     return ["build", *targets, *flags]
 
 
@@ -140,33 +160,14 @@ def _spell(key: Key, value: str) -> list[str]:
 
 
 def template_metadata() -> dict[str, Any]:
-    """Describes the template's parameters, for whoever fills them in (docker/metadata.json)."""
+    """Describes the template's parameters, as docker/metadata.json holds them."""
     return {
         "name": "Shardbeam",
         "description": "Builds a sharded TFRecord dataset of image files and their annotations.",
         "parameters": [
-            {
-                "name": CONFIG,
-                "label": "Config",
-                "helpText": "The config file of the dataset (YAML). Either this or a format.",
-                "isOptional": True,
-                "regexes": [_URI],
-            },
-            {
-                "name": FORMAT,
-                "label": "Format",
-                "helpText": "The format of the images and annotations, without a config file.",
-                "isOptional": True,
-                "regexes": [r"^[a-z0-9-]+$"],
-            },
-            *map(_describe, _flags().values()),
-            {
-                "name": IMAGE,
-                "label": "Image of the workers",
-                "helpText": "The container image of the workers: the template's own.",
-                "isOptional": False,
-                "regexes": [_ANYTHING],
-            },
+            _describe(key)
+            for keys in (keys_of(_Target), _flags(), keys_of(_Workers))
+            for key in keys.values()
         ],
     }
 
@@ -181,7 +182,7 @@ def _describe(key: Key) -> dict[str, Any]:
         "name": key.name,
         "label": key.name.replace("_", " ").capitalize(),
         "helpText": f"{help_text[0].upper()}{help_text[1:]}.",
-        "isOptional": True,
+        "isOptional": key.name not in keys_of(_Workers),
         "regexes": [pattern],
     }
 

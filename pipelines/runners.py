@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import platform
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -113,12 +113,7 @@ def _runner_name(name: str) -> str:
 
 
 class Versions(NamedTuple):
-    """What decides whether workers can read what is pickled here.
-
-    Attributes:
-        python: Python's major and minor version.
-        beam: Beam's version.
-    """
+    """What decides whether workers can read what is pickled here; of Python major and minor."""
 
     python: str
     beam: str
@@ -126,8 +121,7 @@ class Versions(NamedTuple):
 
 def own_versions() -> Versions:
     """Returns those of this program."""
-    major, minor, _ = platform.python_version_tuple()
-    return Versions(python=f"{major}.{minor}", beam=apache_beam.__version__)
+    return Versions(python="{}.{}".format(*sys.version_info), beam=apache_beam.__version__)
 
 
 def check_image(image: str) -> None:
