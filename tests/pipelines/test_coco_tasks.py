@@ -14,7 +14,7 @@ from PIL import Image
 
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import ImageRef
-from shardbeam.transforms.examples import record_encoder
+from shardbeam.transforms.examples import encode
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from tests.conftest import PROJECT_ROOT
 from tests.support.builds import Build, Json, WrittenExample, build
@@ -407,7 +407,7 @@ def test_coco2017_per_annotation(
         reads[image.uri] += 1
         return read_bytes(image, unreadable=unreadable)
 
-    monkeypatch.setattr(record_encoder, "read_bytes", count)
+    monkeypatch.setattr(encode, "read_bytes", count)
     built = ready(
         "coco2017_per_annotation.yaml",
         output=tmp_path / "out",
