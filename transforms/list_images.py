@@ -15,7 +15,7 @@ from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, Liste
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, fingerprint_file
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.formats.sources import PlacedFile, Source, list_files, mask_entry
+from shardbeam.transforms.formats.sources import Source, list_files
 from shardbeam.transforms.storage.archives import expand_root, is_pattern
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.find import storage_for
@@ -150,30 +150,16 @@ class _ListFn(beam.DoFn):
                 yield pvalue.TaggedOutput(_REJECTS, listed)
             elif listed.place.role is not Role.OTHER:
                 self._census.listing.add_fingerprint(fingerprint_file(listed.file))
-                yield from self._outputs(listed, source=name, root=root)
+                item, identity = listed.item(), (name, listed.place.join)
+                if isinstance(item, ListedImage):
+                    split = self._splits.split_of(source=name, key=item.key)
+                    self._census.listing.add_images(1, split=split)
+                    yield identity, item
+                elif isinstance(item, AnnotationEntry):
+                    yield pvalue.TaggedOutput(_MASKS, (identity, item))
+                elif item is not None:
+                    yield pvalue.TaggedOutput(_FILES, item)
         report_usage()
 
     def finish_bundle(self) -> Iterator[Any]:
         yield in_global_window(pvalue.TaggedOutput(_CENSUS, self._census))
-
-    def _outputs(
-        self, listed: PlacedFile, *, source: str, root: int
-    ) -> Iterator[_Image | pvalue.TaggedOutput[str, Any]]:
-        place = listed.place
-        if place.role is Role.IMAGE:
-            split = self._splits.split_of(source=source, key=place.key)
-            self._census.listing.add_images(1, split=split)
-            yield (source, place.join), ListedImage(key=place.key, image=listed.file)
-        elif place.role is Role.MASK:
-            entry = mask_entry(place, file=listed.file)
-            yield pvalue.TaggedOutput(_MASKS, ((source, place.join), entry))
-        elif place.role is not Role.ATTACHED:
-            file = ListedFile(
-                source=source,
-                path=listed.path,
-                root=root,
-                file=listed.file,
-                join=place.join,
-                is_container=place.role is Role.CONTAINER,
-            )
-            yield pvalue.TaggedOutput(_FILES, file)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,16 @@ import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import (
-    AnnotationEntry,
-    Category,
-    ObjectAnnotation,
-)
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ObjectAnnotation
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureSpec
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.testing import check_format
 from shardbeam.transforms.storage.base import Storage
 from tests.support.making import Good, entry, make_format
+
+_TEXT = "a,cat\nb,dog\n"
+_COUNTER = itertools.count()
+_BOX = (0.0, 0.0, 1.0, 1.0)
 
 
 def defect(detail: str) -> AnnotationEntry:
@@ -34,7 +34,7 @@ def check(tmp_path: Path) -> Callable[..., Any]:
     images.mkdir()
     (images / "a.jpg").touch()
     (images / "b.jpg").touch()
-    (tmp_path / "labels.txt").write_text("a,cat\nb,dog\n")
+    (tmp_path / "labels.txt").write_text(_TEXT)
 
     def run(format_class: type[Good], **more: Any) -> object:  # noqa: ANN401  # A field of its own.
         file = str(tmp_path / "labels.txt")
@@ -54,162 +54,100 @@ def test_a_good_format_passes(check: Callable[..., Any]) -> None:
     assert (report.rejects, report.excluded) == ((), {})
 
 
-class Unstable(Good, frozen=True, kw_only=True):
-    counter = itertools.count()
-
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield entry(position=next(self.counter))
+def says(*items: AnnotationEntry | Category) -> dict[str, Any]:
+    """Overrides what is read."""
+    return {"read": lambda self, text: iter(items)}
 
 
-class SamePosition(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield entry()
-        yield entry()
+def declares(key: str, kind: FeatureKind) -> dict[str, Any]:
+    """Overrides the extra features."""
+    feature = ExtraFeature(FeatureSpec(key, kind, repeated=False))
+    return {"extra_features": lambda self: (feature,)}
 
 
-class NegativePosition(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield entry(position=-1)
+def read_undamaged(self: Good, text: str) -> Iterator[AnnotationEntry | Category]:
+    """Fails on all that is not a key, a comma and a label."""
+    for number, line in enumerate(text.split("\n")[:-1]):
+        key, label = line.split(",")
+        yield Category(name=label)
+        yield entry(f"{key}.jpg", labels=(label,), position=number)
 
 
-class BadKey(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield entry("a\0.jpg")
+def blame_another_file(self: Good, text: str) -> Iterator[AnnotationEntry | Category]:
+    if text != _TEXT:
+        raise InputError(uri="elsewhere", problem="damaged")
+    yield from Good.read(self, text)
 
 
-class SaysNothing(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield AnnotationEntry("a.jpg", b"", 0, 0)
+def lose_cut_lines(
+    self: Good, *, storage: Storage, file_index: int, begin: int, end: int
+) -> Iterator[AnnotationEntry | Category]:
+    """Reads no line that crosses the border of two parts."""
+    yield from self.read(storage.read(self.file)[begin:end].decode("utf-8", "replace"))
 
 
-class NoDetail(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield defect("")
-
-
-class MachinePath(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield defect(f"{self.file}: line 1")
-
-
-class UndeclaredSplit(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield entry(split="train")
-
-
-class BadSplit(Good, frozen=True, kw_only=True):
-    def predefined_splits(self) -> Sequence[str]:
-        return ("2017",)
-
-
-class UndeclaredLabel(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield entry(labels=("cat",))
-
-
-class UndeclaredKind(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield Category(name="cat")
-        yield entry(objects=(ObjectAnnotation("cat", (0, 0, 1, 1)),))
-
-
-class UndeclaredValue(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield entry(values={"camera": ("left",)})
-
-
-class WrongValue(UndeclaredValue, frozen=True, kw_only=True):
-    def extra_features(self) -> Sequence[ExtraFeature]:
-        return (ExtraFeature(FeatureSpec("camera", FeatureKind.INT64, repeated=False)),)
-
-
-class TakenKey(Good, frozen=True, kw_only=True):
-    def extra_features(self) -> Sequence[ExtraFeature]:
-        return (ExtraFeature(FeatureSpec("image/height", FeatureKind.BYTES, repeated=False)),)
-
-
-class KeypointsWithoutNames(Good, frozen=True, kw_only=True):
-    kinds = frozenset({Kind.DETECTION, Kind.KEYPOINTS})
-
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        yield Category(name="cat")
-        yield entry(objects=(ObjectAnnotation("cat", (0, 0, 1, 1), keypoints=(1, 2, 2)),))
-
-
-class RaisesOnDamage(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        for number, line in enumerate(text.split("\n")[:-1]):
-            key, label = line.split(",")
-            yield Category(name=label)
-            yield entry(f"{key}.jpg", labels=(label,), position=number)
-
-
-class NamesAnotherFile(Good, frozen=True, kw_only=True):
-    def read(self, text: str) -> Iterator[AnnotationEntry | Category]:
-        if text != "a,cat\nb,dog\n":
-            raise InputError(uri="elsewhere", problem="damaged")
-        yield from super().read(text)
-
-
-class ListsUnasked(Good, frozen=True, kw_only=True):
-    def place(self, path: str, *, root: int) -> Place:
-        return Place(role=Role.ANNOTATION, join=path)
-
-
-class BadImageKey(Good, frozen=True, kw_only=True):
-    def place(self, path: str, *, root: int) -> Place:
-        return Place(role=Role.IMAGE, key=f"./{path}", join=path)
-
-
-class NeverResolved(Good, frozen=True, kw_only=True):
-    counter = itertools.count()
-    _number: int = -1
-
-    def resolve(self) -> NeverResolved:
-        return msgspec.structs.replace(self, _number=next(self.counter))
-
-
-class Parts(Good, frozen=True, kw_only=True):
-    chunk_bytes = 100
-
-    def read_chunk(
-        self, *, storage: Storage, file_index: int, begin: int, end: int
-    ) -> Iterator[AnnotationEntry | Category]:
-        # A line that crosses a border is read by nobody.
-        yield from self.read(storage.read(self.file)[begin:end].decode("utf-8", "replace"))
+def place_as(**place: Any) -> dict[str, Any]:  # noqa: ANN401  # Fields of a place.
+    return {"place": lambda self, path, *, root: Place(join=path, **place)}
 
 
 @pytest.mark.parametrize(
-    ("format_class", "problem"),
+    ("overrides", "problem"),
     [
-        (Unstable, "a second time differs"),
-        (SamePosition, "two entries of one key have this position"),
-        (NegativePosition, "negative"),
-        (BadKey, "NUL"),
-        (SaysNothing, "says nothing"),
-        (NoDetail, "without detail"),
-        (MachinePath, "names a folder of this machine"),
-        (UndeclaredSplit, "not among predefined_splits"),
-        (BadSplit, "'2017' cannot be a split"),
-        (UndeclaredLabel, "'cat' is of no declared Category"),
-        (UndeclaredKind, "has objects, but"),
-        (UndeclaredValue, "'camera' is not declared"),
-        (WrongValue, "'camera' holds 'left'"),
-        (TakenKey, "image/height"),
-        (KeypointsWithoutNames, "has 0 keypoints"),
-        (RaisesOnDamage, "raises ValueError"),
-        (NamesAnotherFile, "is an error of elsewhere"),
-        (ListsUnasked, "set lists_annotations"),
-        (BadImageKey, "cannot be a key"),
-        (NeverResolved, "gives something else"),
-        (Parts, "when it is read in 7 parts"),
+        (
+            {"read": lambda self, text: iter([entry(position=next(_COUNTER))])},
+            "a second time differs",
+        ),
+        (says(entry(), entry()), "two entries of one key have this position"),
+        (says(entry(position=-1)), "negative"),
+        (says(entry("a\0.jpg")), "NUL"),
+        (says(AnnotationEntry("a.jpg", b"", 0, 0)), "says nothing"),
+        (says(defect("")), "without detail"),
+        (
+            {"read": lambda self, text: iter([defect(f"{self.file}: line 1")])},
+            "names a folder of this machine",
+        ),
+        (says(entry(split="train")), "not among predefined_splits"),
+        ({"predefined_splits": lambda self: ("2017",)}, "'2017' cannot be a split"),
+        (says(entry(labels=("cat",))), "'cat' is of no declared Category"),
+        (
+            says(Category("cat"), entry(objects=(ObjectAnnotation("cat", _BOX),))),
+            "has objects, but",
+        ),
+        (says(entry(values={"camera": ("left",)})), "'camera' is not declared"),
+        (
+            says(entry(values={"camera": ("left",)})) | declares("camera", FeatureKind.INT64),
+            "'camera' holds 'left'",
+        ),
+        (declares("image/height", FeatureKind.BYTES), "image/height"),
+        (
+            says(
+                Category("cat"),
+                entry(objects=(ObjectAnnotation("cat", _BOX, keypoints=(1, 2, 2)),)),
+            )
+            | {"kinds": frozenset({Kind.DETECTION, Kind.KEYPOINTS})},
+            "has 0 keypoints",
+        ),
+        ({"read": read_undamaged}, "raises ValueError"),
+        ({"read": blame_another_file}, "is an error of elsewhere"),
+        (place_as(role=Role.ANNOTATION), "set lists_annotations"),
+        (place_as(role=Role.MASK), "is a MASK without `mask`"),
+        (place_as(role=Role.IMAGE, key="./a.jpg"), "cannot be a key"),
+        (
+            {"resolve": lambda self: msgspec.structs.replace(self, images=f"{self.images}/.")},
+            "gives something else",
+        ),
+        ({"chunk_bytes": 100, "read_chunk": lose_cut_lines}, "when it is read in 7 parts"),
     ],
 )
 def test_each_rule_is_checked(
-    check: Callable[..., Any], format_class: type[Good], problem: str
+    check: Callable[..., Any], overrides: dict[str, Any], problem: str
 ) -> None:
+    broken = msgspec.defstruct(
+        "Broken", [], bases=(Good,), namespace=overrides, frozen=True, kw_only=True
+    )
+
     with pytest.raises(AssertionError, match=problem):
-        check(format_class)
+        check(broken)
 
 
 class Numbered(Good, frozen=True, kw_only=True):
@@ -222,14 +160,25 @@ def test_fields_must_reach_workers(check: Callable[..., Any]) -> None:
         check(Numbered, by_number=("cat",))
 
 
-def test_a_format_by_the_name_that_a_config_gives_it(shapes: Path) -> None:
+@pytest.mark.parametrize(
+    ("maps", "found"),
+    [
+        ({"panoptic": "annotations/panoptic.json", "panoptic_masks": "panoptic"}, "segments"),
+        ({"semantic_masks": "panoptic"}, "masks"),
+    ],
+)
+def test_a_format_by_the_name_that_a_config_gives_it(
+    shapes: Path, maps: dict[str, str], found: str
+) -> None:
     made = make_format(
         "coco",
         images=str(shapes / "images"),
         annotations=[str(shapes / "annotations" / "instances.json")],
+        **{key: str(shapes / path) for key, path in maps.items()},
     )
 
     report = check_format(made, damages=20)
 
     assert len(report.annotations) == 40
-    assert any(found.objects for found in report.annotations.values())
+    for part in ("objects", found):
+        assert any(getattr(each, part) for each in report.annotations.values())

@@ -13,6 +13,8 @@ from shardbeam.transforms.core.records import (
     AnnotationEntry,
     ImageAnnotations,
     ImageRef,
+    ListedFile,
+    ListedImage,
     MaskRole,
     Reject,
     encode_annotations,
@@ -20,10 +22,11 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.base import Format, Place, Role
 from shardbeam.transforms.formats.load import name_format, restore_format
+from shardbeam.transforms.formats.names import escape_key
 from shardbeam.transforms.storage.archives import begin_root, list_root_part
 from shardbeam.transforms.storage.base import ListingPart
 
-# What a mask says comes after all that annotation files say.
+# Masks sort after annotation files.
 _MASK_FILE_INDEX = 1 << 30
 
 
@@ -53,14 +56,42 @@ class PlacedFile(NamedTuple):
     """A listed file, and what it is to its source's format.
 
     Attributes:
+        source: The source's name.
+        root: Which of the source's roots it lies below.
         path: Its path below the root.
         place: What it is.
         file: Where it lies.
     """
 
+    source: str
+    root: int
     path: str
     place: Place
     file: ImageRef
+
+    def item(self) -> ListedImage | AnnotationEntry | ListedFile | None:
+        """An image, what a mask says, or a file to read; None for any other."""
+        place = self.place
+        if place.role is Role.IMAGE:
+            return ListedImage(key=place.key, image=self.file)
+        if place.role is Role.MASK and place.mask is not None:
+            masks = ImageAnnotations(image_id="", masks={place.mask: self.file})
+            return AnnotationEntry(
+                key=place.join,
+                annotations=encode_annotations(masks),
+                file_index=_MASK_FILE_INDEX,
+                position=list(MaskRole).index(place.mask),
+            )
+        if place.role in (Role.ANNOTATION, Role.CONTAINER):
+            return ListedFile(
+                source=self.source,
+                path=self.path,
+                root=self.root,
+                file=self.file,
+                join=place.join,
+                is_container=place.role is Role.CONTAINER,
+            )
+        return None
 
 
 def list_files(
@@ -72,7 +103,7 @@ def list_files(
         source: The source.
         where: The root, one of the archives that it stands for, or a part of a long listing.
         root: Which of the source's roots it is, or belongs to.
-        splits: Which split a reject belongs to.
+        splits: Finds the split of a reject.
 
     Yields:
         Each file, a reject for each whose name is not valid Unicode, and the parts of a long
@@ -102,36 +133,15 @@ def _place(
     try:
         path.encode()
     except UnicodeEncodeError:
-        return _unreadable_name(path, source=source, splits=splits)
+        key = escape_key(path)
+        return Reject(
+            split=splits.split_of(source=source.name, key=key),
+            source=source.name,
+            key=key,
+            stage="list",
+            reason=Reason.UNREADABLE_NAME,
+            detail="the file's name is not valid UTF-8; rename the file",
+            listed=True,
+        )
     place = source.format.place(path, root=root)
-    return PlacedFile(path=path, place=place, file=file)
-
-
-def mask_entry(place: Place, *, file: ImageRef) -> AnnotationEntry:
-    """Says of a listed mask which image it annotates, and how.
-
-    Raises:
-        ValueError: It is no mask.
-    """
-    if place.role is not Role.MASK or place.mask is None:
-        raise ValueError(f"{file.uri} is no mask")
-    masks = ImageAnnotations(image_id="", masks={place.mask: file})
-    return AnnotationEntry(
-        key=place.join,
-        annotations=encode_annotations(masks),
-        file_index=_MASK_FILE_INDEX,
-        position=list(MaskRole).index(place.mask),
-    )
-
-
-def _unreadable_name(path: str, *, source: Source, splits: SplitAssignment) -> Reject:
-    key = path.encode("utf-8", "backslashreplace").decode()
-    return Reject(
-        split=splits.split_of(source=source.name, key=key),
-        source=source.name,
-        key=key,
-        stage="list",
-        reason=Reason.UNREADABLE_NAME,
-        detail="the file's name is not valid UTF-8; rename the file",
-        listed=True,
-    )
+    return PlacedFile(source=source.name, root=root, path=path, place=place, file=file)

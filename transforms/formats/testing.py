@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -23,7 +23,6 @@ from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
-    ListedFile,
     ListedImage,
     MaskRole,
     Reject,
@@ -37,9 +36,9 @@ from shardbeam.transforms.formats.base import Format, Kind, Role
 from shardbeam.transforms.formats.joining import JoinSettings, join_key
 from shardbeam.transforms.formats.listed import read_listed_file
 from shardbeam.transforms.formats.names import key_problem, normalize_key
-from shardbeam.transforms.formats.sources import PlacedFile, mask_entry
-from shardbeam.transforms.storage.archives import expand_root, list_root
-from shardbeam.transforms.storage.base import Storage, StoredFile
+from shardbeam.transforms.formats.sources import PlacedFile, Source, list_files
+from shardbeam.transforms.storage.archives import expand_root
+from shardbeam.transforms.storage.base import ListingPart, Storage, StoredFile
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.local import LocalStorage
@@ -74,10 +73,25 @@ class FormatReport(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[Category, ...]
 
 
-class _Read(msgspec.Struct, frozen=True, kw_only=True):
-    images: list[tuple[str, ListedImage]]
-    entries: list[AnnotationEntry]
-    categories: list[Category]
+class _Read(msgspec.Struct, frozen=True):
+    """What was read: `(join, image)` of each image, and all that is said about them."""
+
+    images: list[tuple[str, ListedImage]] = []
+    entries: list[AnnotationEntry] = []
+    categories: list[Category] = []
+
+    def add(self, item: AnnotationEntry | Category | ListedImage) -> None:
+        if isinstance(item, Category):
+            self.categories.append(item)
+        elif isinstance(item, ListedImage):
+            self.images.append((item.key, item))
+        else:
+            self.entries.append(item)
+
+    def sorted(self) -> list[bytes]:
+        """All of it, in an order that does not depend on that of reading."""
+        items = [*self.images, *self.entries, *set(self.categories)]
+        return sorted(msgspec.msgpack.encode(item, order="deterministic") for item in items)
 
 
 def check_format(source_format: Format, *, damages: int = 100) -> FormatReport:
@@ -100,11 +114,11 @@ def check_format(source_format: Format, *, damages: int = 100) -> FormatReport:
         AssertionError: The format does not keep to it; the text says where.
         InputError: The source cannot be read.
     """
-    made = _resolve(source_format)
+    made = _travelled(_travelled(source_format).resolve())
+    _require(made.resolve() == made, "resolve: resolving what was resolved gives something else")
     _check_features(made)
     read = _read(made)
-    again = _read(made)
-    _require(_sorted(read) == _sorted(again), "what is read a second time differs")
+    _require(read.sorted() == _read(made).sorted(), "what is read a second time differs")
     _check_entries(made, read)
     _check_parts(made, read)
     report = _join(made, read)
@@ -117,13 +131,6 @@ def _require(condition: object, problem: str) -> None:
     # Not `assert`, which a Python run with -O leaves out.
     if not condition:
         raise AssertionError(problem)
-
-
-def _resolve(given: Format) -> Format:
-    """Resolves the format as the command does, of keys that have been to a worker and back."""
-    made = _travelled(_travelled(given).resolve())
-    _require(made.resolve() == made, "resolve: resolving what was resolved gives something else")
-    return made
 
 
 def _travelled(made: Format) -> Format:
@@ -149,58 +156,52 @@ def _check_features(made: Format) -> None:
 
 
 def _read(made: Format) -> _Read:
-    images: list[tuple[str, ListedImage]] = []
-    entries: list[AnnotationEntry] = []
-    categories: list[Category] = []
-
-    def add(items: Iterable[AnnotationEntry | Category | ListedImage]) -> None:
-        for item in items:
-            if isinstance(item, Category):
-                categories.append(item)
-            elif isinstance(item, ListedImage):
-                images.append((item.key, item))
-            else:
-                entries.append(item)
-
+    read = _Read()
     for file_index in range(len(made.annotation_files())):
-        add(_read_file(made, file_index=file_index, parts=1))
-    for placed, root in _listed(made):
-        place = placed.place
-        if place.role is Role.IMAGE:
-            images.append((place.join, ListedImage(key=place.key, image=placed.file)))
-        elif place.role is Role.MASK:
-            entries.append(mask_entry(place, file=placed.file))
-        elif place.role is not Role.OTHER:
-            listed = ListedFile(
-                source=_SOURCE,
-                path=placed.path,
-                root=root,
-                file=placed.file,
-                join=place.join,
-                is_container=place.role is Role.CONTAINER,
-            )
-            add(read_listed_file(listed, source_format=made))
-    return _Read(images=images, entries=entries, categories=categories)
+        for item in _read_file(made, file_index=file_index, parts=1):
+            read.add(item)
+    for placed in _listed(made):
+        listed = placed.item()
+        if isinstance(listed, ListedImage):
+            read.images.append((placed.place.join, listed))
+        elif isinstance(listed, AnnotationEntry):
+            read.entries.append(listed)
+        elif listed is not None:
+            for item in read_listed_file(listed, source_format=made):
+                read.add(item)
+    return read
 
 
-def _listed(made: Format) -> Iterator[tuple[PlacedFile, int]]:
+def _listed(made: Format) -> Iterator[PlacedFile]:
+    source = Source(_SOURCE, made)
+    splits = SplitAssignment(by_source={_SOURCE: _SPLIT})
     for root, pattern in enumerate(made.roots()):
-        for uri in expand_root(pattern):
-            for path, file in list_root(uri, open_archives=made.opens_archives):
-                place = made.place(path, root=root)
-                if place.role not in (Role.IMAGE, Role.OTHER):
-                    _require(
-                        made.lists_annotations,
-                        f"place: {path!r} is a {place.role.name}; set lists_annotations = True",
-                    )
-                if place.role in (Role.IMAGE, Role.MASK, Role.ANNOTATION):
-                    _require(place.join, f"place: {path!r} has no `join`")
-                if place.role is Role.IMAGE:
-                    _require(
-                        place.key == normalize_key(place.key) and key_problem(place.key) is None,
-                        f"place: {place.key!r} cannot be a key; see normalize_key",
-                    )
-                yield PlacedFile(path=path, place=place, file=file), root
+        pending: list[str | ListingPart] = [*expand_root(pattern)]
+        for where in pending:
+            for listed in list_files(source, where, root=root, splits=splits):
+                if isinstance(listed, ListingPart):
+                    pending.append(listed)
+                elif isinstance(listed, PlacedFile):
+                    _check_place(made, listed)
+                    yield listed
+
+
+def _check_place(made: Format, listed: PlacedFile) -> None:
+    place, path = listed.place, listed.path
+    _require(
+        made.lists_annotations or place.role not in (Role.ANNOTATION, Role.CONTAINER),
+        f"place: {path!r} is a {place.role.name}; set lists_annotations = True",
+    )
+    _require(
+        place.join or place.role not in (Role.IMAGE, Role.MASK, Role.ANNOTATION),
+        f"place: {path!r} has no `join`",
+    )
+    _require(place.mask or place.role is not Role.MASK, f"place: {path!r} is a MASK without `mask`")
+    _require(
+        place.role is not Role.IMAGE
+        or (place.key == normalize_key(place.key) and key_problem(place.key) is None),
+        f"place: {place.key!r} cannot be a key; see normalize_key",
+    )
 
 
 def _read_file(
@@ -218,12 +219,6 @@ def _read_file(
     bounds = sorted({size_bytes * part // parts for part in range(parts + 1)})
     for begin, end in zip(bounds, bounds[1:] or bounds, strict=False):
         yield from made.read_chunk(storage=storage, file_index=file_index, begin=begin, end=end)
-
-
-def _sorted(read: _Read) -> list[bytes]:
-    """Renders what was read, in an order that does not depend on that of reading."""
-    items = [*read.images, *read.entries, *set(read.categories)]
-    return sorted(msgspec.msgpack.encode(item, order="deterministic") for item in items)
 
 
 def _check_entries(made: Format, read: _Read) -> None:
@@ -311,10 +306,10 @@ def _join(made: Format, read: _Read) -> FormatReport:
     build_label_map(
         categories=categories, settings=settings.labels, objects=Kind.DETECTION in made.kinds
     )
-    records = [(joined.record, joined.split) for joined in found if joined.record is not None]
+    records = [joined.record for joined in found if joined.record is not None]
     return FormatReport(
-        annotations={record.key: decode_annotations(record.annotations) for record, _ in records},
-        splits={record.key: split for record, split in records},
+        annotations={record.key: decode_annotations(record.annotations) for record in records},
+        splits={record.key: record.split for record in records},
         rejects=tuple(reject for joined in found for reject in joined.rejects),
         excluded=Counter(joined.excluded.value for joined in found if joined.excluded is not None),
         categories=tuple(categories),
@@ -398,7 +393,7 @@ def _check_damaged(made: Format, *, damages: int) -> None:
             with _allowing(uri, damaged):
                 for _ in _read_file(made, file_index=file_index, parts=2, storage=storage):
                     pass
-    for placed, root in _listed(made):
+    for placed in _listed(made):
         if placed.place.role is not Role.ANNOTATION:
             continue
         try:
@@ -407,7 +402,7 @@ def _check_damaged(made: Format, *, damages: int) -> None:
             continue
         for damaged in _damaged(content, count=max(1, damages // 10)):
             with _allowing("", damaged):
-                list(made.read_listed(damaged, path=placed.path, root=root))
+                list(made.read_listed(damaged, path=placed.path, root=placed.root))
 
 
 def _damaged(content: bytes, *, count: int) -> Iterator[bytes]:
