@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.support.coco_reading import URI, annotation, document, image, read_coco
+from tests.support.builds import Json
+from tests.support.coco_reading import URI, annotation, document, image, read_coco, read_image
 from tests.support.making import make_format
 
 
@@ -37,14 +37,6 @@ def test_one_image_with_one_object() -> None:
     )
 
 
-def test_describes_itself() -> None:
-    source = CocoFormat(images="i", annotations=["a.json", "b.json"])
-
-    assert source.kinds == {Kind.DETECTION}
-    assert list(source.annotation_files()) == ["a.json", "b.json"]
-    assert source.annotate_listed("a.jpg") is None
-
-
 def test_entries_carry_the_index_of_their_file(tmp_path: Path) -> None:
     files = []
     for name in ("a", "b"):
@@ -59,11 +51,6 @@ def test_entries_carry_the_index_of_their_file(tmp_path: Path) -> None:
     assert category.origin == files[1]
     assert not isinstance(entry, Category)
     assert (entry.key, entry.file_index) == ("b.jpg", 1)
-
-
-def test_at_least_one_annotation_file() -> None:
-    with pytest.raises(ValueError, match="annotations or panoptic"):
-        CocoFormat(images="i", annotations=[])
 
 
 @pytest.mark.parametrize("absent", [..., None])
@@ -87,31 +74,11 @@ def test_optional_values_have_defaults(absent: object) -> None:
     )
 
 
-@pytest.mark.parametrize("iscrowd", [1, True])
-def test_crowd(iscrowd: object) -> None:
-    (item,) = (
-        read_coco(document(annotations=[annotation(iscrowd=iscrowd)])).images()["a.jpg"].objects
-    )
-
-    assert item.is_crowd is True
-
-
 def test_sizes_may_be_floats_of_integral_value() -> None:
-    found = read_coco(document(images=[image(width=640.0, height=480.0)])).images()["a.jpg"]
+    found = read_image(document(images=[image(width=640.0, height=480.0)]))
 
     assert (found.width, found.height) == (640, 480)
     assert isinstance(found.width, int)
-
-
-def test_ids_may_exceed_int32() -> None:
-    # As train2017's crowd annotations do: 9 followed by image id and category id.
-    big = 908_400_098_480_000
-    parsed = read_coco(
-        document(images=[image(id=big)], annotations=[annotation(id=big + 1, image_id=big)])
-    )
-
-    assert parsed.entries[0].image_id == str(big)
-    assert parsed.images()["a.jpg"].objects[0].annotation_id == big + 1
 
 
 @pytest.mark.parametrize(("listed", "named"), [("x-1", "x-1"), ("7", 7), (7, "7")])
@@ -124,149 +91,121 @@ def test_image_ids_may_be_strings(listed: object, named: object) -> None:
     assert len(parsed.images()["a.jpg"].objects) == 1
 
 
-def test_boxes_are_neither_clipped_nor_mended() -> None:
-    boxes = [[-5, -6, 10, 20], [600, 400, 100, 100], [10, 10, -4, 0]]
-    parsed = read_coco(
-        document(annotations=[annotation(id=k, bbox=bbox) for k, bbox in enumerate(boxes)])
-    )
+_BOX = (10, 20.5, 40, 60.5)
+_POLYGONS = [[10, 20, 30, 25, 12, 50], [5, 21, 6, 22]]
+_RUNS = {"counts": [0, 3, 9], "size": [3, 4]}
+# {case: (annotations of one image, ids and boxes of its objects, corrections)}
+_ANNOTATIONS: dict[str, tuple[list[Json], list[tuple[int, tuple[float, ...]]], dict[str, int]]] = {
+    **{
+        f"box from polygons: {bbox}": (
+            [annotation(bbox=bbox, segmentation=_POLYGONS)],
+            [(1, (5, 20, 30, 50))],
+            {"box_from_polygons": 1},
+        )
+        for bbox in (..., None, [])
+    },
+    **{
+        f"neither box nor polygons: {segmentation}": (
+            [annotation(), annotation(id=2, bbox=..., segmentation=segmentation)],
+            [(1, _BOX)],
+            {"object_without_box_dropped": 1},
+        )
+        for segmentation in (..., None, [], [[]], _RUNS)
+    },
+    **{
+        f"unknown category: {category_id}": (
+            [annotation(category_id=category_id)],
+            [],
+            {"object_of_unknown_category_dropped": 1},
+        )
+        for category_id in (..., None, 19)
+    },
+    "repeated": (
+        [annotation(), annotation(id=2), annotation(), annotation(area=1)],
+        [(1, _BOX), (2, _BOX)],
+        {"duplicate_annotation_dropped": 2},
+    ),
+    "repeated without an id": (
+        [annotation(id=..., bbox=[1, 2, 3, height]) for height in (4, 5, 4)],
+        [(0, (1, 2, 4, 6)), (0, (1, 2, 4, 7))],
+        {"duplicate_annotation_dropped": 1},
+    ),
+    "one id, other box": (
+        [annotation(), annotation(bbox=[10, 20.5, 30, 41])],
+        [(1, _BOX), (1, (10, 20.5, 40, 61.5))],
+        {},
+    ),
+    "one id, other category": (
+        [annotation(), annotation(category_id=2)],
+        [(1, _BOX), (1, _BOX)],
+        {},
+    ),
+}
 
-    assert [item.bbox for item in parsed.images()["a.jpg"].objects] == [
-        (-5, -6, 5, 14),
-        (600, 400, 700, 500),
-        (10, 10, 6, 10),
-    ]
+
+@pytest.mark.parametrize("masks", [False, True])
+@pytest.mark.parametrize(
+    ("annotations", "objects", "corrections"), _ANNOTATIONS.values(), ids=_ANNOTATIONS
+)
+def test_what_becomes_of_annotations(
+    annotations: list[Json],
+    objects: list[tuple[int, tuple[float, ...]]],
+    corrections: dict[str, int],
+    masks: bool,
+) -> None:
+    categories = [{"id": 18, "name": "dog"}, {"id": 2, "name": "cat"}]
+
+    found = read_image(document(annotations=annotations, categories=categories), masks=masks)
+
+    assert [(item.annotation_id, item.bbox) for item in found.objects] == objects
+    assert {item.area for item in found.objects} <= {600.25}
+    assert found.corrections == corrections
 
 
-def test_images_without_annotations_are_entries_too() -> None:
-    parsed = read_coco(document(images=[image(), image(id=8, file_name="b.jpg")]))
+@pytest.mark.parametrize("iscrowd", [0, 1, True, False])
+def test_crowd(iscrowd: object) -> None:
+    (item,) = read_image(document(annotations=[annotation(iscrowd=iscrowd)])).objects
 
-    assert parsed.images()["b.jpg"] == ImageAnnotations(image_id="8", width=640, height=480)
-
-
-def test_images_keep_their_own_objects_in_order() -> None:
-    images = [image(id=k, file_name=f"{k}.jpg") for k in range(3)]
-    annotations = [annotation(id=k, image_id=k % 3) for k in range(20, 0, -1)]
-
-    found = read_coco(document(images=images, annotations=annotations)).images()
-
-    for k in range(3):
-        ids = [item.annotation_id for item in found[f"{k}.jpg"].objects]
-        assert ids == [n for n in range(20, 0, -1) if n % 3 == k]
-
-
-# Segmentation
+    assert item.is_crowd is bool(iscrowd)
 
 
 @pytest.mark.parametrize(
-    "segmentation",
+    ("segmentation", "kept"),
     [
-        [[1, 2.5, 3, 4, 5, 6]],
-        {"counts": [0, 3, 9], "size": [3, 4]},
-        {"counts": 'a"\\]}b', "size": [3, 4]},
+        ([[1, 2.5, 3, 4, 5, 6]], True),
+        (_RUNS, True),
+        ({"counts": 'a"\\]}b', "size": [3, 4]}, True),
+        ([], False),
+        ({}, False),
+        (None, False),
+        (..., False),
     ],
 )
-def test_segmentation_is_kept_as_it_is_written(segmentation: object) -> None:
+def test_segmentation_is_kept_as_it_is_written(segmentation: object, kept: bool) -> None:
     content = document(annotations=[annotation(segmentation=segmentation)])
 
-    (kept,) = read_coco(content, masks=True).images()["a.jpg"].objects
-    (left,) = read_coco(content).images()["a.jpg"].objects
+    (with_masks,) = read_image(content, masks=True).objects
+    (without,) = read_image(content).objects
 
-    assert kept.segmentation == json.dumps(segmentation).encode()
-    assert left.segmentation == b""
-
-
-@pytest.mark.parametrize("segmentation", [[], {}, None, ...])
-def test_no_segmentation_is_empty(segmentation: object) -> None:
-    content = document(annotations=[annotation(segmentation=segmentation)])
-
-    (item,) = read_coco(content, masks=True).images()["a.jpg"].objects
-
-    assert item.segmentation == b""
-
-
-@pytest.mark.parametrize("bbox", [..., None, []])
-@pytest.mark.parametrize("masks", [False, True])
-def test_box_from_polygons(bbox: object, masks: bool) -> None:
-    polygons = [[10, 20, 30, 25, 12, 50], [5, 21, 6, 22]]
-    parsed = read_coco(
-        document(annotations=[annotation(bbox=bbox, segmentation=polygons)]),
-        masks=masks,
-    )
-
-    found = parsed.images()["a.jpg"]
-    assert found.objects[0].bbox == (5, 20, 30, 50)
-    assert found.corrections == {"box_from_polygons": 1}
-
-
-@pytest.mark.parametrize(
-    "segmentation", [..., None, [], [[]], {"counts": [0, 3, 9], "size": [3, 4]}]
-)
-def test_object_without_box_or_polygons_is_dropped_and_counted(segmentation: object) -> None:
-    boxless = annotation(id=2, bbox=..., segmentation=segmentation)
-    found = read_coco(document(annotations=[annotation(), boxless])).images()["a.jpg"]
-
-    assert [item.annotation_id for item in found.objects] == [1]
-    assert found.corrections == {"object_without_box_dropped": 1}
+    assert with_masks.segmentation == (json.dumps(segmentation).encode() if kept else b"")
+    assert without.segmentation == b""
 
 
 # Categories
 
 
-@pytest.mark.parametrize("category_id", [..., None, 19])
-def test_object_of_unknown_category_is_dropped_and_counted(category_id: object) -> None:
-    found = read_coco(document(annotations=[annotation(category_id=category_id)])).images()["a.jpg"]
+@pytest.mark.parametrize(
+    "named", [[(18, "dog"), (18, "dog")], [(18, "dog"), (19, "dog")]], ids=["twice", "two ids"]
+)
+def test_a_category_is_declared_once_for_each_id(named: list[tuple[int, str]]) -> None:
+    categories = [{"id": number, "name": name} for number, name in named]
 
-    assert found.objects == ()
-    assert found.corrections == {"object_of_unknown_category_dropped": 1}
+    declared = read_coco(document(categories=categories)).categories
 
-
-def test_category_twice_is_one_category() -> None:
-    parsed = read_coco(document(categories=[{"id": 18, "name": "dog"}] * 2))
-
-    assert len(parsed.categories) == 1
-
-
-def test_one_name_with_two_ids_is_declared_twice() -> None:
-    categories = [{"id": 18, "name": "dog"}, {"id": 19, "name": "dog"}]
-
-    assert [item.source_id for item in read_coco(document(categories=categories)).categories] == [
-        18,
-        19,
-    ]
+    assert [(item.source_id, item.name) for item in declared] == list(dict.fromkeys(named))
 
 
 # Duplicates
-
-
-def test_repeated_annotation_is_dropped_and_counted() -> None:
-    repeats = [annotation(), annotation(id=2), annotation(), annotation(area=1)]
-    found = read_coco(document(annotations=repeats)).images()["a.jpg"]
-
-    assert [(item.annotation_id, item.area) for item in found.objects] == [(1, 600.25), (2, 600.25)]
-    assert found.corrections == {"duplicate_annotation_dropped": 2}
-
-
-def test_without_ids_annotations_repeat_each_other_by_category_and_box() -> None:
-    boxes = [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 3, 4]]
-    content = document(annotations=[annotation(id=..., bbox=bbox) for bbox in boxes])
-
-    found = read_coco(content).images()["a.jpg"]
-
-    assert [item.bbox for item in found.objects] == [(1, 2, 4, 6), (1, 2, 4, 7)]
-    assert found.corrections == {"duplicate_annotation_dropped": 1}
-
-
-@pytest.mark.parametrize("change", [{"bbox": [10, 20.5, 30, 41]}, {"category_id": 2}])
-def test_annotations_with_one_id_and_other_content_are_all_kept(change: dict[str, Any]) -> None:
-    content = document(
-        annotations=[annotation(), annotation(**change)],
-        categories=[{"id": 18, "name": "dog"}, {"id": 2, "name": "cat"}],
-    )
-
-    found = read_coco(content).images()["a.jpg"]
-
-    assert len(found.objects) == 2
-    assert found.corrections == {}
 
 
 @pytest.mark.parametrize("file_name", ["a.jpg", "b.jpg"])
@@ -400,7 +339,8 @@ def _documents(draw: st.DrawFn) -> dict[str, Any]:
     )
     annotations = [
         annotation(
-            id=index,
+            # Crowds of train2017 have ids like this: 9, the image's id and the category's.
+            id=908_400_098_480_000 + index,
             image_id=draw(st.sampled_from(image_ids)),
             category_id=draw(st.sampled_from(categories))["id"],
             bbox=draw(st.lists(_NUMBERS, min_size=4, max_size=4)),

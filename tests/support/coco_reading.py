@@ -68,6 +68,13 @@ def read_coco(
     return read_content(source, content)
 
 
+def read_image(
+    content: bytes | Mapping[str, Any], *, masks: bool = False, tasks: Sequence[str] | None = None
+) -> ImageAnnotations:
+    """Reads what a COCO file says about the image `a.jpg`."""
+    return read_coco(content, masks=masks, tasks=tasks).images()["a.jpg"]
+
+
 def read_content(
     source: Format, content: bytes | Mapping[str, Any], *, file_index: int = 0
 ) -> ParsedCoco:

@@ -11,7 +11,6 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     ImageRef,
     ListedImage,
-    decode_annotations,
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
@@ -30,10 +29,6 @@ SPLITS = SplitAssignment(by_source={"train": "train", "test": "test", "folders":
 
 def image(name: str = "a.jpg") -> ImageRef:
     return ImageRef(uri=f"/images/{name}", size_bytes=5, version="1")
-
-
-def listed(source: str, key: str) -> tuple[tuple[str, str], ListedImage]:
-    return (source, key), ListedImage(key, image(key))
 
 
 def entry(
@@ -67,60 +62,20 @@ SAID = 5 + len(entry("train", "a.jpg")[1].annotations)
 NOTHING_SAID = 5 + len(encode_annotations(ImageAnnotations(image_id="")))
 FOLDER_SAYS = ImageAnnotations(image_id="cat/a.jpg", labels=("cat",))
 
-# {case: (source and key, how often listed, what annotation files say, what becomes of it)}
-JOINS: dict[str, tuple[tuple[str, str], int, list[AnnotationEntry], list[object]]] = {
-    "annotated": (
-        ("train", "good.jpg"),
-        1,
-        [entry("train", "good.jpg")[1]],
-        ["record"],
-    ),
-    "the same key in another source": (
-        ("test", "good.jpg"),
-        1,
-        [],
-        ["record"],
-    ),
-    "annotated in two files": (
-        ("train", "twice.jpg"),
-        1,
-        [
-            entry("train", "twice.jpg", file_index=1)[1],
-            entry("train", "twice.jpg", file_index=0)[1],
-        ],
-        ["record"],
-    ),
-    "not a file of images": (
-        ("train", "notes.txt"),
-        1,
-        [],
-        [],
-    ),
-    "hidden": (
-        ("train", ".cache/a.jpg"),
-        1,
-        [],
-        [],
-    ),
-    "missing": (
-        ("train", "../../etc/passwd"),
-        0,
-        [entry("train", "../../etc/passwd")[1]],
-        [(Reason.MISSING_IMAGE, False)],
-    ),
-    "unknown image id": (
+# (source and key, how often it is listed, what annotation files say, what becomes of it)
+JOINS: list[tuple[tuple[str, str], int, list[AnnotationEntry], list[object]]] = [
+    (("train", "good.jpg"), 1, [entry("train", "good.jpg")[1]], ["record"]),
+    # The same key in another source.
+    (("test", "good.jpg"), 1, [], ["record"]),
+    (("train", "notes.txt"), 1, [], []),
+    (("train", "a/b.jpg"), 0, [entry("train", "a/b.jpg")[1]], [(Reason.MISSING_IMAGE, False)]),
+    (
         ("train", "image_id=7"),
         0,
         [entry("train", "image_id=7", defect=Reason.UNKNOWN_IMAGE_ID)[1]],
         [(Reason.UNKNOWN_IMAGE_ID, False)],
     ),
-    "only under an id that is another's": (
-        ("train", "second.jpg"),
-        1,
-        [entry("train", "second.jpg", defect=Reason.DUPLICATE_IMAGE_ID)[1]],
-        [(Reason.DUPLICATE_IMAGE_ID, True)],
-    ),
-    "claimed by two ids": (
+    (
         ("train", "claimed.jpg"),
         1,
         [
@@ -129,58 +84,34 @@ JOINS: dict[str, tuple[tuple[str, str], int, list[AnnotationEntry], list[object]
         ],
         ["record", (Reason.DUPLICATE_KEY, False)],
     ),
-    "listed under two spellings": (
-        ("train", "\u00e9.jpg"),
-        2,
-        [],
-        ["record", (Reason.DUPLICATE_KEY, True)],
-    ),
-    "in a class folder": (
-        ("folders", "cat/a.jpg"),
-        1,
-        [],
-        ["record"],
-    ),
-    "in no class folder": (
-        ("folders", "a.jpg"),
-        1,
-        [],
-        [(Reason.NO_CLASS_FOLDER, True)],
-    ),
-    "in the folder of an excluded class": (
-        ("folders", "dog/a.jpg"),
-        1,
-        [],
-        [],
-    ),
-}
+    (("train", "\u00e9.jpg"), 2, [], ["record", (Reason.DUPLICATE_KEY, True)]),
+    (("folders", "cat/a.jpg"), 1, [], ["record"]),
+    (("folders", "a.jpg"), 1, [], [(Reason.NO_CLASS_FOLDER, True)]),
+    # Of an excluded class.
+    (("folders", "dog/a.jpg"), 1, [], []),
+]
 
 
 def test_every_branch_of_the_join() -> None:
     settings = JoinSettings(splits=SPLITS, labels=LabelSettings(exclude=["dog"]))
     images = [
         (identity, ListedImage(identity[1], image(f"{number}.jpg")))
-        for identity, count, _, _ in JOINS.values()
+        for identity, count, _, _ in JOINS
         for number in range(count)
     ]
-    entries = [(identity, said) for identity, _, said_of, _ in JOINS.values() for said in said_of]
-    results = [(identity, became) for identity, _, _, all_of in JOINS.values() for became in all_of]
+    entries = [(identity, said) for identity, _, said_of, _ in JOINS for said in said_of]
+    results = [(identity, became) for identity, _, _, all_of in JOINS for became in all_of]
     records = [identity for identity, became in results if became == "record"]
     rejects = [(identity, became) for identity, became in results if became != "record"]
     train = SplitOutcome(
-        listed=8,
-        images=4,
-        examples=4,
-        num_bytes=3 * SAID + NOTHING_SAID,
+        listed=5,
+        images=3,
+        examples=3,
+        num_bytes=2 * SAID + NOTHING_SAID,
         unannotated=1,
         unlisted=3,
-        rejected={
-            "duplicate_image_id": 1,
-            "duplicate_key": 2,
-            "missing_image": 1,
-            "unknown_image_id": 1,
-        },
-        excluded={Exclusion.HIDDEN_FILE.value: 1, Exclusion.NOT_AN_IMAGE_NAME.value: 1},
+        rejected={"duplicate_key": 2, "missing_image": 1, "unknown_image_id": 1},
+        excluded={Exclusion.NOT_AN_IMAGE_NAME.value: 1},
     )
     census = Census(
         splits={
@@ -199,8 +130,8 @@ def test_every_branch_of_the_join() -> None:
         },
         sources={
             "train": SourceCensus(
-                referenced=6,
-                matched=4,
+                referenced=4,
+                matched=2,
                 listed_key="claimed.jpg",
                 referenced_key="claimed.jpg",
             ),
@@ -232,28 +163,3 @@ def test_every_branch_of_the_join() -> None:
             label="Rejects",
         )
         assert_that((result.census,) | TakeCensus(), equal_to([census]), label="Census")
-
-
-def test_of_what_claims_one_file_the_first_annotation_file_wins() -> None:
-    entries = [
-        entry("train", "a.jpg", image_id="second", file_index=1),
-        entry("train", "a.jpg", image_id="third", file_index=1, position=1),
-        entry("train", "a.jpg", image_id="first", position=9),
-    ]
-    with local_pipeline() as pipeline:
-        result = (
-            pipeline | "Images" >> beam.Create([listed("train", "a.jpg")]),
-            pipeline | "Entries" >> beam.Create(entries),
-        ) | JoinAnnotations(
-            sources=COCO_SOURCES, settings=JoinSettings(splits=SPLITS, labels=LabelSettings())
-        )
-        assert_that(
-            result.records,
-            summaries(
-                [("train", "first")],
-                summary=lambda element: (
-                    element[0],
-                    decode_annotations(element[1].annotations).image_id,
-                ),
-            ),
-        )
