@@ -103,23 +103,6 @@ def test_all_kinds_of_files_are_merged_on_the_image(everything: Build, shapes: P
         ]
 
 
-def test_which_keys_there_are_follows_from_the_tasks(shapes: Path, tmp_path: Path) -> None:
-    annotations = shapes / "annotations"
-    built = build(
-        "coco",
-        *("--images", shapes / "images"),
-        *("--annotations", annotations / "instances.json"),
-        *("--annotations", annotations / "captions.json"),
-        *("--tasks", "captions"),
-        output=tmp_path / "out",
-    )
-
-    (key, *_) = built.by_key()
-    features = built.by_key()[key].features
-    assert [name for name in features if "object" in name or "caption" in name] == ["image/caption"]
-    assert len(features["image/caption"]) == 2
-
-
 def test_semantic_and_panoptic_maps_exclude_each_other(shapes: Path, tmp_path: Path) -> None:
     built = build(
         "coco",
@@ -160,21 +143,6 @@ def panoptic_source(folder: Path, *names: str) -> tuple[str | Path, ...]:
         *("--images", folder / "images", "--panoptic", file),
         *("--panoptic-masks", folder / "masks"),
     )
-
-
-def test_an_image_without_its_panoptic_png_is_rejected(tmp_path: Path) -> None:
-    words = panoptic_source(tmp_path, "a", "b")
-    (tmp_path / "masks" / "b.png").unlink()
-
-    built = build(*words, "--set", "rejects.max_ratio=0.5", output=tmp_path / "out")
-
-    assert built.exit_code == 0, built.stderr
-    assert built.reasons() == {("b.jpg", "mask_unreadable"): 1}
-    assert "panoptic.json: $.annotations[1].file_name" in built.rejects()[0]["detail"]
-    (example,) = built.examples()
-    assert example.features["image/panoptic/segment_id"] == [300]
-    instances = read_png(example.features["image/panoptic/instance_mask"][0])
-    np.testing.assert_array_equal(instances, [[1] * 4 + [0] * 4] * 6)
 
 
 def test_a_changed_png_is_a_changed_input(tmp_path: Path) -> None:
@@ -277,22 +245,6 @@ def test_semantic_masks_are_found_by_stem(tmp_path: Path) -> None:
     features = found["val/a.jpg"].features
     assert features["image/object/class/label"] == [18]
     np.testing.assert_array_equal(read_png(features["image/segmentation/class/encoded"][0]), pixels)
-
-
-def test_semantic_masks_alone_are_a_source(tmp_path: Path) -> None:
-    write_images(tmp_path / "images", "a.jpg")
-    write_png(tmp_path / "maps" / "a.png", np.full((6, 8), 3, np.uint8))
-
-    built = build(
-        "coco",
-        *("--images", tmp_path / "images", "--semantic-masks", tmp_path / "maps"),
-        output=tmp_path / "out",
-    )
-
-    assert built.exit_code == 0, built.stderr
-    (example,) = built.examples()
-    pixels = read_png(example.features["image/segmentation/class/encoded"][0])
-    assert set(pixels.ravel()) == {3}
 
 
 # Real toys of every kind
