@@ -92,6 +92,7 @@ def test_image_ids_may_be_strings(listed: object, named: object) -> None:
 
 
 _BOX = (10, 20.5, 40, 60.5)
+_NO_BOX: tuple[object, ...] = (..., None, [])
 _POLYGONS = [[10, 20, 30, 25, 12, 50], [5, 21, 6, 22]]
 _RUNS = {"counts": [0, 3, 9], "size": [3, 4]}
 # {case: (annotations of one image, ids and boxes of its objects, corrections)}
@@ -102,7 +103,7 @@ _ANNOTATIONS: dict[str, tuple[list[Json], list[tuple[int, tuple[float, ...]]], d
             [(1, (5, 20, 30, 50))],
             {"box_from_polygons": 1},
         )
-        for bbox in (..., None, [])
+        for bbox in _NO_BOX
     },
     **{
         f"neither box nor polygons: {segmentation}": (
@@ -110,7 +111,7 @@ _ANNOTATIONS: dict[str, tuple[list[Json], list[tuple[int, tuple[float, ...]]], d
             [(1, _BOX)],
             {"object_without_box_dropped": 1},
         )
-        for segmentation in (..., None, [], [[]], _RUNS)
+        for segmentation in (*_NO_BOX, [[]], _RUNS)
     },
     **{
         f"unknown category: {category_id}": (
@@ -397,7 +398,7 @@ def test_every_valid_document_is_read_back(
 # Memory
 
 
-_POLYGONS = [[k + 0.25 for k in range(40)]]
+_LONG_POLYGONS = [[k + 0.25 for k in range(40)]]
 _KEYPOINTS = [float(k % 3) for k in range(51)]
 
 
@@ -405,8 +406,8 @@ _KEYPOINTS = [float(k % 3) for k in range(51)]
     ("changes", "tasks", "masks"),
     [
         ({"segmentation": ...}, ["detection"], False),
-        ({"segmentation": _POLYGONS}, ["detection"], True),
-        ({"segmentation": _POLYGONS, "keypoints": _KEYPOINTS}, ["keypoints"], True),
+        ({"segmentation": _LONG_POLYGONS}, ["detection"], True),
+        ({"segmentation": _LONG_POLYGONS, "keypoints": _KEYPOINTS}, ["keypoints"], True),
         ({"segmentation": ..., "keypoints": _KEYPOINTS}, ["keypoints"], False),
         (
             dict.fromkeys(["segmentation", "bbox", "area", "iscrowd"], ...)
@@ -414,7 +415,7 @@ _KEYPOINTS = [float(k % 3) for k in range(51)]
             ["captions"],
             False,
         ),
-        ({"segmentation": _POLYGONS}, ["semantic"], False),
+        ({"segmentation": _LONG_POLYGONS}, ["semantic"], False),
     ],
     ids=["boxes", "polygons", "keypoints", "only keypoints", "captions", "stuff"],
 )

@@ -85,31 +85,41 @@ def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
             yield number, stripped
 
 
-def decode_json(data: bytes, *, decoder: msgspec.json.Decoder[T], uri: str) -> T:
-    """Decodes a JSON file.
+def decode_json(
+    data: bytes | msgspec.Raw, *, decoder: msgspec.json.Decoder[T], uri: str, place: str = ""
+) -> T:
+    """Decodes a JSON file, or a part of one.
 
     Half of a surrogate pair, which JSON's escapes can write and no text can hold, is read as a
     NUL character.
 
     Args:
-        data: The file's content.
+        data: The file's content, or the part as `msgspec.Raw` has left it.
         decoder: What it should be.
         uri: The file, for errors.
+        place: The part's path in the file, such as `$.annotations[3]`; empty for all of it.
 
     Raises:
         InputError: It is not JSON, or not of the type that `decoder` expects.
     """
     try:
-        return _decode_leniently(data, decoder=decoder)
+        # Called for each of a million annotations: what is rare comes after.
+        return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise _validation_error(error, uri=uri, root="$") from error
+        raise _validation_error(error, uri=uri, root=place or "$") from error
     except UnicodeDecodeError as error:
-        place = _place(data, _first_undecodable(data))
-        raise InputError(uri=uri, place=place, problem="expected UTF-8 text") from error
+        where = place or _place(bytes(data), _first_undecodable(bytes(data)))
+        raise InputError(uri=uri, place=where, problem="expected UTF-8 text") from error
     except msgspec.DecodeError as error:
-        raise _malformed(error, data=data, uri=uri) from error
+        text = bytes(data)
+        mended = _ESCAPE.sub(_without_lone_surrogate, text)
+        if mended != text:
+            return decode_json(mended, decoder=decoder, uri=uri, place=place)
+        if place:
+            raise InputError(uri=uri, place=place, problem=_BYTE.sub("", str(error))) from error
+        raise _malformed(error, data=text, uri=uri) from error
     except RecursionError as error:
-        raise InputError(uri=uri, problem="the JSON is nested too deeply") from error
+        raise InputError(uri=uri, place=place, problem="the JSON is nested too deeply") from error
 
 
 def foreign_content(data: bytes) -> str | None:
@@ -125,46 +135,6 @@ def foreign_content(data: bytes) -> str | None:
     if _UTF16_WITHOUT_BOM.match(data):
         return "the file is UTF-16 text: save it as UTF-8"
     return None
-
-
-def decode_json_part(
-    part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], uri: str, place: str
-) -> T:
-    """Decodes a part of a JSON file that `decode_json` has left as it is.
-
-    Args:
-        part: The part.
-        decoder: What it should be.
-        uri: The file, for errors.
-        place: The part's path in the file, such as `$.annotations[3]`.
-
-    Raises:
-        InputError: It is not of the type that `decoder` expects.
-    """
-    try:
-        # Called for each of a million annotations: what is rare comes after.
-        return decoder.decode(part)
-    except msgspec.ValidationError as error:
-        raise _validation_error(error, uri=uri, root=place) from error
-    except UnicodeDecodeError as error:
-        raise InputError(uri=uri, place=place, problem="expected UTF-8 text") from error
-    except msgspec.DecodeError as error:
-        mended = _ESCAPE.sub(_without_lone_surrogate, bytes(part))
-        if mended != bytes(part):
-            return decode_json_part(msgspec.Raw(mended), decoder=decoder, uri=uri, place=place)
-        raise InputError(uri=uri, place=place, problem=_BYTE.sub("", str(error))) from error
-
-
-def _decode_leniently(data: bytes, *, decoder: msgspec.json.Decoder[T]) -> T:
-    try:
-        return decoder.decode(data)
-    except msgspec.DecodeError as error:
-        if isinstance(error, msgspec.ValidationError):
-            raise
-        mended = _ESCAPE.sub(_without_lone_surrogate, data)
-        if mended == data:
-            raise
-        return decoder.decode(mended)
 
 
 def _without_lone_surrogate(escape: re.Match[bytes]) -> bytes:

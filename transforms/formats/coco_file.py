@@ -24,11 +24,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.examples.features import MAX_FLOAT32
-from shardbeam.transforms.formats.annotation_file import (
-    decode_json,
-    decode_json_part,
-    read_annotation_file,
-)
+from shardbeam.transforms.formats.annotation_file import decode_json, read_annotation_file
 from shardbeam.transforms.formats.names import escape_key, key_problem
 from shardbeam.transforms.storage.base import Storage
 
@@ -193,7 +189,7 @@ class CocoFile(Generic[ImageT]):
             InputError: It is not what `decoder` expects.
         """
         place = f"$.annotations[{index}]"
-        return decode_json_part(self.annotations[index], decoder=decoder, uri=self.uri, place=place)
+        return decode_json(self.annotations[index], decoder=decoder, uri=self.uri, place=place)
 
     def entries(
         self,
@@ -511,7 +507,7 @@ class AnnotationReader:
         return tuple(names)
 
     def _decode_part(self, part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str) -> T:
-        return decode_json_part(part, decoder=decoder, uri=self._file.uri, place=place)
+        return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
 
 
 def _object(

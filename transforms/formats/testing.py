@@ -167,8 +167,8 @@ def _read(made: Format) -> _Read:
         elif isinstance(listed, AnnotationEntry):
             read.entries.append(listed)
         elif listed is not None:
-            for item in read_listed_file(listed, source_format=made):
-                read.add(item)
+            for found in read_listed_file(listed, source_format=made):
+                read.add(found)
     return read
 
 
