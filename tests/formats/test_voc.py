@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,28 +17,21 @@ from shardbeam.transforms.core.records import (
     Category,
     ImageAnnotations,
     MaskRole,
-    ObjectAnnotation,
-    Value,
     decode_annotations,
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
-from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat, VocObject, parse_voc_xml
+from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.support.voc_files import voc_object, voc_xml, write
+from tests.support.archive_files import Files, write_files
+from tests.support.voc_files import voc_object, voc_xml
 
 PATH = "Annotations/a.xml"
+DIFFICULT, TRUNCATED, VIEW = (f"image/object/{name}" for name in ("difficult", "truncated", "view"))
 
 
-def parse(data: bytes) -> list[VocObject]:
-    return list(parse_voc_xml(data, uri=PATH).objects)
-
-
-def read(
-    data: bytes, *, coordinates: Literal["one_based", "as_given"] = "one_based"
-) -> tuple[list[Category], ImageAnnotations]:
-    *categories, entry = VocFormat(root="data", coordinates=coordinates).read_listed(
-        data, path=PATH, root=0
-    )
+def read(data: bytes, source: VocFormat | None = None) -> tuple[list[Category], ImageAnnotations]:
+    source = source or VocFormat(root="data", coordinates="as_given")
+    *categories, entry = source.read_listed(data, path=PATH, root=0)
     assert isinstance(entry, AnnotationEntry)
     assert entry.key == "a"
     return (
@@ -48,43 +40,73 @@ def read(
     )
 
 
-def resolve(root: str, **settings: Any) -> VocFormat:  # noqa: ANN401  # Those of `VocFormat`.
+def objects(data: bytes) -> list[tuple[object, ...]]:
+    return [(item.label, item.bbox, item.attributes) for item in read(data)[1].objects]
+
+
+def resolve(folder: Path, files: Files, **settings: Any) -> VocFormat:  # noqa: ANN401  # Its keys.
     """Makes a format as a run does, and sends it to a worker."""
-    resolved = VocFormat(root=root, **settings).resolve()
+    resolved = VocFormat(root=str(write_files(folder, files)), **settings).resolve()
     return msgspec.msgpack.decode(msgspec.msgpack.encode(resolved), type=VocFormat)
 
 
-def listed(source: VocFormat) -> Iterator[AnnotationEntry]:
-    for file_index in range(len(source.annotation_files())):
-        for item in source.read_annotations(storage=LocalStorage(), file_index=file_index):
-            if isinstance(item, AnnotationEntry):
-                yield item
+def listed(source: VocFormat) -> list[AnnotationEntry]:
+    return [
+        item
+        for file_index in range(len(source.annotation_files()))
+        for item in source.read_annotations(storage=LocalStorage(), file_index=file_index)
+        if isinstance(item, AnnotationEntry)
+    ]
+
+
+def splits(source: VocFormat) -> list[tuple[str, str]]:
+    return [(entry.key, entry.split) for entry in listed(source)]
 
 
 # The XML
 
-
-def test_object_with_everything() -> None:
-    data = voc_xml(
-        voc_object(pose="Left", truncated=1, difficult=0, occluded=1),
-        voc_object(name="cat", xmin=1.5, difficult=1),
-    )
-
-    assert parse_voc_xml(data, uri=PATH).width == 640
-    assert parse(data) == [
-        VocObject(name="dog", box=(10, 20, 30, 40), pose="Left", truncated=1, difficult=0),
-        VocObject(name="cat", box=(1.5, 20, 30, 40), difficult=1),
-    ]
+BOX = (10, 20, 30, 40)
 
 
-def test_parts_have_boxes_and_names_of_their_own() -> None:
-    data = b"""<annotation><object><name>person</name>
-        <part><name>head</name><bndbox><xmin>5.5</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>
-        </bndbox></part>
-        <bndbox><xmax>4</xmax><xmin>1</xmin><ymin>2</ymin><ymax>8</ymax></bndbox>
-        <actions><name>running</name></actions></object></annotation>"""
-
-    assert parse(data) == [VocObject(name="person", box=(1, 2, 4, 8))]
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (
+            voc_xml(
+                voc_object(pose="Left", truncated=1, difficult=0, occluded=1),
+                voc_object(name="cat", xmin=1.5, difficult=1),
+                voc_object(pose="Unspecified", truncated=0),
+            ),
+            [
+                ("dog", BOX, {VIEW: "Left", TRUNCATED: 1}),
+                ("cat", (1.5, 20, 30, 40), {DIFFICULT: 1}),
+                ("dog", BOX, {}),
+            ],
+        ),
+        # Parts have boxes and names of their own.
+        (
+            b"""<annotation><object><name>person</name>
+            <part><name>head</name><bndbox><xmin>5.5</xmin><ymin>1</ymin><xmax>9</xmax></bndbox>
+            </part><bndbox><xmax>4</xmax><xmin>1</xmin><ymin>2</ymin><ymax>8</ymax></bndbox>
+            <actions><name>running</name></actions></object></annotation>""",
+            [("person", (1, 2, 4, 8), {})],
+        ),
+        # White space in values is layout.
+        (
+            voc_xml(voc_object(name="\n  night\n  heron ", xmin=" 10\t")),
+            [("night heron", BOX, {})],
+        ),
+        # A document type does no harm; nothing is fetched.
+        (
+            b"<!DOCTYPE annotation SYSTEM 'http://localhost/voc.dtd'>" + voc_xml(voc_object()),
+            [("dog", BOX, {})],
+        ),
+        (b"<annotation>" + b"<a>" * 100_000 + b"</a>" * 100_000 + b"</annotation>", []),
+    ],
+    ids=["attributes", "parts", "white space", "document type", "deep"],
+)
+def test_objects(data: bytes, expected: list[tuple[object, ...]]) -> None:
+    assert objects(data) == expected
 
 
 @pytest.mark.parametrize(
@@ -98,30 +120,22 @@ def test_parts_have_boxes_and_names_of_their_own() -> None:
     ],
 )
 def test_size(size: tuple[object, object] | None, expected: tuple[int, int]) -> None:
-    parsed = parse_voc_xml(voc_xml(size=size), uri=PATH)
+    _, found = read(voc_xml(size=size))
 
-    assert (parsed.width, parsed.height) == expected
+    assert (found.width, found.height) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "flag"),
     [
-        *(("0", 0), ("1", 1), ("1.0", 1), ("0.3", 1), ("-1", None), ("", None)),
-        *(("true", 1), ("False", 0), ("Unspecified", None)),
+        *(("0", 0), ("1", 1), ("1.0", 1), ("0.3", 1), ("-1", 0), ("", 0)),
+        *(("true", 1), ("False", 0), ("Unspecified", 0)),
     ],
 )
-def test_flags(text: str, flag: int | None) -> None:
-    (found,) = parse(voc_xml(voc_object(difficult=text, truncated=text)))
+def test_flags(text: str, flag: int) -> None:
+    ((_, _, attributes),) = objects(voc_xml(voc_object(difficult=text, truncated=text)))
 
-    assert (found.difficult, found.truncated) == (flag, flag)
-
-
-def test_white_space_in_values_is_layout() -> None:
-    (found,) = parse(voc_xml(voc_object(name="\n  night\n  heron ", xmin=" 1\t")))
-
-    assert found.name == "night heron"
-    assert found.box is not None
-    assert found.box[0] == 1
+    assert attributes == ({DIFFICULT: 1, TRUNCATED: 1} if flag else {})
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "gbk", "gb2312", "shift_jis"])
@@ -129,7 +143,7 @@ def test_encodings(encoding: str) -> None:
     declared = encoding.removesuffix("-sig")
     text = f"<?xml version='1.0' encoding='{declared}'?>\n{voc_xml(voc_object(name='犬')).decode()}"
 
-    assert [item.name for item in parse(text.encode(encoding))] == ["犬"]
+    assert [label for label, *_ in objects(text.encode(encoding))] == ["犬"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +179,7 @@ def test_encodings(encoding: str) -> None:
             "<name> is given twice",
         ),
         (
-            b"<annotation><object><bndbox/>\n<bndbox/></object></annotation>",
+            b"<annotation><object><name>a</name><bndbox/>\n<bndbox/></object></annotation>",
             "line 2",
             "<bndbox> is given twice",
         ),
@@ -174,7 +188,7 @@ def test_encodings(encoding: str) -> None:
 )
 def test_broken_files(data: bytes, place: str, problem: str) -> None:
     with pytest.raises(InputError) as raised:
-        parse_voc_xml(data, uri=PATH)
+        read(data)
 
     assert (raised.value.uri, raised.value.place) == (PATH, place)
     assert problem in raised.value.problem
@@ -198,20 +212,7 @@ def _entity_bomb() -> bytes:
 )
 def test_entities_are_refused(data: bytes) -> None:
     with pytest.raises(InputError, match="are not read; write the text itself"):
-        parse_voc_xml(data, uri=PATH)
-
-
-def test_document_types_do_no_harm() -> None:
-    data = b"<!DOCTYPE annotation SYSTEM 'http://localhost/voc.dtd'>" + voc_xml(voc_object())
-
-    assert len(parse(data)) == 1
-
-
-def test_deep_nesting() -> None:
-    depth = 100_000
-    data = b"<annotation>" + b"<a>" * depth + b"</a>" * depth + b"</annotation>"
-
-    assert parse(data) == []
+        read(data)
 
 
 _coordinates = st.integers(1, 5000) | st.floats(0, 5000).map(lambda value: round(value, 3))
@@ -226,58 +227,34 @@ _objects = st.fixed_dictionaries(
 )
 
 
-@given(objects=st.lists(_objects, max_size=4), size=st.tuples(*[st.integers(0, 5000)] * 2))
-def test_round_trip(objects: list[dict[str, object]], size: tuple[int, int]) -> None:
-    parsed = parse_voc_xml(voc_xml(*objects, size=size), uri=PATH)
+@given(written=st.lists(_objects, max_size=4), size=st.tuples(*[st.integers(0, 5000)] * 2))
+def test_round_trip(written: list[dict[str, Any]], size: tuple[int, int]) -> None:
+    data = voc_xml(*written, size=size)
 
-    assert (parsed.width, parsed.height) == size
-    for written, found in zip(objects, parsed.objects, strict=True):
-        assert found.name == written["name"]
-        assert found.box == tuple(written[side] for side in ("xmin", "ymin", "xmax", "ymax"))
-        assert found.pose == written.get("pose", "")
-        assert found.difficult == written.get("difficult")
-        assert found.truncated == written.get("truncated")
-
-
-# Annotations
+    _, found = read(data)
+    assert (found.width, found.height) == size
+    assert objects(data) == [
+        (
+            fields["name"],
+            tuple(fields[side] for side in ("xmin", "ymin", "xmax", "ymax")),
+            {
+                key: fields[tag]
+                for key, tag in ((DIFFICULT, "difficult"), (TRUNCATED, "truncated"), (VIEW, "pose"))
+                if fields.get(tag)
+            },
+        )
+        for fields in written
+    ]
 
 
 def test_boxes_give_their_first_and_last_pixels() -> None:
     whole = voc_object(xmin=1, ymin=1, xmax=640, ymax=480)
     pixel = voc_object(xmin=7, ymin=9, xmax=7, ymax=9)
 
-    _, annotations = read(voc_xml(whole, pixel))
+    _, annotations = read(voc_xml(whole, pixel), VocFormat(root="data"))
     assert [item.bbox for item in annotations.objects] == [(0, 0, 640, 480), (6, 8, 7, 9)]
-    _, annotations = read(voc_xml(whole, pixel), coordinates="as_given")
+    _, annotations = read(voc_xml(whole, pixel))
     assert [item.bbox for item in annotations.objects] == [(1, 1, 640, 480), (7, 9, 7, 9)]
-
-
-def test_annotations() -> None:
-    categories, annotations = read(
-        voc_xml(
-            voc_object(pose="Left", truncated=1, difficult=1),
-            voc_object(pose="Unspecified", truncated=0),
-            voc_object(name="cat"),
-        )
-    )
-
-    assert categories == [Category(name=name, origin="data") for name in ("dog", "cat")]
-    box = (9, 19, 30, 40)
-    extras: dict[str, Value] = {
-        "image/object/difficult": 1,
-        "image/object/truncated": 1,
-        "image/object/view": "Left",
-    }
-    assert annotations == ImageAnnotations(
-        image_id="",
-        width=640,
-        height=480,
-        objects=(
-            ObjectAnnotation(label="dog", bbox=box, annotation_id=1, attributes=extras),
-            ObjectAnnotation(label="dog", bbox=box, annotation_id=2),
-            ObjectAnnotation(label="cat", bbox=box, annotation_id=3),
-        ),
-    )
 
 
 def test_objects_without_box_are_counted() -> None:
@@ -285,7 +262,7 @@ def test_objects_without_box_are_counted() -> None:
 
     categories, annotations = read(voc_xml(without, voc_object(name="cat")))
 
-    assert [category.name for category in categories] == ["cat"]
+    assert categories == [Category(name="cat", origin="data")]
     # Its number in the map of objects stays.
     assert [(item.label, item.annotation_id) for item in annotations.objects] == [("cat", 2)]
     assert annotations.corrections == {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 1}
@@ -298,9 +275,9 @@ def test_extra_features_have_defaults_for_what_is_not_said() -> None:
     }
 
     assert defaults == {
-        "image/object/difficult": (None, True),
-        "image/object/truncated": (None, True),
-        "image/object/view": ("Unspecified", True),
+        DIFFICULT: (None, True),
+        TRUNCATED: (None, True),
+        VIEW: ("Unspecified", True),
     }
 
 
@@ -337,104 +314,105 @@ def test_place(path: str, place: Place) -> None:
     assert VocFormat(root="data").place(path, root=0) == place
 
 
-def test_place_of_masks() -> None:
+@pytest.mark.parametrize(
+    ("path", "mask"),
+    [
+        ("SegmentationClass/a.png", MaskRole.VOC_CLASS),
+        ("SegmentationClassPNG/a.png", MaskRole.VOC_CLASS),
+        ("SegmentationObject/a.png", MaskRole.VOC_OBJECT),
+        ("SegmentationClass/a.npy", None),
+    ],
+)
+def test_place_of_masks(path: str, mask: MaskRole | None) -> None:
+    other = Place(role=Role.OTHER)
+    wanted = other if mask is None else Place(role=Role.MASK, join="a", mask=mask)
     both = VocFormat(root="data", _masks=True, semantic=True)
-    classes = Place(role=Role.MASK, join="a", mask=MaskRole.VOC_CLASS)
-    objects = Place(role=Role.MASK, join="a", mask=MaskRole.VOC_OBJECT)
-
-    assert both.place("SegmentationClass/a.png", root=0) == classes
-    assert both.place("SegmentationClassPNG/a.png", root=0) == classes
-    assert both.place("SegmentationObject/a.png", root=0) == objects
-    assert both.place("SegmentationClass/a.npy", root=0) == Place(role=Role.OTHER)
-    assert both.kinds == {Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.SEMANTIC}
     only_objects = VocFormat(root="data", _masks=True)
-    assert only_objects.place("SegmentationClass/a.png", root=0) == Place(role=Role.OTHER)
+
+    assert both.place(path, root=0) == wanted
+    assert only_objects.place(path, root=0) == (wanted if mask is MaskRole.VOC_OBJECT else other)
+    assert both.kinds == {Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.SEMANTIC}
     assert only_objects.kinds == {Kind.DETECTION, Kind.INSTANCE_MASKS}
 
 
-def test_pictures_among_annotations_are_left_out() -> None:
-    source = VocFormat(root="data")
-
-    assert source.annotate_listed("annotations/trimaps/a.png") is Exclusion.ANNOTATION_FOLDER
-    assert source.annotate_listed("JPEGImages/a.jpg") is None
-    assert source.annotate_listed("train/a.jpg") is None
-    assert source.annotate_listed("annotations/.a.jpg") is None
-    assert source.annotate_listed("annotations/list.txt") is None
+@pytest.mark.parametrize(
+    ("key", "exclusion"),
+    [
+        ("annotations/trimaps/a.png", Exclusion.ANNOTATION_FOLDER),
+        ("JPEGImages/a.jpg", None),
+        ("train/a.jpg", None),
+        ("annotations/.a.jpg", None),
+        ("annotations/list.txt", None),
+    ],
+)
+def test_pictures_among_annotations_are_left_out(key: str, exclusion: Exclusion | None) -> None:
+    assert VocFormat(root="data").annotate_listed(key) is exclusion
 
 
 # Splits
 
+MAIN = "ImageSets/Main"
+YEARS: Files = {
+    "VOCdevkit/VOC2007/Annotations/a.xml": voc_xml(),
+    f"VOCdevkit/VOC2007/{MAIN}/train.txt": "a\n",
+    f"VOCdevkit/VOC2012/{MAIN}/train.txt": "a\n",
+    f"VOCdevkit/VOC2012/{MAIN}/val.txt": "b\n",
+}
+LISTS: Files = {
+    "Annotations/a.xml": voc_xml(),
+    f"{MAIN}/val.txt": "c\r\n",
+    f"{MAIN}/train.txt": '\ufeffa\n\n# a comment\n  b c \n"d e"\nf.jpg',
+    f"{MAIN}/test.txt": "\n",
+    f"{MAIN}/trainval.txt": "a\nc\n",
+    f"{MAIN}/dog_train.txt": "a -1\nb  1\n",
+    f"{MAIN}/._train.txt": "\0",
+    "ImageSets/Layout/test.txt": "x\n",
+}
 
-def _told(entries: Iterable[AnnotationEntry]) -> list[tuple[str, str]]:
-    return [(entry.key, entry.split) for entry in entries]
+
+@pytest.mark.parametrize(
+    ("files", "settings", "expected"),
+    [
+        # In their usual order; the empty one is none.
+        (
+            LISTS,
+            {},
+            [*(("a", "train"), ("b c", "train"), ("d e", "train"), ("f", "train")), ("c", "val")],
+        ),
+        (LISTS, {"splits": ["trainval"]}, [("a", "trainval"), ("c", "trainval")]),
+        (LISTS, {"image_set": "Layout"}, [("x", "test")]),
+        (
+            YEARS,
+            {},
+            [
+                ("VOCdevkit/VOC2007/a", "train"),
+                ("VOCdevkit/VOC2012/a", "train"),
+                ("VOCdevkit/VOC2012/b", "val"),
+            ],
+        ),
+        ({"a.xml": voc_xml(), "train.txt": "a\n"}, {}, []),
+    ],
+    ids=["lists", "chosen", "folder", "years", "none"],
+)
+def test_splits_are_the_lists(
+    tmp_path: Path, files: Files, settings: dict[str, Any], expected: list[tuple[str, str]]
+) -> None:
+    source = resolve(tmp_path, files, **settings)
+
+    assert splits(source) == expected
+    assert list(source.predefined_splits()) == list(dict.fromkeys(split for _, split in expected))
+    assert bool(source.annotation_files()) == bool(expected)
 
 
-def test_splits_are_the_lists(tmp_path: Path) -> None:
-    root = write(
-        tmp_path,
-        {
-            "Annotations/a.xml": voc_xml(),
-            "ImageSets/Main/val.txt": "c\r\n",
-            "ImageSets/Main/train.txt": '\ufeffa\n\n# a comment\n  b c \n"d e"\nf.jpg',
-            "ImageSets/Main/test.txt": "\n",
-            "ImageSets/Main/trainval.txt": "a\nc\n",
-            "ImageSets/Main/dog_train.txt": "a -1\n",
-            "ImageSets/Main/._train.txt": "\0",
-            "ImageSets/Layout/test.txt": "x\n",
-        },
-    )
-    source = resolve(root)
+def test_lines_of_lists(tmp_path: Path) -> None:
+    source = resolve(tmp_path, LISTS)
 
-    # In their usual order; the empty one is none.
-    assert list(source.predefined_splits()) == ["train", "val"]
-    folder = f"{root}/ImageSets/Main"
-    assert list(source.annotation_files()) == [f"{folder}/train.txt", f"{folder}/val.txt"]
-    assert _told(listed(source)) == [
-        *(("a", "train"), ("b c", "train"), ("d e", "train"), ("f", "train")),
-        ("c", "val"),
+    assert list(source.annotation_files()) == [
+        f"{tmp_path}/{MAIN}/{name}.txt" for name in ("train", "val")
     ]
     assert [entry.position for entry in listed(source)] == [1, 4, 5, 6, 1]
-
-    assert _told(listed(resolve(root, splits=["trainval"]))) == [
-        ("a", "trainval"),
-        ("c", "trainval"),
-    ]
-    assert list(resolve(root, image_set="Layout").predefined_splits()) == ["test"]
-
-
-def test_several_years_below_one_root(tmp_path: Path) -> None:
-    root = write(
-        tmp_path,
-        {
-            "VOCdevkit/VOC2007/Annotations/a.xml": voc_xml(),
-            "VOCdevkit/VOC2007/ImageSets/Main/train.txt": "a\n",
-            "VOCdevkit/VOC2012/ImageSets/Main/train.txt": "a\n",
-            "VOCdevkit/VOC2012/ImageSets/Main/val.txt": "b\n",
-        },
-    )
-    source = resolve(root)
-
-    assert list(source.predefined_splits()) == ["train", "val"]
-    assert _told(listed(source)) == [
-        ("VOCdevkit/VOC2007/a", "train"),
-        ("VOCdevkit/VOC2012/a", "train"),
-        ("VOCdevkit/VOC2012/b", "val"),
-    ]
-    assert source.place("VOCdevkit/VOC2012/JPEGImages/b.jpg", root=0).join == "VOCdevkit/VOC2012/b"
-
-
-def test_without_lists_there_are_no_splits(tmp_path: Path) -> None:
-    source = resolve(write(tmp_path, {"a.xml": voc_xml(), "train.txt": "a\n"}))
-
-    assert list(source.predefined_splits()) == []
-    assert list(source.annotation_files()) == []
-
-
-def test_names_that_cannot_be_keys_are_rejected(tmp_path: Path) -> None:
-    root = write(tmp_path, {"a.xml": voc_xml(), "ImageSets/Main/train.txt": "a\nb\0c\n"})
-
-    _, entry = listed(resolve(root))
-
+    # A name that cannot be a key is a reject.
+    _, entry = listed(resolve(tmp_path / "nul", {"a.xml": b"", f"{MAIN}/train.txt": "a\nb\0c\n"}))
     assert (entry.key, entry.defect) == ("b\\x00c", Reason.UNREADABLE_NAME)
     assert entry.detail == "ImageSets/Main/train.txt: line 2: the name holds a NUL character"
 
@@ -445,84 +423,46 @@ def test_names_that_cannot_be_keys_are_rejected(tmp_path: Path) -> None:
         ({}, {"splits": ["tain"]}, "no list ImageSets/Main/tain.txt; did you mean 'train'?; found"),
         ({}, {"splits": ["dog_train"]}, "'a -1' says whether an image holds a class"),
         ({}, {"image_set": "Segmentation", "splits": ["val"]}, "found: none"),
-        ({"ImageSets/Main/train.txt": b"a\n\xff\n"}, {}, "line 2: expected UTF-8 text"),
+        ({f"{MAIN}/train.txt": b"a\n\xff\n"}, {}, "line 2: expected UTF-8 text"),
         ({"labelmap.txt": "cat:1,2,3::\ncat:::\n"}, {"semantic": True}, "each once"),
         ({"labelmap.txt": b"\xff"}, {"semantic": True}, "expected UTF-8"),
     ],
 )
 def test_lists_that_cannot_be_used(
-    tmp_path: Path, files: dict[str, str | bytes], settings: dict[str, Any], problem: str
+    tmp_path: Path, files: Files, settings: dict[str, Any], problem: str
 ) -> None:
-    known: dict[str, str | bytes] = {
-        "Annotations/a.xml": voc_xml(),
-        "ImageSets/Main/train.txt": "a\n",
-        "ImageSets/Main/dog_train.txt": "a -1\nb  1\n",
-    }
-    root = write(tmp_path, known | files)
-
     with pytest.raises(InputError) as raised:
-        resolve(root, **settings)
+        resolve(tmp_path, {**LISTS, **files}, **settings)
 
     assert problem in str(raised.value)
-    assert raised.value.uri.startswith(root)
+    assert raised.value.uri.startswith(str(tmp_path))
 
 
 def test_a_folder_without_annotations_is_no_dataset(tmp_path: Path) -> None:
-    root = write(tmp_path, {"JPEGImages/a.jpg": b"", "Annotations/._a.xml": b""})
-
     with pytest.raises(InputError, match=r"no \.xml files found"):
-        resolve(root)
+        resolve(tmp_path, {"JPEGImages/a.jpg": b"", "Annotations/._a.xml": b""})
 
 
 def test_classes_of_the_maps(tmp_path: Path) -> None:
-    root = write(tmp_path / "plain", {"Annotations/a.xml": voc_xml()})
-    plain = resolve(root, semantic=True)
-    data = voc_xml(voc_object(), voc_object(name="unicorn"))
-    *categories, entry = plain.read_listed(data, path=PATH, root=0)
+    plain = resolve(tmp_path, {"Annotations/a.xml": b""}, semantic=True)
+
+    categories, annotations = read(voc_xml(voc_object(), voc_object(name="unicorn")), plain)
 
     assert categories == [
-        Category(name=name, source_id=class_id, origin=root)
+        Category(name=name, source_id=class_id, origin=str(tmp_path))
         for class_id, name in enumerate(VOC_CLASSES, 1)
     ]
-    assert isinstance(entry, AnnotationEntry)
-    assert decode_annotations(entry.annotations).corrections == {
-        Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value: 1
-    }
+    assert annotations.corrections == {Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value: 1}
     assert VOC_CLASSES[11] == "dog"
 
 
 def test_label_map_names_the_classes(tmp_path: Path) -> None:
     text = "# label:color_rgb:parts:actions\nbackground:0,0,0::\nyak:128,0,0::\nignored:9,9,9::\n"
-    root = write(
-        tmp_path,
-        {
-            "labelmap.txt": text,
-            "Annotations/a.xml": voc_xml(),
-            "ImageSets/Main/train.txt": "a\n",
-        },
+    source = resolve(
+        tmp_path, {"labelmap.txt": text, "a.xml": b"", f"{MAIN}/train.txt": "a\n"}, semantic=True
     )
-    source = resolve(root, semantic=True)
 
-    yak = Category(name="yak", source_id=1, origin=root)
-    assert list(source.annotation_files())[-1] == f"{root}/labelmap.txt"
-    last = len(source.annotation_files()) - 1
-    assert list(source.read_annotations(storage=LocalStorage(), file_index=last)) == [yak]
-
-
-# Real samples
-
-
-def test_datumaro(shared_data: Path) -> None:
-    folder = shared_data / "datumaro" / "voc_dataset"
-
-    assert _told(listed(resolve(str(folder / "voc_dataset1")))) == [
-        ("2007_000001", "train"),
-        ("2007_000002", "test"),
-    ]
-    assert list(resolve(str(folder / "voc_dataset2")).predefined_splits()) == []
-    assert _told(listed(resolve(str(folder / "voc_dataset3")))) == [("2007_000001", "train")]
-    first = (folder / "voc_dataset1" / PATH.replace("a.xml", "2007_000001.xml")).read_bytes()
-    assert parse(first) == [
-        VocObject(name="cat", box=(1, 2, 3, 4), pose="Unspecified", truncated=1, difficult=0),
-        VocObject(name="person", box=(4, 5, 6, 7)),
+    assert list(source.annotation_files())[1:] == [f"{tmp_path}/labelmap.txt"]
+    assert list(source.read_annotations(storage=LocalStorage(), file_index=1)) == [
+        Category(name="yak", source_id=1, origin=str(tmp_path))
     ]

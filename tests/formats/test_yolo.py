@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
-    Category,
     ObjectAnnotation,
     decode_annotations,
 )
@@ -33,7 +32,7 @@ from shardbeam.transforms.formats.yolo_layout import (
     parse_obj_data,
 )
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.support.voc_files import write
+from tests.support.archive_files import Files, write_files
 
 NAMES = {0: "dog", 1: "cat", 2: "night heron"}
 # A file that is there.
@@ -47,59 +46,72 @@ def parse(text: str | bytes) -> list[ObjectAnnotation]:
     return objects
 
 
-def resolve(root: str, **settings: Any) -> YoloFormat:  # noqa: ANN401  # Those of `YoloFormat`.
+def resolve(folder: Path, files: Files, **settings: Any) -> YoloFormat:  # noqa: ANN401  # Its keys.
     """Makes a format as a run does, and sends it to a worker."""
-    resolved = YoloFormat(root=root, **settings).resolve()
+    resolved = YoloFormat(root=str(write_files(folder, files)), **settings).resolve()
     return msgspec.msgpack.decode(msgspec.msgpack.encode(resolved), type=YoloFormat)
 
 
-def declared(source: YoloFormat) -> Iterator[AnnotationEntry | Category]:
-    for file_index in range(len(source.annotation_files())):
-        yield from source.read_annotations(storage=LocalStorage(), file_index=file_index)
-
-
-def told(source: YoloFormat) -> list[tuple[str, str]]:
-    return [
-        (item.key, item.split) for item in declared(source) if isinstance(item, AnnotationEntry)
-    ]
+def splits_of_lists(source: YoloFormat) -> dict[str, str]:
+    """What lists say of images: `{what these are joined by: split}`."""
+    return {
+        item.key: item.split
+        for file_index in range(len(source.annotation_files()))
+        for item in source.read_annotations(storage=LocalStorage(), file_index=file_index)
+        if isinstance(item, AnnotationEntry)
+    }
 
 
 # Label files
 
 
-def test_boxes() -> None:
-    assert parse("1 0.5 0.25 0.5 0.25\r\n\n  0 .5 0.5 1 1.0  \n2.0 0 0 0 0") == [
-        ObjectAnnotation(label="cat", bbox=(0.25, 0.125, 0.75, 0.375)),
-        ObjectAnnotation(label="dog", bbox=(0, 0, 1, 1)),
-        ObjectAnnotation(label="night heron", bbox=(0, 0, 0, 0)),
-    ]
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "1 0.5 0.25 0.5 0.25\r\n\n  0 .5 0.5 1 1.0  \n2.0 0 0 0 0",
+            [
+                ObjectAnnotation(label="cat", bbox=(0.25, 0.125, 0.75, 0.375)),
+                ObjectAnnotation(label="dog", bbox=(0, 0, 1, 1)),
+                ObjectAnnotation(label="night heron", bbox=(0, 0, 0, 0)),
+            ],
+        ),
+        (
+            "1 0.25 0.5 0.75 0.5 0.75 1 0.25 1",
+            [
+                ObjectAnnotation(
+                    label="cat",
+                    bbox=(0.25, 0.5, 0.75, 1),
+                    area=0.25,
+                    segmentation=b"[[0.25,0.5,0.75,0.5,0.75,1.0,0.25,1.0]]",
+                )
+            ],
+        ),
+        # Rounding is let through as it is.
+        (
+            "0 1.004 0.5 0.25 -0.0001",
+            [ObjectAnnotation(label="dog", bbox=(0.879, 0.50005, 1.129, 0.49995))],
+        ),
+        *(("", []), ("\n \n", []), (b"\xef\xbb\xbf", [])),
+    ],
+)
+def test_objects(text: str | bytes, expected: list[ObjectAnnotation]) -> None:
+    assert parse(text) == expected
 
 
-def test_polygons() -> None:
-    (found,) = parse("1 0.25 0.5 0.75 0.5 0.75 1 0.25 1")
-
-    assert found.bbox == (0.25, 0.5, 0.75, 1)
-    assert found.area == 0.25
-    assert json.loads(found.segmentation) == [[0.25, 0.5, 0.75, 0.5, 0.75, 1, 0.25, 1]]
-
-
-def test_nothing() -> None:
-    assert parse("") == parse("\n \n") == parse(b"\xef\xbb\xbf") == []
-
-
-def test_rounding_at_the_border_is_let_through() -> None:
-    (found,) = parse("0 1.004 0.5 0.2 -0.0001")
-
-    assert found.bbox == pytest.approx((0.904, 0.50005, 1.104, 0.49995))
-
-
-def test_edges_at_the_border_stay_at_the_border() -> None:
-    # A width of 4 in 15 pixels, at the left; and of 0.3, at the right.
-    found = parse("0 0.133333 0.5 0.266667 1\n0 0.85 0.5 0.3 1\n0 0.133330 0.5 0.266667 1")
-
-    assert [item.bbox[0] for item in found[:2]] == [0, 0.85 - 0.15]
-    assert found[1].bbox[2] == 1
-    assert found[2].bbox[0] == pytest.approx(-3.5e-6)
+@pytest.mark.parametrize(
+    ("line", "side", "edge"),
+    [
+        # A width of 4 in 15 pixels, at the left; and of 0.3, at the right.
+        ("0 0.133333 0.5 0.266667 1", 0, 0),
+        ("0 0.85 0.5 0.3 1", 2, 1),
+        ("0 0.85 0.5 0.3 1", 0, 0.85 - 0.15),
+        # More than the sixth digit.
+        ("0 0.133330 0.5 0.266667 1", 0, 0.133330 - 0.266667 / 2),
+    ],
+)
+def test_edges_at_the_border_stay_at_the_border(line: str, side: int, edge: float) -> None:
+    assert parse(line)[0].bbox[side] == edge
 
 
 def test_what_is_left_out_is_counted() -> None:
@@ -190,21 +202,23 @@ def test_polygons_round_trip(points: list[tuple[float, float]]) -> None:
 # Files of classes and splits
 
 
-def test_data_yaml() -> None:
-    text = b"\xef\xbb\xbfpath: ../coco # root\ntrain: [a/images, b/images]\nval: val.txt\ntest:\n\
-nc: 3\nnames: [no, 'on', 8]\nroboflow: {license: x}\n"
-
-    assert parse_data_yaml(text, uri="data.yaml") == YoloData(
-        names={0: "no", 1: "on", 2: "8"},
-        path="../coco",
-        splits={"train": ("a/images", "b/images"), "val": ("val.txt",)},
-    )
-
-
-def test_names_as_a_mapping() -> None:
-    found = parse_data_yaml(b"names:\n  0: dog\n  7: night  heron\n", uri="data.yaml")
-
-    assert found == YoloData(names={0: "dog", 7: "night heron"})
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            b"\xef\xbb\xbfpath: ../coco # root\ntrain: [a/images, b/images]\nval: val.txt\ntest:\n"
+            b"nc: 3\nnames: [no, 'on', 8]\nroboflow: {license: x}\n",
+            YoloData(
+                names={0: "no", 1: "on", 2: "8"},
+                path="../coco",
+                splits={"train": ("a/images", "b/images"), "val": ("val.txt",)},
+            ),
+        ),
+        (b"names:\n  0: dog\n  7: night  cat\n", YoloData(names={0: "dog", 7: "night cat"})),
+    ],
+)
+def test_data_yaml(text: bytes, expected: YoloData) -> None:
+    assert parse_data_yaml(text, uri="data.yaml") == expected
 
 
 @given(
@@ -264,145 +278,120 @@ def test_obj_data() -> None:
         names_file="obj.names",
         splits={"train": ("data/train.txt",), "valid": ("data/valid.txt",)},
     )
-    for bad, problem in (
-        (b"train: x\n", "line 1: expected `key = value`"),
-        (b"train = x\n", "missing; expected a file of names"),
-        (b"names = x\nnames = y\n", "line 2: names is given twice"),
-    ):
-        with pytest.raises(InputError, match=problem):
-            parse_obj_data(bad, uri="obj.data")
 
 
 def test_names_file() -> None:
     assert parse_names(b"dog\r\n night heron \r\n\r\n", uri="x") == {0: "dog", 1: "night heron"}
-    # A blank line would shift the classes behind it.
-    with pytest.raises(InputError, match="line 2: expected a class name, the line is empty"):
-        parse_names(b"dog\n\ncat\n", uri="x")
-    with pytest.raises(InputError, match="names no classes"):
-        parse_names(b"\n\n", uri="x")
+
+
+@pytest.mark.parametrize(
+    ("parser", "data", "problem"),
+    [
+        (parse_obj_data, b"train: x\n", "line 1: expected `key = value`"),
+        (parse_obj_data, b"train = x\n", "missing; expected a file of names"),
+        (parse_obj_data, b"names = x\nnames = y\n", "line 2: names is given twice"),
+        # A blank line would shift the classes behind it.
+        (parse_names, b"dog\n\ncat\n", "line 2: expected a class name, the line is empty"),
+        (parse_names, b"\n\n", "names no classes"),
+    ],
+)
+def test_bad_files_of_classes(parser: Callable[..., object], data: bytes, problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        parser(data, uri="x")
 
 
 # What belongs together
 
 
 @pytest.mark.parametrize(
-    ("image", "labels"),
+    ("image", "labels", "same"),
     [
-        ("images/a.jpg", "labels/a.txt"),
-        ("images/train/a.b.jpg", "labels/train/a.b.txt"),
-        ("train/images/a.jpg", "train/labels/a.txt"),
-        ("images/x/images/a.jpg", "images/x/labels/a.txt"),
-        ("labels/images/a.jpg", "labels/labels/a.txt"),
-        ("obj_train_data/a.PNG", "obj_train_data/a.txt"),
-        ("a.jpg", "a.txt"),
-        ("images/a.jpg", "images/a.txt"),
-        ("Images/a.jpg", "Annotations/a.txt"),
-        ("labels/a.jpg", "labels/a.txt"),
+        ("images/a.jpg", "labels/a.txt", True),
+        ("images/train/a.b.jpg", "labels/train/a.b.txt", True),
+        ("train/images/a.jpg", "train/labels/a.txt", True),
+        ("images/x/images/a.jpg", "images/x/labels/a.txt", True),
+        ("labels/images/a.jpg", "labels/labels/a.txt", True),
+        ("obj_train_data/a.PNG", "obj_train_data/a.txt", True),
+        ("a.jpg", "a.txt", True),
+        ("images/a.jpg", "images/a.txt", True),
+        ("Images/a.jpg", "Annotations/a.txt", True),
+        ("labels/a.jpg", "labels/a.txt", True),
+        ("images/a.jpg", "labels/b.txt", False),
+        ("images/train/a.jpg", "labels/val/a.txt", False),
+        ("images/x/images/a.jpg", "labels/x/images/a.txt", False),
+        ("images/a.JPG", "labels/A.txt", False),
     ],
 )
-def test_images_and_their_labels(image: str, labels: str) -> None:
-    assert join_of_image(image) == join_of_labels(labels)
-
-
-@pytest.mark.parametrize(
-    ("image", "labels"),
-    [
-        ("images/a.jpg", "labels/b.txt"),
-        ("images/train/a.jpg", "labels/val/a.txt"),
-        ("images/x/images/a.jpg", "labels/x/images/a.txt"),
-        ("images/a.JPG", "labels/A.txt"),
-    ],
-)
-def test_images_and_the_labels_of_others(image: str, labels: str) -> None:
-    assert join_of_image(image) != join_of_labels(labels)
+def test_images_and_their_labels(image: str, labels: str, same: bool) -> None:
+    assert (join_of_image(image) == join_of_labels(labels)) is same
 
 
 def _as_image(key: str, join: str | None = None) -> Place:
     return Place(role=Role.IMAGE, key=key, join=join or key)
 
 
-def test_place(tmp_path: Path) -> None:
-    root = write(
-        tmp_path,
-        {
-            "data.yaml": "names: [dog]\ntrain: images/train\nval: val.txt\n",
-            "val.txt": "images/val/b.jpg\n",
-            "images/train/a.jpg": THERE,
-            "images/val/b.jpg": THERE,
-            "labels/train/a.txt": b"",
-        },
-    )
-    source = resolve(root)
-    label = Place(role=Role.ANNOTATION, join="labels/train/a")
-
-    assert source.place("labels/train/a.txt", root=0) == label
-    assert source.place("images/train/a.jpg", root=0) == _as_image(
-        "images/train/a.jpg", "labels/train/a"
-    )
-    assert source.place("data.yaml", root=0) == Place(role=Role.OTHER)
-    assert source.place("val.txt", root=0) == Place(role=Role.OTHER)
-    # What only stands beside the images is excluded, and counted.
-    for path in (
-        *("README.txt", "notes.txt", "images/train/a.txt", "labels/classes.txt"),
-        *("labels/train.cache", "images/.a.jpg", "labels/train/._a.txt"),
-    ):
-        assert source.place(path, root=0) == _as_image(path)
+# All that is read of these when a format is resolved is their names.
+BESIDE = {"classes.txt": "dog\n", "a.jpg": THERE, "a.txt": "", "sub/b.jpg": THERE, "readme.txt": ""}
+APART = {
+    "data.yaml": "names: [dog]\ntrain: images/train\nval: val.txt\n",
+    "val.txt": "images/val/b.jpg\n",
+    "images/train/a.jpg": THERE,
+    "images/val/b.jpg": THERE,
+    "labels/train/a.txt": b"",
+}
 
 
-def test_labels_beside_their_images(tmp_path: Path) -> None:
-    root = write(
-        tmp_path,
-        {"classes.txt": "dog\n", "a.jpg": THERE, "a.txt": "", "sub/b.jpg": THERE, "readme.txt": ""},
-    )
-    source = resolve(root)
+@pytest.mark.parametrize(
+    ("files", "path", "place"),
+    [
+        (APART, "labels/train/a.txt", Place(role=Role.ANNOTATION, join="labels/train/a")),
+        (APART, "images/train/a.jpg", _as_image("images/train/a.jpg", "labels/train/a")),
+        (APART, "data.yaml", Place(role=Role.OTHER)),
+        (APART, "val.txt", Place(role=Role.OTHER)),
+        # What only stands beside the images is excluded, and counted.
+        *(
+            (APART, path, _as_image(path))
+            for path in (
+                *("README.txt", "notes.txt", "images/train/a.txt", "labels/classes.txt"),
+                *("labels/train.cache", "images/.a.jpg", "labels/train/._a.txt"),
+            )
+        ),
+        (BESIDE, "sub/b.txt", Place(role=Role.ANNOTATION, join="sub/b")),
+        (BESIDE, "sub/b.jpg", _as_image("sub/b.jpg", "sub/b")),
+        (BESIDE, "classes.txt", Place(role=Role.OTHER)),
+        (BESIDE, "readme.txt", _as_image("readme.txt")),
+    ],
+)
+def test_place(tmp_path: Path, files: Files, path: str, place: Place) -> None:
+    assert resolve(tmp_path, files).place(path, root=0) == place
 
-    assert source.place("sub/b.txt", root=0) == Place(role=Role.ANNOTATION, join="sub/b")
-    assert source.place("sub/b.jpg", root=0) == _as_image("sub/b.jpg", "sub/b")
-    assert source.place("classes.txt", root=0) == Place(role=Role.OTHER)
-    assert source.place("readme.txt", root=0) == _as_image("readme.txt")
 
-
-def test_annotations(tmp_path: Path) -> None:
-    root = write(
-        tmp_path,
-        {
-            "data.yaml": "names: [dog, cat]\ntrain: train/images\n",
-            "train/images/a.jpg": THERE,
-            "train/labels/a.txt": THERE,
-        },
-    )
+@pytest.mark.parametrize("masks", [False, True])
+def test_annotations(tmp_path: Path, masks: bool) -> None:
+    files: Files = {
+        "data.yaml": "names: [dog, cat]\ntrain: train/images\n",
+        "train/images/a.jpg": THERE,
+        "train/labels/a.txt": THERE,
+    }
+    source = resolve(tmp_path, files, _masks=masks)
     text = b"1 0.5 0.5 0.5 0.5 0.9\n0 0 0 1 0 1 1\n"
-    for masks in (False, True):
-        source = resolve(root, _masks=masks)
-        (entry,) = source.read_listed(text, path="train/labels/a.txt", root=0)
-        found = decode_annotations(entry.annotations)
 
-        assert (entry.key, entry.split) == ("train/labels/a", "train")
-        assert found.normalized
-        assert found.corrections == {Correction.CONFIDENCE_DROPPED.value: 1}
-        assert [item.label for item in found.objects] == ["cat", "dog"]
-        assert [bool(item.segmentation) for item in found.objects] == [False, masks]
-        assert (Kind.INSTANCE_MASKS in source.kinds) == masks
+    (entry,) = source.read_listed(text, path="train/labels/a.txt", root=0)
 
-    with pytest.raises(InputError, match=r"train/labels/a.txt: line 1: expected a number"):
-        list(resolve(root).read_listed(b"0 x 0 0 0", path="train/labels/a.txt", root=0))
-
-
-def test_classes_keep_their_order_from_1(tmp_path: Path) -> None:
-    root = write(
-        tmp_path, {"classes.txt": "zebra\nant\n", "images/a.jpg": THERE, "labels/a.txt": ""}
-    )
-    origin = f"{root}/classes.txt"
-
-    assert list(declared(resolve(root))) == [
-        Category(name="zebra", source_id=1, origin=origin),
-        Category(name="ant", source_id=2, origin=origin),
+    found = decode_annotations(entry.annotations)
+    assert (entry.key, entry.split) == ("train/labels/a", "train")
+    assert found.normalized
+    assert found.corrections == {Correction.CONFIDENCE_DROPPED.value: 1}
+    assert [(item.label, bool(item.segmentation)) for item in found.objects] == [
+        ("cat", False),
+        ("dog", masks),
     ]
+    assert (Kind.INSTANCE_MASKS in source.kinds) == masks
 
 
 # Splits
 
-_IMAGES: Mapping[str, str | bytes] = {
+_IMAGES: Files = {
     "train/images/a.jpg": THERE,
     "train/labels/a.txt": "",
     "valid/images/b.jpg": THERE,
@@ -423,44 +412,17 @@ _IMAGES: Mapping[str, str | bytes] = {
 def test_folders_of_splits(tmp_path: Path, train: str, val: str) -> None:
     root = str(tmp_path)
     text = f'names: [dog]\ntrain: "{train}"\nval: "{val}"\ntest:\n'.replace("{root}", root)
-    write(tmp_path, {"data.yaml": text, **_IMAGES})
+    files = {"data.yaml": text, **_IMAGES}
 
     for settings in ({}, {"data": f"{root}/data.yaml"}):
-        source = resolve(root, **settings)
+        source = resolve(tmp_path, files, **settings)
 
         assert list(source.predefined_splits()) == ["train", "val"]
         assert source.split_listed("train/images/a.jpg") == "train"
         assert source.split_listed("valid/images/b.jpg") == "val"
         assert source.split_listed("other/c.jpg") == ""
         assert source.split_listed("train/images2/c.jpg") == ""
-    assert list(resolve(root, splits=["val"]).predefined_splits()) == ["val"]
-
-
-@pytest.mark.parametrize("path", ["", "path: .\n", "path: ../datasets/coco\n", "path: /x/coco\n"])
-def test_root_that_the_file_names(tmp_path: Path, path: str) -> None:
-    root = write(
-        tmp_path,
-        {
-            "data.yaml": f"{path}names: [dog]\ntrain: images/a\nval: [images/b, images/c]\n",
-            **{f"images/{letter}/x.jpg": THERE for letter in "abc"},
-            "labels/a/x.txt": "",
-        },
-    )
-    source = resolve(root)
-
-    assert [source.split_listed(f"images/{letter}/x.jpg") for letter in "abc"] == [
-        *("train", "val", "val"),
-    ]
-
-
-def test_data_yaml_elsewhere(tmp_path: Path) -> None:
-    write(tmp_path, {"set/images/train/a.jpg": THERE, "set/labels/train/a.txt": ""})
-    write(tmp_path, {"cfg/x.yaml": "names: [dog]\npath: ../set\ntrain: images/train\n"})
-
-    source = resolve(f"{tmp_path}/set", data=f"{tmp_path}/cfg/x.yaml")
-
-    assert source.split_listed("images/train/a.jpg") == "train"
-    assert list(source.annotation_files()) == [f"{tmp_path}/cfg/x.yaml"]
+    assert list(resolve(tmp_path, files, splits=["val"]).predefined_splits()) == ["val"]
 
 
 @pytest.mark.parametrize(
@@ -475,7 +437,7 @@ def test_data_yaml_elsewhere(tmp_path: Path) -> None:
     ],
 )
 def test_lists_of_splits(tmp_path: Path, list_path: str, lines: str) -> None:
-    root = write(
+    source = resolve(
         tmp_path,
         {
             "data.yaml": f"names: [dog]\ntrain: {list_path}\n",
@@ -484,87 +446,116 @@ def test_lists_of_splits(tmp_path: Path, list_path: str, lines: str) -> None:
             "labels/a.txt": "",
         },
     )
-    source = resolve(root)
 
     assert list(source.predefined_splits()) == ["train"]
-    found = told(source)
-    assert set(found) >= {("labels/a", "train"), ("labels/b", "train")}
-    assert len(found) == 2 + ("missing" in lines)
+    missing = {"labels/missing": "train"} if "missing" in lines else {}
+    assert splits_of_lists(source) == {"labels/a": "train", "labels/b": "train", **missing}
     assert source.split_listed("images/c.jpg") == ""
 
 
-def test_darknet(tmp_path: Path) -> None:
-    root = write(
-        tmp_path,
-        {
-            "obj.data": "classes = 1\nnames = data/obj.names\ntrain = data/train.txt\n",
-            "obj.names": "dog\n",
-            "train.txt": "data/obj_train_data/a.jpg\n",
-            "obj_train_data/a.jpg": THERE,
-            "obj_train_data/a.txt": "",
-        },
-    )
-    source = resolve(root)
-
-    assert list(source.predefined_splits()) == ["train"]
-    assert told(source) == [("obj_train_data/a", "train")]
-    assert source.place("obj_train_data/a.txt", root=0).join == "obj_train_data/a"
-    assert source.place("train.txt", root=0) == Place(role=Role.OTHER)
-
-
-@pytest.mark.parametrize("layout", ["images/{}", "{}/images"])
-def test_folders_named_like_splits(tmp_path: Path, layout: str) -> None:
-    folders = {name: layout.format(name) for name in ("train", "valid", "test")}
-    root = write(
-        tmp_path,
-        {
-            "classes.txt": "dog\n",
-            **{f"{folder}/a.jpg": THERE for folder in folders.values()},
-            "labels/x.txt": "",
-        },
-    )
-    source = resolve(root)
-
-    assert list(source.predefined_splits()) == ["train", "val", "test"]
-    assert source.split_listed(f"{folders['valid']}/a.jpg") == "val"
-
-
-def test_names_that_cannot_be_keys_are_rejected(tmp_path: Path) -> None:
-    root = write(
-        tmp_path,
-        {
-            "data.yaml": "names: [dog]\ntrain: train.txt\n",
-            "train.txt": "images/a.jpg\nimages/b\0.jpg\n",
-            "images/a.jpg": THERE,
-            "labels/a.txt": "",
-        },
-    )
-    *_, entry = declared(resolve(root))
-
-    assert isinstance(entry, AnnotationEntry)
-    assert (entry.key, entry.defect) == ("labels/b\\x00", Reason.UNREADABLE_NAME)
-    assert entry.detail == "train.txt: line 2: the name holds a NUL character"
+_ABC = {f"images/{letter}/x.jpg": THERE for letter in "abc"}
 
 
 @pytest.mark.parametrize(
-    ("data", "problem"),
+    ("files", "settings", "splits"),
+    [
+        # The root that the file names is not where it is.
+        *(
+            (
+                {
+                    "data.yaml": f"{path}names: [a]\ntrain: images/a\nval: [images/b, images/c]",
+                    "labels/a/x.txt": "",
+                    **_ABC,
+                },
+                {},
+                ["train", "val", "val"],
+            )
+            for path in ("", "path: .\n", "path: ../datasets/coco\n", "path: /x/coco\n")
+        ),
+        # The file is elsewhere.
+        (
+            {
+                "../cfg/x.yaml": "names: [dog]\npath: ../set\ntrain: images/b\n",
+                "labels/b/x.txt": "",
+                **_ABC,
+            },
+            {"data": "{root}/../cfg/x.yaml"},
+            ["train"],
+        ),
+        # Darknet's.
+        (
+            {
+                "obj.data": "classes = 1\nnames = data/obj.names\ntrain = data/train.txt\n",
+                "obj.names": "dog\n",
+                "train.txt": "data/obj_train_data/a.jpg\n",
+                "obj_train_data/a.jpg": THERE,
+                "obj_train_data/a.txt": "",
+            },
+            {},
+            ["train"],
+        ),
+        # Folders named like splits.
+        *(
+            (
+                {
+                    "classes.txt": "dog\n",
+                    "labels/x.txt": "",
+                    **{
+                        f"{layout.format(name)}/a.jpg": THERE for name in ("test", "train", "valid")
+                    },
+                },
+                {},
+                ["test", "train", "val"],
+            )
+            for layout in ("images/{}", "{}/images")
+        ),
+    ],
+)
+def test_layouts(tmp_path: Path, files: Files, settings: dict[str, str], splits: list[str]) -> None:
+    root = tmp_path / "set"
+    settings = {key: value.replace("{root}", str(root)) for key, value in settings.items()}
+
+    source = resolve(root, files, **settings)
+
+    listed = splits_of_lists(source)
+    found = [
+        listed.get(place.join, "") or source.split_listed(place.key)
+        for path in sorted(files)
+        if (place := source.place(path, root=0)).role is Role.IMAGE and path.endswith(".jpg")
+    ]
+    assert [split for split in found if split] == splits
+    assert set(source.predefined_splits()) == set(splits)
+    for path in ("obj.data", "obj.names", "classes.txt", "data.yaml"):
+        assert path not in files or source.place(path, root=0) == Place(role=Role.OTHER)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "problem"),
     [
         (
             "train: ../images/train\nval: train/images\n",
+            {},
             "data.yaml: train: '../images/train' is not there: tried images/train below the root",
         ),
-        ("train: train/images\nval: ./train/images\n", "val (train/images) lies within train"),
-        ("train: train\nval: train/images\n", "val (train/images) lies within train (train)"),
-        ("train: .\nval: valid/images\n", "val (valid/images) lies within train (.)"),
-        ("train: x.txt\n", "'x.txt' is not there: tried x.txt"),
-        ("train: bad.txt\n", "bad.txt: none of the first images that it names is below the root"),
-        ("train: ../../../etc\n", "'../../../etc' is not there: tried etc"),
-        ("train: train/images/a.jpg\n", "'train/images/a.jpg' is not there"),
+        ("train: train/images\nval: ./train/images\n", {}, "val (train/images) lies within train"),
+        ("train: train\nval: train/images\n", {}, "val (train/images) lies within train (train)"),
+        ("train: .\nval: valid/images\n", {}, "val (valid/images) lies within train (.)"),
+        ("train: x.txt\n", {}, "'x.txt' is not there: tried x.txt"),
+        ("train: bad.txt\n", {}, "bad.txt: none of the first images that it names is below"),
+        ("train: ../../../etc\n", {}, "'../../../etc' is not there: tried etc"),
+        ("train: train/images/a.jpg\n", {}, "'train/images/a.jpg' is not there"),
+        (
+            "train: train/images\n",
+            {"splits": ["tain"]},
+            "no split 'tain'; did you mean 'train'?; found: train",
+        ),
     ],
 )
-def test_splits_that_cannot_be_told(tmp_path: Path, data: str, problem: str) -> None:
+def test_splits_that_cannot_be_found(
+    tmp_path: Path, data: str, settings: dict[str, Any], problem: str
+) -> None:
     files = {"data.yaml": f"names: [dog]\n{data}", "bad.txt": "q.jpg\n", **_IMAGES}
-    source = resolve(write(tmp_path, files))
+    source = resolve(tmp_path, files, **settings)
 
     # It is no problem where the config names the splits.
     with pytest.raises(InputError) as raised:
@@ -572,41 +563,32 @@ def test_splits_that_cannot_be_told(tmp_path: Path, data: str, problem: str) -> 
     assert problem in str(raised.value)
 
 
+_NO_DATASET: Files = {"images/a.jpg": THERE, "texts/a.txt": ""}
+
+
 @pytest.mark.parametrize(
-    ("files", "settings", "problem"),
+    ("files", "below", "problem"),
     [
-        ({}, {}, "no file names the classes: looked for data.yaml"),
-        ({}, {"data": "{root}/x.yaml"}, "x.yaml: there is no such file"),
-        ({"classes.txt": "dog"}, {}, r"no labels found: .*text files are in texts"),
-        ({"obj.data": "names = x.names\n"}, {}, "'x.names' is not there: tried x.names"),
-        ({"data.yaml": "names: dog"}, {}, "line 1: names: expected a list"),
+        (_NO_DATASET, "", "no file names the classes: looked for data.yaml"),
+        ({**_NO_DATASET, "classes.txt": "dog"}, "", "no labels found: .*text files are in texts"),
+        ({**_NO_DATASET, "obj.data": "names = x.y\n"}, "", "'x.y' is not there: tried x.y"),
+        ({**_NO_DATASET, "data.yaml": "names: dog"}, "", "line 1: names: expected a list"),
+        ({}, "/nowhere", "no files found"),
+        ({"data.yaml": ""}, "/data.yaml", "expected a folder, found a file"),
     ],
 )
 def test_folders_that_are_no_dataset(
-    tmp_path: Path, files: dict[str, str | bytes], settings: dict[str, str], problem: str
+    tmp_path: Path, files: Files, below: str, problem: str
 ) -> None:
-    root = write(tmp_path, {"images/a.jpg": THERE, "texts/a.txt": "", **files})
-    settings = {key: value.replace("{root}", root) for key, value in settings.items()}
+    write_files(tmp_path, files)
 
     with pytest.raises(InputError, match=problem):
-        resolve(root, **settings)
+        YoloFormat(root=f"{tmp_path}{below}").resolve()
 
 
-def test_roots_without_files(tmp_path: Path) -> None:
-    file = write(tmp_path, {"data.yaml": ""}) + "/data.yaml"
-
-    with pytest.raises(InputError, match="no files found"):
-        resolve(f"{tmp_path}/nowhere")
-    with pytest.raises(InputError, match="expected a folder, found a file"):
-        resolve(file)
-
-
-def test_unknown_split(tmp_path: Path) -> None:
-    files = {"data.yaml": "names: [dog]\ntrain: train/images\n", **_IMAGES}
-    source = resolve(write(tmp_path, files), splits=["tain"])
-
-    with pytest.raises(InputError, match=r"no split 'tain'; did you mean 'train'\?; found: train"):
-        source.predefined_splits()
+def test_a_file_of_classes_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"x\.yaml: there is no such file"):
+        resolve(tmp_path, _NO_DATASET, data=f"{tmp_path}/x.yaml")
 
 
 # Paths
@@ -633,22 +615,3 @@ def test_relative_path() -> None:
     assert relative_path("/a/b", root="/a/b") == ""
     assert relative_path("/a/bc", root="/a/b") is None
     assert relative_path("/a", root="/") == "a"
-
-
-# Real samples
-
-
-def test_datumaro(shared_data: Path) -> None:
-    folder = shared_data / "datumaro"
-
-    source = resolve(str(folder / "roboflow_dataset" / "yolo"))
-    # Its data.yaml says ../valid/images, the folder is val/images.
-    assert source.split_listed("val/images/val_001.jpg") == "val"
-    assert source.split_listed("train/images/train_001.jpg") == "train"
-    strict = resolve(str(folder / "yolo_dataset" / "strict"))
-    assert told(strict) == [("obj_train_data/1", "train")]
-    loose = resolve(str(folder / "yolo_dataset" / "labels"))
-    assert list(loose.predefined_splits()) == ["train", "val"]
-    assert len(list(declared(loose))) == 10
-    with pytest.raises(InputError, match="text files are in train/labelTxt, val/labelTxt"):
-        resolve(str(folder / "roboflow_dataset" / "yolo_obb"))

@@ -20,23 +20,8 @@ _PATTERNS = (
 )
 _FORMATS = [make_format("filename-label", images="i", pattern=pattern) for pattern in _PATTERNS]
 _PIECES = (
-    *(
-        "a",
-        "_",
-        "__",
-        "/",
-        ".",
-        "..",
-        "1",
-        "22",
-        " ",
-        "\n",
-        "\u2028",
-        "ü",
-        "e\u0301",
-        "臉",
-        "\U0001f600",
-    ),
+    *("a", "_", "__", "/", ".", "..", "1", "22", " ", "\n"),
+    *("\u2028", "ü", "e\u0301", "臉", "\U0001f600"),
     *(".jpg", ".JPG", ".png", ".txt", ".tar.jpg", "__MACOSX/", "\x7f", "\t"),
 )
 
@@ -46,15 +31,12 @@ def fuzz_filename_label(random: random.Random) -> str:
     pieces = random.choices(_PIECES, k=random.randrange(1, 9))
     key = normalize_key("".join(pieces) + random.choice((".jpg", ".PNG", "_a.jpg", "")))
     source = random.choice(_FORMATS)
-    rejected: RejectedError | None = None
-    found: ImageAnnotations | Exclusion | None = None
+    found: ImageAnnotations | Exclusion | Reason | None
     try:
         found = source.annotate_listed(key)
     except RejectedError as error:
-        rejected = error
-    if rejected is not None:
-        assert rejected.reason is Reason.NAME_NOT_MATCHED
-        assert rejected.detail
+        found = error.reason
+    if found is Reason.NAME_NOT_MATCHED:
         return "rejected"
     if isinstance(found, Exclusion):
         return "excluded"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import random
 import tarfile
 import tempfile
 from collections import Counter
 from pathlib import Path
 
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
@@ -20,21 +18,12 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.webdataset import WebDatasetFormat
 from shardbeam.transforms.storage.archives import list_root
+from tests.fuzz.outcome import FOLDER, read_or_refuse
 
 _KEYS = ("0", "0", "1", "a/1", "ü", "", ".x", "a b", "x\udcff", "long" * 40)
 _EXTENSIONS = (
-    "jpg",
-    "jpg",
-    "png",
-    "cls",
-    "cls",
-    "txt",
-    "json",
-    "json",
-    "seg.png",
-    "JPG",
-    "",
-    "npy",
+    *("jpg", "jpg", "png", "cls", "cls", "txt"),
+    *("json", "json", "seg.png", "JPG", "", "npy"),
 )
 _TEXTS = (
     *(b"", b"7", b"cat", b"\xff", b"-1", b"9" * 5000, b"a\nb", b"\xef\xbb\xbf3", b"\0", b"null"),
@@ -42,21 +31,9 @@ _TEXTS = (
     *(b"[" * 3000, b'{"caption": {}}', b'{"n": ' + b"9" * 30 + b"}", b'{"\\ud800": 1}'),
 )
 _VALUES: tuple[object, ...] = (
-    None,
-    1,
-    1.5,
-    True,
-    "a",
-    "ö\n",
-    [],
-    ["a", 2],
-    {},
-    2**63,
-    -(2**70),
-    1e300,
-    float("nan"),
+    *(None, 1, 1.5, True, "a", "ö\n", [], ["a", 2], {}),
+    *(2**63, -(2**70), 1e300, float("nan")),
 )
-_FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def fuzz_webdataset(random: random.Random) -> str:
@@ -65,7 +42,7 @@ def fuzz_webdataset(random: random.Random) -> str:
     for _ in range(random.choice((0, 0, 1, 3))):
         at = random.randrange(len(data))
         data[at : at + random.randrange(3)] = random.randbytes(random.randrange(3))
-    with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         path = Path(folder, "0.tar")
         path.write_bytes(data)
         return _outcome(str(path))
@@ -74,15 +51,10 @@ def fuzz_webdataset(random: random.Random) -> str:
 def _outcome(tar: str) -> str:
     source = WebDatasetFormat(tars=[tar], fields={"n": "int", "f": "float", "s": "string"})
     ((name, file),) = list_root(tar, open_archives=False)
-    refused: InputError | None = None
-    items: list[ListedImage | AnnotationEntry | Category] = []
-    try:
-        items = list(source.read_container(file, path=name, root=0))
-    except InputError as error:
-        refused = error
-    if refused is not None:
-        assert refused.uri == tar
-        assert refused.place.startswith("byte ")
+    items = read_or_refuse(
+        lambda: list(source.read_container(file, path=name, root=0)), uri=tar, place="byte "
+    )
+    if items is None:
         return "refused"
     images = Counter(item.key for item in items if isinstance(item, ListedImage))
     labels = {item.name for item in items if isinstance(item, Category)}

@@ -6,14 +6,11 @@ import json
 import math
 from collections.abc import Callable
 from random import Random
-from typing import TypeVar
 
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.root_files import relative_path, resolve_path
 from shardbeam.transforms.formats.yolo import parse_yolo_labels
 from shardbeam.transforms.formats.yolo_layout import parse_data_yaml, parse_names, parse_obj_data
-
-T = TypeVar("T")
+from tests.fuzz.outcome import read_or_refuse
 
 _NAMES = {0: "dog", 1: "cat", 7: "cow"}
 _VALUES = (
@@ -35,7 +32,7 @@ def fuzz_yolo(random: Random) -> None:
     parsers: tuple[Callable[..., object], ...] = (parse_data_yaml, parse_obj_data, parse_names)
     parser = random.choice(parsers)
     data = _damaged("".join(random.choices(_YAML_PIECES, k=random.randrange(8))), random=random)
-    _check(lambda: parser(data, uri="data.yaml"), uri="data.yaml")
+    read_or_refuse(lambda: parser(data, uri="data.yaml"), uri="data.yaml")
     path = "/".join(random.choices(_PATH_PARTS, k=random.randrange(6)))
     resolved = resolve_path("/data/set", path)
     assert "/../" not in f"{resolved}/"
@@ -51,7 +48,7 @@ def _fuzz_labels(random: Random) -> None:
         label = random.choice(("0", "1", "7")) if random.random() < 0.8 else random.choice(values)
         lines.append(" ".join([label, *random.choices(values[4:], k=max(0, count - 1))]))
     data = _damaged(random.choice(("\n", "\r\n")).join(lines), random=random)
-    parsed = _check(lambda: parse_yolo_labels(data, names=_NAMES, uri="a.txt"), uri="a.txt")
+    parsed = read_or_refuse(lambda: parse_yolo_labels(data, names=_NAMES, uri="a.txt"), uri="a.txt")
     if parsed is None:
         return
     objects, _ = parsed
@@ -71,17 +68,3 @@ def _damaged(text: str, *, random: Random) -> bytes:
         at = random.randrange(len(data))
         data = data[:at] + random.randbytes(random.randrange(3)) + data[at + random.randrange(3) :]
     return data
-
-
-def _check(parse: Callable[[], T], *, uri: str) -> T | None:
-    try:
-        return parse()
-    except InputError as error:
-        _check_error(error, uri=uri)
-        return None
-
-
-def _check_error(error: InputError, *, uri: str) -> None:
-    assert error.uri == uri
-    assert error.problem
-    assert "\n" not in str(error)

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.archive_files import write_files
 from tests.support.builds import build, build_config
-from tests.support.voc_files import _jpeg, small_voc, voc_object, voc_xml, write_files
+from tests.support.image_makers import plain_jpeg
+from tests.support.voc_files import small_voc, voc_object, voc_xml
 
 # Nearly all images that its lists name are not in the sample.
 TOLERANT = ("--set", "rejects.max_ratio=1")
@@ -107,10 +109,10 @@ def test_an_archive_is_read_as_its_folder(tmp_path: Path) -> None:
 
 def test_images_and_annotations_side_by_side(tmp_path: Path) -> None:
     files: dict[str, bytes | str] = {
-        "train/a.jpg": _jpeg(),
+        "train/a.jpg": plain_jpeg(),
         "train/a.xml": voc_xml(voc_object(), size=(32, 24)),
-        "train/b.jpg": _jpeg(),
-        "valid/c.jpg": _jpeg(),
+        "train/b.jpg": plain_jpeg(),
+        "valid/c.jpg": plain_jpeg(),
         "valid/c.xml": voc_xml(size=(32, 24)),
     }
     root = write_files(tmp_path / "export", files)
@@ -143,25 +145,25 @@ def _bomb() -> str:
 def test_bad_files_are_rejects(tmp_path: Path) -> None:
     good = voc_xml(voc_object(), size=(32, 24))
     files: dict[str, bytes | str] = {
-        "JPEGImages/good.jpg": _jpeg(),
+        "JPEGImages/good.jpg": plain_jpeg(),
         "Annotations/good.xml": good,
         # Its map alone is not enough.
-        "JPEGImages/broken.jpg": _jpeg(),
+        "JPEGImages/broken.jpg": plain_jpeg(),
         "Annotations/broken.xml": "<annotation>\n<object>",
         "SegmentationObject/broken.png": _map(np.zeros((24, 32))),
-        "JPEGImages/bomb.jpg": _jpeg(),
+        "JPEGImages/bomb.jpg": plain_jpeg(),
         "Annotations/bomb.xml": _bomb(),
-        "JPEGImages/twice.jpg": _jpeg(),
-        "JPEGImages/twice.png": _jpeg(),
+        "JPEGImages/twice.jpg": plain_jpeg(),
+        "JPEGImages/twice.png": plain_jpeg(),
         "Annotations/twice.xml": good,
-        "JPEGImages/both.jpg": _jpeg(),
+        "JPEGImages/both.jpg": plain_jpeg(),
         "Annotations/both.xml": good,
         "Annotations/xmls/both.xml": good,
-        "JPEGImages/size.jpg": _jpeg((16, 16)),
+        "JPEGImages/size.jpg": plain_jpeg((16, 16)),
         "Annotations/size.xml": good,
         "Annotations/alone.xml": good,
         "SegmentationObject/alone_too.png": _map(np.zeros((24, 32))),
-        "JPEGImages/unlisted.jpg": _jpeg(),
+        "JPEGImages/unlisted.jpg": plain_jpeg(),
         "Annotations/trimaps/good.png": _map(np.zeros((24, 32))),
         "ImageSets/Main/train.txt": "\n".join(
             ["good", "broken", "bomb", "twice", "both", "size", "missing"]

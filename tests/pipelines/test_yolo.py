@@ -11,8 +11,8 @@ import pytest
 import yaml
 from PIL import Image, ImageDraw
 
+from tests.support.archive_files import write_files
 from tests.support.builds import build
-from tests.support.voc_files import write_files
 
 SIZE = (40, 30)
 TOLERANT = ("--set", "rejects.max_ratio=1")

@@ -1,4 +1,4 @@
-"""Writes archives with the standard library."""
+"""Writes files: into a folder, a tar or a zip archive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,19 @@ import tarfile
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+# Content by path.
+Files = Mapping[str, bytes | str]
+
+
+def write_files(folder: Path, files: Files) -> Path:
+    """Writes files into a folder, which it gives back."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, content in files.items():
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
 
 
 def write_tar(
@@ -25,9 +38,7 @@ def write_tar(
     return path
 
 
-def write_zip(
-    path: Path, files: Mapping[str, bytes], *, method: int = zipfile.ZIP_DEFLATED
-) -> Path:
+def write_zip(path: Path, files: Files, *, method: int = zipfile.ZIP_DEFLATED) -> Path:
     """Writes a zip archive."""
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, data in files.items():

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from tests.support.archive_files import write_tar, write_zip
+from tests.support.archive_files import write_files, write_tar, write_zip
 from tests.support.cifar_files import write_cifar10, write_cifar100
 from tests.support.dataset import read_tree
 from tests.support.making import draw, vertex, write_lines
-from tests.support.voc_files import small_voc, voc_xml, write_files
+from tests.support.voc_files import small_voc, voc_xml
 
 # Gives the folder of the real samples, or skips the test.
 SharedData = Callable[[], Path]

@@ -27,6 +27,10 @@ def save(image: Image.Image, file_format: str, **options: object) -> bytes:
     return buffer.getvalue()
 
 
+def plain_jpeg(size: tuple[int, int] = (32, 24)) -> bytes:
+    return save(Image.new("RGB", size, (10, 200, 30)), "JPEG")
+
+
 def pixels(data: bytes) -> Pixels:
     return np.asarray(Image.open(io.BytesIO(data)))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-from pathlib import Path
 from xml.etree import ElementTree
 
-from PIL import Image
+from tests.support.archive_files import Files
+from tests.support.image_makers import plain_jpeg
 
 
 def voc_xml(
@@ -39,36 +38,14 @@ def voc_object(**fields: object) -> dict[str, object]:
     return {tag: value for tag, value in (known | fields).items() if value is not ...}
 
 
-def _jpeg(size: tuple[int, int] = (32, 24)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, (10, 200, 30)).save(buffer, "jpeg")
-    return buffer.getvalue()
-
-
-def write_files(root: Path, files: dict[str, bytes | str]) -> Path:
-    for path, content in files.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
-    return root
-
-
-def small_voc(**more: bytes | str) -> dict[str, bytes | str]:
+def small_voc(**more: bytes | str) -> Files:
     """A dataset of two splits, with one image each."""
     return {
-        "JPEGImages/a.jpg": _jpeg(),
-        "JPEGImages/b.jpg": _jpeg(),
+        "JPEGImages/a.jpg": plain_jpeg(),
+        "JPEGImages/b.jpg": plain_jpeg(),
         "Annotations/a.xml": voc_xml(voc_object(pose="Left", difficult=1), size=(32, 24)),
         "Annotations/b.xml": voc_xml(size=(32, 24)),
         "ImageSets/Main/train.txt": "a\n",
         "ImageSets/Main/val.txt": "b\n",
         **more,
     }
-
-
-def write(folder: Path, files: dict[str, str | bytes]) -> str:
-    for path, content in files.items():
-        file = folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content.encode() if isinstance(content, str) else content)
-    return str(folder)

@@ -6,9 +6,12 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, ImageRef
+from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.storage.archives import expand_root, is_pattern, list_root
 from shardbeam.transforms.storage.base import join_uri
@@ -129,22 +132,41 @@ def relative_path(uri: str, *, root: str) -> str | None:
     return uri.removeprefix(prefix) if uri.startswith(prefix) else None
 
 
-def split_entry(key: str, *, split: str, path: str, line: int, file_index: int) -> AnnotationEntry:
-    """Says of the image in one line of a list that it is in the list's split.
+class SplitList(msgspec.Struct, frozen=True, kw_only=True):
+    """A text file that names the images of a split, one a line.
 
-    Args:
-        key: What the image is joined by.
+    Attributes:
         split: The split.
-        path: The list, for messages.
-        line: Number of the line, from 1.
-        file_index: Position of the list among the format's annotation files.
+        path: The file's path below the root.
+        file: Where it lies.
     """
-    problem = key_problem(key)
-    return AnnotationEntry(
-        key=key if problem is None else escape_key(key) or f"{path}: line {line}",
-        file_index=file_index,
-        position=line,
-        defect=None if problem is None else Reason.UNREADABLE_NAME,
-        detail="" if problem is None else f"{path}: line {line}: {problem}",
-        split=split,
-    )
+
+    split: str
+    path: str
+    file: ImageRef
+
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """Yields the number, from 1, and the text of each line that names an image.
+
+        Raises:
+            InputError: The file cannot be read, or is not UTF-8 text.
+        """
+        return text_lines(read_file(self.file), uri=self.file.uri)
+
+    def entry(self, key: str, *, line: int, file_index: int) -> AnnotationEntry:
+        """Says of the image in one line that it is in the split.
+
+        Args:
+            key: What the image is joined by.
+            line: Number of the line.
+            file_index: Position of the list among the format's annotation files.
+        """
+        problem = key_problem(key)
+        return AnnotationEntry(
+            key=key if problem is None else escape_key(key) or f"{self.path}: line {line}",
+            file_index=file_index,
+            position=line,
+            defect=None if problem is None else Reason.UNREADABLE_NAME,
+            detail="" if problem is None else f"{self.path}: line {line}: {problem}",
+            split=self.split,
+        )

@@ -25,7 +25,6 @@ from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
-    ImageRef,
     MaskRole,
     ObjectAnnotation,
     Value,
@@ -40,7 +39,7 @@ from shardbeam.transforms.examples.features import (
 from shardbeam.transforms.formats.annotation_file import foreign_content, text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
-from shardbeam.transforms.formats.root_files import RootFiles, read_file, split_entry
+from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
 from shardbeam.transforms.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -80,7 +79,6 @@ _UNSPECIFIED = "Unspecified"
 
 _MAX_SIDE_PX = 2**31 - 1
 _NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-_YES_NO = {"true": 1, "yes": 1, "false": 0, "no": 0}
 
 _DECLARATION = re.compile(rb"<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
 # Encodings that tools on East Asian systems declare and Expat does not know.
@@ -95,68 +93,6 @@ _RECODED = frozenset(
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 # Elements below `annotation/object/bndbox/xmin` say nothing that is read.
 _MAX_DEPTH = 4
-
-
-class VocObject(msgspec.Struct, frozen=True, kw_only=True):
-    """An `object`, as it is there.
-
-    Attributes:
-        name: Its class, each run of white space made one space.
-        box: `(xmin, ymin, xmax, ymax)` as written; None where there is no `bndbox`.
-        pose: The view; empty where it is not said.
-        truncated: 0 or 1; None where it is not said.
-        difficult: 0 or 1; None where it is not said.
-    """
-
-    name: str
-    box: tuple[float, float, float, float] | None
-    pose: str = ""
-    truncated: int | None = None
-    difficult: int | None = None
-
-
-class VocAnnotation(msgspec.Struct, frozen=True, kw_only=True):
-    """An `annotation`.
-
-    Attributes:
-        width: Width of the image in pixels; 0 where it is not said.
-        height: Height of the image in pixels; 0 where it is not said.
-        objects: Its objects, in their order.
-    """
-
-    width: int
-    height: int
-    objects: tuple[VocObject, ...]
-
-
-class SplitList(msgspec.Struct, frozen=True, kw_only=True):
-    """A list of `ImageSets`.
-
-    Attributes:
-        split: The split.
-        path: Its path below the root.
-        file: Where it lies.
-    """
-
-    split: str
-    path: str
-    file: ImageRef
-
-
-class VocLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found below the root at launch.
-
-    Attributes:
-        splits: The splits, in order.
-        lists: Their lists; several of one split where the root holds several datasets.
-        classes: `(id, name)` of the classes in the maps; empty where no maps are asked for.
-        label_map: The file that names them, if there is one.
-    """
-
-    splits: tuple[str, ...] = ()
-    lists: tuple[SplitList, ...] = ()
-    classes: tuple[tuple[int, str], ...] = ()
-    label_map: ImageRef | None = None
 
 
 class VocFormat(Format, frozen=True, kw_only=True):
@@ -174,7 +110,10 @@ class VocFormat(Format, frozen=True, kw_only=True):
             from 1, as VOC does; or edges, from 0, to be taken as they are.
         semantic: Whether images carry the maps of `SegmentationClass`.
         _masks: Whether they carry the maps of `SegmentationObject`.
-        _layout: What `resolve` has found.
+        _lists: The lists of the splits, in order; several of one split where the root holds
+            several datasets.
+        _class_ids: `{name: id}` of the classes in the maps; empty where no maps are asked for.
+        _label_map: URI of the file that names them, if there is one.
     """
 
     SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
@@ -192,26 +131,20 @@ class VocFormat(Format, frozen=True, kw_only=True):
     ] = "one_based"
     semantic: Annotated[bool, named("write the maps of SegmentationClass")] = False
     _masks: bool = False
-    _layout: VocLayout = VocLayout()
+    _lists: tuple[SplitList, ...] = ()
+    _class_ids: Mapping[str, int] = {}
+    _label_map: str = ""
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
         """Objects, and the masks and maps that are asked for."""
-        kinds = {Kind.DETECTION}
-        if self._masks:
-            kinds.add(Kind.INSTANCE_MASKS)
-        if self.semantic:
-            kinds.add(Kind.SEMANTIC)
-        return frozenset(kinds)
+        asked = {Kind.INSTANCE_MASKS: self._masks, Kind.SEMANTIC: self.semantic}
+        return frozenset({Kind.DETECTION, *(kind for kind, is_asked in asked.items() if is_asked)})
 
     @functools.cached_property
     def _mask_roles(self) -> frozenset[MaskRole]:
         roles = {MaskRole.VOC_OBJECT: self._masks, MaskRole.VOC_CLASS: self.semantic}
         return frozenset(role for role, is_asked in roles.items() if is_asked)
-
-    @functools.cached_property
-    def _class_ids(self) -> Mapping[str, int]:
-        return {name: class_id for class_id, name in self._layout.classes}
 
     def resolve(self) -> Self:
         """Finds the lists of the splits, and the classes of the maps; see the base class.
@@ -226,26 +159,17 @@ class VocFormat(Format, frozen=True, kw_only=True):
             raise InputError(
                 uri=self.root, problem="no .xml files found: expected Annotations/ below the root"
             )
-        found = self._find_lists(files)
-        names = {
-            split: [name for item in found.get(split, ()) for _, name in _read_list(item)]
-            for split in self.splits or _DEFAULT_SPLITS
-        }
-        splits = self.splits or [split for split in _DEFAULT_SPLITS if names[split]]
-        for split in splits:
-            self._check_list(split, found=found, names=names[split])
-        label_map, classes = self._find_classes(files) if self.semantic else (None, ())
-        layout = VocLayout(
-            splits=tuple(splits),
-            lists=tuple(item for split in splits for item in found[split]),
-            classes=classes,
-            label_map=label_map,
+        label_map, class_ids = self._find_classes(files) if self.semantic else ("", {})
+        return msgspec.structs.replace(
+            self,
+            _lists=tuple(self._choose_lists(self._find_lists(files))),
+            _class_ids=class_ids,
+            _label_map=label_map,
         )
-        return msgspec.structs.replace(self, _layout=layout)
 
     def predefined_splits(self) -> Sequence[str]:
         """The splits that have a list."""
-        return self._layout.splits
+        return list(dict.fromkeys(item.split for item in self._lists))
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """What VOC says about objects beyond their boxes, under TF Object Detection API's keys.
@@ -286,8 +210,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
     def annotation_files(self) -> Sequence[str]:
         """The lists of the splits, and the map of labels if there is one."""
-        label_map = [] if self._layout.label_map is None else [self._layout.label_map.uri]
-        return [*(item.file.uri for item in self._layout.lists), *label_map]
+        lists = [item.file.uri for item in self._lists]
+        return [*lists, self._label_map] if self._label_map else lists
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
@@ -295,18 +219,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
         """Says of each image in a list that it is in its split; see the base class."""
         del storage
         yield from self._categories(self._class_ids)
-        if file_index >= len(self._layout.lists):
-            return
-        item = self._layout.lists[file_index]
-        folder = item.path[: -len(f"ImageSets/{self.image_set}/{item.split}.txt")]
-        for line, name in _read_list(item):
-            yield split_entry(
-                _join(normalize_key(folder + name), is_id=True),
-                split=item.split,
-                path=item.path,
-                line=line,
-                file_index=file_index,
-            )
+        for item in self._lists[file_index : file_index + 1]:
+            folder = item.path[: -len(f"ImageSets/{self.image_set}/{item.split}.txt")]
+            for line, name in _read_list(item):
+                key = _join(normalize_key(folder + name), is_id=True)
+                yield item.entry(key, line=line, file_index=file_index)
 
     def read_listed(
         self, data: bytes, *, path: str, root: int
@@ -314,19 +231,28 @@ class VocFormat(Format, frozen=True, kw_only=True):
         """Parses the XML file of one image; see the base class.
 
         Raises:
-            InputError: It is no annotation file.
+            InputError: It is not well-formed XML, not an `annotation`, declares or uses entities,
+                or a value that is needed is missing, no number, or given twice.
         """
         del root
-        parsed = parse_voc_xml(data, uri=path)
+        annotation = _read_xml(data, uri=path)
+        sizes = annotation.all("size")
+        width, height = _pixels(sizes, "width"), _pixels(sizes, "height")
         corrections: Counter[str] = Counter()
         objects = []
-        for number, item in enumerate(parsed.objects, 1):
-            if self._class_ids and item.name not in self._class_ids:
+        for number, element in enumerate(annotation.all("object"), 1):
+            label, box, attributes = _label(element), self._box(element), _attributes(element)
+            if self._class_ids and label not in self._class_ids:
                 corrections[Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
-            elif item.box is None:
+            elif box is None:
                 corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += 1
             else:
-                objects.append(self._object(item, box=item.box, number=number))
+                # A map of objects numbers them by their places in the file.
+                objects.append(
+                    ObjectAnnotation(
+                        label=label, bbox=box, annotation_id=number, attributes=attributes
+                    )
+                )
         if self._class_ids and not self.annotation_files():
             # Nothing else declares the classes that only maps hold.
             yield from self._categories(self._class_ids)
@@ -334,8 +260,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
             yield from self._categories(dict.fromkeys(item.label for item in objects))
         annotations = ImageAnnotations(
             image_id="",
-            width=parsed.width,
-            height=parsed.height,
+            width=width,
+            height=height,
             objects=tuple(objects),
             corrections=corrections,
         )
@@ -358,77 +284,69 @@ class VocFormat(Format, frozen=True, kw_only=True):
             # The same origin for all, so that equal ones are one.
             yield Category(name=name, source_id=self._class_ids.get(name), origin=self.root)
 
-    def _object(
-        self, item: VocObject, *, box: tuple[float, float, float, float], number: int
-    ) -> ObjectAnnotation:
-        xmin, ymin, xmax, ymax = box
+    def _box(self, element: _Element) -> tuple[float, float, float, float] | None:
+        """The corners of an object's box; None where it has none."""
+        box = element.one("bndbox")
+        if box is None:
+            return None
+        corners = []
+        for tag in _CORNERS:
+            corner = box.one(tag)
+            if corner is None:
+                raise element.error(f"an <object> whose <bndbox> has no <{tag}>")
+            corners.append(corner.number())
+        xmin, ymin, xmax, ymax = corners
         first_pixel = 1.0 if self.coordinates == "one_based" else 0.0
-        attributes: dict[str, Value] = {}
-        if item.difficult:
-            attributes[_DIFFICULT] = item.difficult
-        if item.truncated:
-            attributes[_TRUNCATED] = item.truncated
-        if item.pose and item.pose != _UNSPECIFIED:
-            attributes[_VIEW] = item.pose
-        return ObjectAnnotation(
-            label=item.name,
-            bbox=(xmin - first_pixel, ymin - first_pixel, xmax, ymax),
-            # The value of its pixels in SegmentationObject, whatever is left out before it.
-            annotation_id=number,
-            attributes=attributes,
-        )
+        return (xmin - first_pixel, ymin - first_pixel, xmax, ymax)
 
     def _find_lists(self, files: RootFiles) -> dict[str, list[SplitList]]:
         folder = f"ImageSets/{self.image_set}"
-        listed = sorted(files.walk(folder), key=lambda item: item[0])
-        if not listed:
-            # The root may hold VOCdevkit, or several years.
-            listed = sorted(
-                (item for item in files.walk() if f"/{folder}/" in f"/{item[0]}"),
-                key=lambda item: item[0],
-            )
         found: dict[str, list[SplitList]] = {}
-        for path, file in listed:
-            head, _, name = path.rpartition("/")
-            if f"/{head}".endswith(f"/{folder}") and name.endswith(".txt") and not is_hidden(path):
-                split = name.removesuffix(".txt")
-                item = SplitList(split=split, path=path, file=file)
-                found.setdefault(split, []).append(item)
+        # The root may hold VOCdevkit, or several years.
+        for below in (folder, ""):
+            for path, file in files.walk(below):
+                head, _, name = path.rpartition("/")
+                is_list = name.endswith(".txt") and not is_hidden(path)
+                if is_list and f"/{head}".endswith(f"/{folder}"):
+                    item = SplitList(split=name.removesuffix(".txt"), path=path, file=file)
+                    found.setdefault(item.split, []).append(item)
+            if found:
+                break
         return found
 
-    def _check_list(
-        self, split: str, *, found: Mapping[str, Sequence[SplitList]], names: Sequence[str]
-    ) -> None:
-        if split not in found:
-            known = ", ".join(sorted(found)[:20]) or "none"
-            raise InputError(
-                uri=self.root,
-                problem=f"there is no list ImageSets/{self.image_set}/{split}.txt"
-                f"{did_you_mean(split, known=found)}; found: {known}",
-            )
-        if "_" in split and names and all(map(_PRESENCE.fullmatch, names)):
-            raise InputError(
-                uri=found[split][0].file.uri,
-                problem=f"{names[0]!r} says whether an image holds a class; the list is no split",
-            )
+    def _choose_lists(self, found: Mapping[str, Sequence[SplitList]]) -> Iterator[SplitList]:
+        for split in self.splits or _DEFAULT_SPLITS:
+            lists = sorted(found.get(split, ()), key=lambda item: item.path)
+            names = [name for item in lists for _, name in _read_list(item)]
+            if not self.splits and not names:
+                continue
+            if not lists:
+                raise InputError(
+                    uri=self.root,
+                    problem=f"there is no list ImageSets/{self.image_set}/{split}.txt"
+                    f"{did_you_mean(split, known=found)}; found: "
+                    f"{', '.join(sorted(found)[:20]) or 'none'}",
+                )
+            if "_" in split and names and all(map(_PRESENCE.fullmatch, names)):
+                raise InputError(
+                    uri=lists[0].file.uri,
+                    problem=f"{names[0]!r} says whether an image holds a class; "
+                    "the list is no split",
+                )
+            yield from lists
 
-    def _find_classes(
-        self, files: RootFiles
-    ) -> tuple[ImageRef | None, tuple[tuple[int, str], ...]]:
+    def _find_classes(self, files: RootFiles) -> tuple[str, dict[str, int]]:
         label_map = files.find(_LABEL_MAP)
         if label_map is None:
-            return None, tuple(enumerate(VOC_CLASSES, 1))
+            return "", {name: class_id for class_id, name in enumerate(VOC_CLASSES, 1)}
+        uri = label_map.uri
         names = [
-            line.split(":")[0].strip()
-            for _, line in text_lines(read_file(label_map), uri=label_map.uri)
+            line.split(":")[0].strip() for _, line in text_lines(read_file(label_map), uri=uri)
         ]
         if "" in names or len(set(names)) < len(names):
-            raise InputError(
-                uri=label_map.uri, problem="expected a class a line, `name:r,g,b::`, each once"
-            )
-        return label_map, tuple(
-            (class_id, name) for class_id, name in enumerate(names) if name not in _NO_CLASSES
-        )
+            raise InputError(uri=uri, problem="expected a class a line, `name:r,g,b::`, each once")
+        ids = {name: class_id for class_id, name in enumerate(names) if name not in _NO_CLASSES}
+        return uri, ids
 
 
 def _join(key: str, *, is_id: bool = False) -> str:
@@ -462,25 +380,16 @@ def _holds_xml(files: RootFiles) -> bool:
 
 
 def _read_list(item: SplitList) -> list[tuple[int, str]]:
-    """Reads a list: `(line number, what it calls an image)` of each line that names one."""
     return [
         (number, line[1:-1] if len(line) > 2 and line[0] == line[-1] == '"' else line)
-        for number, line in text_lines(read_file(item.file), uri=item.file.uri)
+        for number, line in item.lines()
     ]
 
 
-def parse_voc_xml(data: bytes, *, uri: str) -> VocAnnotation:
-    """Parses an annotation file.
+def _read_xml(data: bytes, *, uri: str) -> _Element:
+    """Parses an annotation file; gives its `annotation`.
 
     Nothing that the file refers to is read: a file that declares entities is refused.
-
-    Args:
-        data: Its content.
-        uri: The file, for errors.
-
-    Raises:
-        InputError: It is not well-formed XML, not an `annotation`, declares or uses entities,
-            or a value that is needed is missing, no number, or given twice.
     """
     if not data.strip():
         raise InputError(uri=uri, problem="the file is empty")
@@ -488,12 +397,7 @@ def parse_voc_xml(data: bytes, *, uri: str) -> VocAnnotation:
     root = _parse(data, encoding=encoding, uri=uri)
     if root.tag != "annotation":
         raise root.error(f"expected <annotation>, found <{root.tag[:40]}>")
-    sizes = root.all("size")
-    return VocAnnotation(
-        width=_pixels(sizes, "width"),
-        height=_pixels(sizes, "height"),
-        objects=tuple(map(_read_object, root.all("object"))),
-    )
+    return root
 
 
 def _recode(data: bytes, *, uri: str) -> tuple[bytes, str | None]:
@@ -552,11 +456,6 @@ class _Element:
 
 
 def _parse(data: bytes, *, encoding: str | None, uri: str) -> _Element:
-    """Parses the file into elements, as deep as values stand.
-
-    Raises:
-        InputError: It is not well-formed XML, or has entities.
-    """
     parser = expat.ParserCreate(encoding)
     parser.buffer_text = True
     top = _Element("", line=1, uri=uri)
@@ -618,31 +517,27 @@ def _pixels(sizes: Sequence[_Element], side: str) -> int:
     return 0
 
 
-def _read_object(element: _Element) -> VocObject:
-    name, pose, box = (element.one(tag) for tag in ("name", "pose", "bndbox"))
+def _label(element: _Element) -> str:
+    name = element.one("name")
     if name is None or not name.text:
         raise element.error("an <object> without <name>")
-    corners = []
-    if box is not None:
-        for tag in _CORNERS:
-            corner = box.one(tag)
-            if corner is None:
-                raise element.error(f"an <object> whose <bndbox> has no <{tag}>")
-            corners.append(corner.number())
-    return VocObject(
-        name=name.text,
-        box=(corners[0], corners[1], corners[2], corners[3]) if corners else None,
-        pose="" if pose is None else pose.text,
-        truncated=_flag(element.one("truncated")),
-        difficult=_flag(element.one("difficult")),
-    )
+    return name.text
 
 
-def _flag(value: _Element | None) -> int | None:
+def _attributes(element: _Element) -> dict[str, Value]:
+    pose = element.one("pose")
+    found: dict[str, Value] = {
+        _DIFFICULT: _flag(element.one("difficult")),
+        _TRUNCATED: _flag(element.one("truncated")),
+        _VIEW: "" if pose is None or pose.text == _UNSPECIFIED else pose.text,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _flag(value: _Element | None) -> int:
     """Reads 0 or 1; whatever else tools write there ("Unspecified") says nothing."""
     if value is None:
-        return None
+        return 0
     if _NUMBER.fullmatch(value.text):
-        number = float(value.text)
-        return None if number < 0 else int(number > 0)
-    return _YES_NO.get(value.text.casefold())
+        return int(float(value.text) > 0)
+    return int(value.text.casefold() in ("true", "yes"))

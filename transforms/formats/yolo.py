@@ -25,16 +25,16 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
-from shardbeam.transforms.formats.annotation_file import foreign_content, text_lines
+from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
-from shardbeam.transforms.formats.root_files import read_file, split_entry
 from shardbeam.transforms.formats.yolo_layout import (
     YoloLayout,
     find_layout,
     is_labels,
     join_of_image,
     join_of_labels,
+    labels_of_folder,
 )
 from shardbeam.transforms.storage.base import Storage
 
@@ -96,21 +96,9 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return dict(self._layout.names)
 
     @functools.cached_property
-    def _known(self) -> frozenset[str]:
-        return frozenset(map(normalize_key, self._layout.known))
-
-    @functools.cached_property
-    def _split_folders(self) -> Mapping[str, str]:
-        """`{folder of images: split}`."""
-        return {normalize_key(folder.path): folder.split for folder in self._layout.folders}
-
-    @functools.cached_property
     def _label_folders(self) -> Mapping[str, str]:
         """`{folder of labels: split}`."""
-        return {
-            join_of_image(f"{folder}/").rstrip("/"): split
-            for folder, split in self._split_folders.items()
-        }
+        return {labels_of_folder(path): split for path, split in self._layout.folders.items()}
 
     def roots(self) -> tuple[str, ...]:
         """The root, which by default is the folder of `data`."""
@@ -140,7 +128,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         """Tells images and labels by folders and extensions; see the base class."""
         del root
         key = normalize_key(path)
-        if key in self._known:
+        if key in self._layout.known:
             return Place(role=Role.OTHER)
         if is_labels(key, beside=self._layout.beside):
             return Place(role=Role.ANNOTATION, join=join_of_labels(key))
@@ -150,11 +138,11 @@ class YoloFormat(Format, frozen=True, kw_only=True):
 
     def split_listed(self, key: str) -> str:
         """The split whose folder holds an image; see the base class."""
-        return _split_of(key, folders=self._split_folders)
+        return _split_of(key, folders=self._layout.folders)
 
     def annotation_files(self) -> Sequence[str]:
         """The files that name the classes, then the lists of the splits."""
-        return [*self._layout.files, *(file.uri for _, file in self._layout.lists)]
+        return [*self._layout.files, *(item.file.uri for item in self._layout.lists)]
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
@@ -166,15 +154,10 @@ class YoloFormat(Format, frozen=True, kw_only=True):
                 yield Category(name=name, source_id=class_index + 1, origin=self._layout.files[0])
         if file_index < len(self._layout.files):
             return
-        item, file = self._layout.lists[file_index - len(self._layout.files)]
-        for line, name in text_lines(read_file(file), uri=file.uri):
-            yield split_entry(
-                join_of_image(normalize_key(item.listed_path(name))),
-                split=item.split,
-                path=item.path,
-                line=line,
-                file_index=file_index,
-            )
+        item = self._layout.lists[file_index - len(self._layout.files)]
+        for line, name in item.lines():
+            key = join_of_image(normalize_key(item.image_path(name)))
+            yield item.entry(key, line=line, file_index=file_index)
 
     def read_listed(self, data: bytes, *, path: str, root: int) -> Iterator[AnnotationEntry]:
         """Parses the labels of one image; see the base class.

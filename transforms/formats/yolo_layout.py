@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 import yaml
@@ -23,6 +22,7 @@ from shardbeam.transforms.formats.annotation_file import decode_text, split_line
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.root_files import (
     RootFiles,
+    SplitList,
     read_file,
     relative_path,
     resolve_path,
@@ -58,58 +58,44 @@ _SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
 _NULL_TAG = "tag:yaml.org,2002:null"
 
 
-class SplitPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder or a list of images that is a split, or a part of one.
+class ImageList(SplitList, frozen=True, kw_only=True):
+    """A list of a split's images.
 
     Attributes:
-        split: The split.
-        path: Its path below the root; empty where it is the root.
-        file: Where it lies, if it is a list.
-        prefix: Of a list: what stands before the images' paths, relative to the root.
-        strip: Of a list: how many leading parts of its paths are to be left out.
+        prefix: What stands before its paths, relative to the root.
+        strip: How many leading parts of its paths are to be left out.
     """
 
-    split: str
-    path: str
-    file: ImageRef | None = None
     prefix: str = ""
     strip: int = 0
 
-    def listed_path(self, name: str) -> str:
+    def image_path(self, name: str) -> str:
         """The path below the root of an image that the list names."""
         return _join_path(self.prefix, *_parts(name)[self.strip :])
 
 
 class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found at launch.
+    """What was found at launch. All paths are keys: normalized, and relative to the root.
 
     Attributes:
         names: `(class, name)` of all classes, in order.
-        files: The files that say so: the `data.yaml` or `obj.data`, the file of names.
-        known: Paths of the files below the root that are neither images nor labels.
+        files: URIs of the files that say so: the `data.yaml` or `obj.data`, the file of names.
+        known: The files below the root that are neither images nor labels.
         splits: The splits, in order.
-        parts: Their folders and lists.
+        folders: `{folder of images: split}`.
+        lists: The lists of images.
         beside: Whether labels are beside their images, and not in a folder of their own.
-        problem: Why the splits cannot be told: file, place and words; None if they can.
+        problem: Why the splits cannot be found: file, place and words; None if they are.
     """
 
     names: tuple[tuple[int, str], ...] = ()
     files: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
-    parts: tuple[SplitPart, ...] = ()
+    folders: Mapping[str, str] = {}
+    lists: tuple[ImageList, ...] = ()
     beside: bool = False
     problem: tuple[str, str, str] | None = None
-
-    @property
-    def lists(self) -> list[tuple[SplitPart, ImageRef]]:
-        """The parts that are lists, and where they lie."""
-        return [(part, part.file) for part in self.parts if part.file is not None]
-
-    @property
-    def folders(self) -> list[SplitPart]:
-        """The parts that are folders."""
-        return [part for part in self.parts if part.file is None]
 
 
 def join_of_image(key: str) -> str:
@@ -138,8 +124,12 @@ def _swap(path: str, names: Sequence[frozenset[str]]) -> str:
     return path
 
 
-def in_label_folder(key: str) -> bool:
-    """Whether a file is below a folder that holds labels."""
+def labels_of_folder(folder: str) -> str:
+    """The folder of the labels of a folder's images."""
+    return join_of_image(_join_path(folder, "x")).rpartition("/")[0]
+
+
+def _in_label_folder(key: str) -> bool:
     return any(folder.casefold() in _LABEL_FOLDERS for folder in key.split("/")[:-1])
 
 
@@ -153,25 +143,13 @@ def find_layout(*, root: str, data: str | None, splits: Sequence[str] | None) ->
     Args:
         root: Its root.
         data: The `data.yaml`, `obj.data` or file of names; by default the one in the root.
-        splits: Which splits are wanted; all that are told where None.
+        splits: Which splits are wanted; all that there are where None.
 
     Raises:
         InputError: A file cannot be read or is not what it should be, no file names the classes,
             or there are no labels.
     """
     return _Finder(root, data=data).find(splits)
-
-
-class _Found(NamedTuple):
-    """A file.
-
-    Attributes:
-        path: Its path below the root; None where it lies elsewhere.
-        file: Where it lies.
-    """
-
-    path: str | None
-    file: ImageRef
 
 
 class _Finder:
@@ -181,70 +159,74 @@ class _Finder:
         self._root = root
         self._files = RootFiles(root)
         self._files.check()
-        found = self._data_file(data)
-        self._data_uri = found.file.uri
+        self._data_uri, file = self._data_file(data)
+        # {URI: where it lies} of the files that name the classes.
+        self._named = {self._data_uri: file}
+        folder = resolve_path(self._data_uri.rpartition("/")[0], "")
         # What paths in the file may be relative to.
-        folder = (
-            found.file.uri.rpartition("/")[0]
-            if found.path is None
-            else resolve_path(root, found.path.rpartition("/")[0])
-        )
         self._bases = [folder, root]
-        self._described, names_file = self._describe(found)
-        self._named = [found] if names_file is None else [found, names_file]
+        self._described = self._describe(read_file(file))
         if self._described.path:
             self._bases.insert(0, resolve_path(folder, self._described.path.replace("\\", "/")))
 
     def find(self, splits: Sequence[str] | None) -> YoloLayout:
-        found: dict[str, list[SplitPart]] = {}
+        wanted: Sequence[str] = ()
+        folders: list[tuple[str, str]] = []
+        lists: list[ImageList] = []
         problem = None
         try:
-            found = self._splits(splits)
-            _check_apart(
-                [part for named in found.values() for part in named if part.file is None],
-                root=self._root,
-            )
+            wanted, folders, lists = self._find_splits(splits)
         except InputError as error:
             # Where the config names the splits this is no problem.
-            found, problem = {}, (error.uri, error.place, error.problem)
-        parts = tuple(part for named in found.values() for part in named)
-        known = {item.path for item in self._named if item.path}
-        known |= {part.path for part in parts if part.file is not None}
+            problem = (error.uri, error.place, error.problem)
+        named = [relative_path(resolve_path(uri, ""), root=self._root) for uri in self._named]
+        known = {normalize_key(path) for path in (*named, *(item.path for item in lists)) if path}
         return YoloLayout(
             names=tuple(sorted(self._described.names.items())),
-            files=tuple(item.file.uri for item in self._named),
+            files=tuple(file.uri for file in self._named.values()),
             known=tuple(sorted(known)),
-            splits=tuple(found),
-            parts=parts,
-            beside=self._labels_beside(parts, known=known),
+            splits=tuple(wanted),
+            folders={normalize_key(path): split for path, split in folders},
+            lists=tuple(lists),
+            beside=self._labels_beside([path for path, _ in folders], known=known),
             problem=problem,
         )
 
-    def _splits(self, splits: Sequence[str] | None) -> dict[str, list[SplitPart]]:
+    def _find_splits(
+        self, splits: Sequence[str] | None
+    ) -> tuple[Sequence[str], list[tuple[str, str]], list[ImageList]]:
+        """Finds the splits, their `(folder, split)`, and their lists."""
         described = self._described.splits
-        if described:
-            return {
-                split: [self._locate(path, split=split) for path in described[split]]
-                for split in _wanted(splits, known=described, uri=self._data_uri)
-            }
-        guessed = self._guess_folders()
-        if not guessed and not splits:
-            return {}
-        return {split: [guessed[split]] for split in _wanted(splits, known=guessed, uri=self._root)}
+        if not described:
+            guessed = dict(self._guess_folders())
+            wanted = _wanted(splits, known=guessed, uri=self._root)
+            return wanted, [(guessed[split], split) for split in wanted], []
+        wanted = _wanted(splits, known=described, uri=self._data_uri)
+        folders, lists = [], []
+        for split in wanted:
+            for value in described[split]:
+                if value.lower().endswith(".txt"):
+                    path, file = self._find_file(value, key=split)
+                    lists.append(self._sample_list(ImageList(split=split, path=path, file=file)))
+                else:
+                    folders.append((self._find_folder(value, key=split), split))
+        _check_apart(folders, root=self._root)
+        return wanted, folders, lists
 
-    def _data_file(self, data: str | None) -> _Found:
+    def _data_file(self, data: str | None) -> tuple[str, ImageRef]:
         if data is not None:
             path = relative_path(resolve_path(data, ""), root=self._root)
             if path is not None and (file := self._files.find(path)) is not None:
-                return _Found(path, file)
+                return data, file
             stored = storage_for(data).stat(data)
             if stored is None:
                 raise InputError(uri=data, problem="there is no such file")
-            file = ImageRef(uri=stored.uri, size_bytes=stored.size_bytes, version=stored.version)
-            return _Found(path, file)
+            return stored.uri, ImageRef(
+                uri=stored.uri, size_bytes=stored.size_bytes, version=stored.version
+            )
         for path in (*_DATA_FILES, *_NAMES_FILES):
             if (file := self._files.find(path)) is not None:
-                return _Found(path, file)
+                return join_uri(self._root, path), file
         raise InputError(
             uri=self._root,
             problem=f"no file names the classes: looked for {', '.join(_DATA_FILES)} and "
@@ -252,46 +234,53 @@ class _Finder:
             "with `data`",
         )
 
-    def _describe(self, found: _Found) -> tuple[YoloData, _Found | None]:
-        uri = found.file.uri if found.path is None else join_uri(self._root, found.path)
-        data = read_file(found.file)
+    def _describe(self, data: bytes) -> YoloData:
+        uri = self._data_uri
         if uri.lower().endswith((".yaml", ".yml")):
-            return parse_data_yaml(data, uri=uri), None
+            return parse_data_yaml(data, uri=uri)
         if not uri.lower().endswith(".data"):
-            return YoloData(names=parse_names(data, uri=uri)), None
+            return YoloData(names=parse_names(data, uri=uri))
         described = parse_obj_data(data, uri=uri)
-        tried = list(self._candidates(described.names_file, least=1))
+        path, file = self._find_file(described.names_file, key="names")
+        uri = join_uri(self._root, path)
+        self._named[uri] = file
+        return msgspec.structs.replace(described, names=parse_names(read_file(file), uri=uri))
+
+    def _find_file(self, value: str, *, key: str) -> tuple[str, ImageRef]:
+        tried = list(self._candidates(value, least=1))
         for path in tried:
             if (file := self._files.find(path)) is not None:
-                names = parse_names(read_file(file), uri=join_uri(self._root, path))
-                return msgspec.structs.replace(described, names=names), _Found(path, file)
-        raise _not_found(described.names_file, key="names", tried=tried, uri=uri)
+                return path, file
+        raise self._not_found(value, key=key, tried=tried)
 
-    def _locate(self, value: str, *, split: str) -> SplitPart:
-        is_list = value.lower().endswith(".txt")
-        tried = []
-        for path in self._candidates(value, least=1 if is_list else 2):
-            tried.append(path)
-            if is_list and (file := self._files.find(path)) is not None:
-                return self._sample_list(SplitPart(split=split, path=path, file=file), file=file)
-            if not is_list and self._files.holds(path):
-                return SplitPart(split=split, path=path)
-        raise _not_found(value, key=split, tried=tried, uri=self._data_uri)
+    def _find_folder(self, value: str, *, key: str) -> str:
+        tried = list(self._candidates(value, least=2))
+        for path in tried:
+            if self._files.holds(path):
+                return path
+        raise self._not_found(value, key=key, tried=tried)
 
-    def _sample_list(self, part: SplitPart, *, file: ImageRef) -> SplitPart:
+    def _not_found(self, value: str, *, key: str, tried: Sequence[str]) -> InputError:
+        return InputError(
+            uri=self._data_uri,
+            place=key,
+            problem=f"{value!r} is not there: tried {', '.join(tried) or 'nothing'} below the "
+            "root; mend the path, or name the root with `root` and the splits that are there with "
+            "`splits`",
+        )
+
+    def _sample_list(self, found: ImageList) -> ImageList:
         """Finds out how a list's paths are to be read, by some of its images."""
-        uri = join_uri(self._root, part.path)
-        lines = text_lines(read_file(file), uri=uri)
+        uri = join_uri(self._root, found.path)
+        lines = text_lines(read_file(found.file), uri=uri)
         names = [name for _, name in itertools.islice(lines, _LIST_SAMPLE)]
         bases = (relative_path(resolve_path(base, ""), root=self._root) for base in self._bases)
-        prefixes = dict.fromkeys([part.path.rpartition("/")[0], *bases])
+        prefixes = [found.path.rpartition("/")[0], *(path for path in bases if path is not None)]
         for name in names:
             for strip in range(len(_parts(name))):
-                for prefix in prefixes:
-                    if prefix is None:
-                        continue
-                    item = msgspec.structs.replace(part, prefix=prefix, strip=strip)
-                    if self._files.find(item.listed_path(name)) is not None:
+                for prefix in dict.fromkeys(prefixes):
+                    item = msgspec.structs.replace(found, prefix=prefix, strip=strip)
+                    if self._files.find(item.image_path(name)) is not None:
                         return item
         if names:
             raise InputError(
@@ -299,7 +288,7 @@ class _Finder:
                 problem=f"none of the first images that it names is below the root: "
                 f"{', '.join(map(repr, names))}",
             )
-        return part
+        return found
 
     def _candidates(self, value: str, *, least: int) -> Iterator[str]:
         """Yields paths below the root that a path of the file may mean, the likeliest first.
@@ -327,25 +316,18 @@ class _Finder:
                 if "/".join(renamed) not in seen:
                     yield "/".join(renamed)
 
-    def _guess_folders(self) -> dict[str, SplitPart]:
-        folders = {}
+    def _guess_folders(self) -> Iterator[tuple[str, str]]:
         for split, names in _SPLIT_FOLDERS.items():
-            candidates = [path for name in names for path in (f"images/{name}", f"{name}/images")]
-            for path in candidates:
+            for path in (path for name in names for path in (f"images/{name}", f"{name}/images")):
                 if self._files.holds(path):
-                    folders[split] = SplitPart(split=split, path=path)
+                    yield split, path
                     break
-        return folders
 
-    def _labels_beside(self, parts: Sequence[SplitPart], *, known: Collection[str]) -> bool:
+    def _labels_beside(self, folders: Sequence[str], *, known: Collection[str]) -> bool:
         """Says whether labels are beside their images, listing no more than it takes."""
-        likely = dict.fromkeys(
-            join_of_image(_join_path(part.path, "x")).rpartition("/")[0]
-            for part in parts
-            if part.file is None
-        )
+        likely = dict.fromkeys(labels_of_folder(folder) for folder in folders)
         for folder in (*likely, _LABELS):
-            if in_label_folder(f"{folder}/x") and any(
+            if _in_label_folder(f"{folder}/x") and any(
                 is_labels(path, beside=False) for path, _ in self._files.walk(folder)
             ):
                 return False
@@ -379,7 +361,7 @@ def is_labels(key: str, *, beside: bool) -> bool:
     """
     if is_hidden(key) or not key.lower().endswith(".txt"):
         return False
-    return (beside or in_label_folder(key)) and not _is_known_text(key)
+    return (beside or _in_label_folder(key)) and not _is_known_text(key)
 
 
 def _is_known_text(key: str) -> bool:
@@ -408,29 +390,18 @@ def _wanted(
                 problem=f"there is no split {split!r}{did_you_mean(split, known=known)}; found: "
                 f"{', '.join(known) or 'none'}",
             )
-    return list(known) if splits is None else splits
+    return list(dict.fromkeys(known if splits is None else splits))
 
 
-def _check_apart(folders: Sequence[SplitPart], *, root: str) -> None:
-    for one, other in itertools.permutations(folders, 2):
-        if one.split != other.split and (
-            f"{other.path}/".startswith(f"{one.path}/") or not one.path
-        ):
+def _check_apart(folders: Sequence[tuple[str, str]], *, root: str) -> None:
+    for (path, split), (other_path, other) in itertools.permutations(folders, 2):
+        if split != other and (not path or f"{other_path}/".startswith(f"{path}/")):
             raise InputError(
                 uri=root,
-                problem=f"{other.split} ({other.path or '.'}) lies within {one.split} "
-                f"({one.path or '.'}): an image can be in one split only; name the splits that "
-                "are to be written with `splits`",
+                problem=f"{other} ({other_path or '.'}) lies within {split} ({path or '.'}): an "
+                "image can be in one split only; name the splits that are to be written with "
+                "`splits`",
             )
-
-
-def _not_found(value: str, *, key: str, tried: Sequence[str], uri: str) -> InputError:
-    return InputError(
-        uri=uri,
-        place=key,
-        problem=f"{value!r} is not there: tried {', '.join(tried) or 'nothing'} below the root; "
-        "mend the path, or name the root with `root` and the splits that are there with `splits`",
-    )
 
 
 class YoloData(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,36 @@
+"""What the fuzzers of formats share: where files are written, and how errors are checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from shardbeam.transforms.core.errors import InputError
+
+T = TypeVar("T")
+
+# Most runs write to memory, not to a disk.
+FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+def read_or_refuse(read: Callable[[], T], *, uri: str, place: str = "") -> T | None:
+    """Reads an input; None where that ends in an `InputError`, which must name file and problem.
+
+    Args:
+        read: Reads it.
+        uri: The file, or the folder that it is in.
+        place: What an error's place in the file begins with.
+    """
+    try:
+        return read()
+    except InputError as error:
+        _check(error, uri=uri, place=place)
+        return None
+
+
+def _check(error: InputError, *, uri: str, place: str) -> None:
+    assert error.uri.startswith(uri)
+    assert error.place.startswith(place)
+    assert error.problem
+    assert "\n" not in str(error)
