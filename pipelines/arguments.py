@@ -39,6 +39,7 @@ from shardbeam.transforms.storage.find import storage_for
 _DEFAULT_SPLIT = "train"
 
 _Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number from 1 up")]
+_Side = Annotated[int, msgspec.Meta(ge=64, le=4096, description="a whole number from 64 to 4096")]
 _Anonymous = Annotated[bool, named("read public buckets (gs://) without credentials")]
 
 
@@ -175,14 +176,16 @@ class SampleArguments(Arguments, frozen=True, kw_only=True):
 
     output: Annotated[str, named("folder to write to", metavar="DIR")]
     images: Annotated[_Count, named("how many images", metavar="N")]
-    seed: Annotated[int, named("decides what is drawn (default: 0)", metavar="S")] = 0
+    seed: Annotated[
+        int,
+        msgspec.Meta(ge=0, description="a whole number from 0 up"),
+        named("decides what is drawn (default: 0)", metavar="S"),
+    ] = 0
     workers: Annotated[_Count | None, named("processes (default: the CPUs)", metavar="W")] = None
-    width: Annotated[_Count, named("width of an image in pixels (default: 640)", metavar="PX")] = (
-        640
+    width: Annotated[_Side, named("width of an image in pixels (default: 640)", metavar="PX")] = 640
+    height: Annotated[_Side, named("height of an image in pixels (default: 480)", metavar="PX")] = (
+        480
     )
-    height: Annotated[
-        _Count, named("height of an image in pixels (default: 480)", metavar="PX")
-    ] = 480
 
 
 class TopArguments(Arguments, frozen=True, kw_only=True):

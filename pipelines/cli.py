@@ -172,7 +172,7 @@ def _run_sample(arguments: SampleArguments) -> int:
             shapes = write_shapes(
                 report=done.append, **{**msgspec.structs.asdict(arguments), "output": output}
             )
-    except (FileExistsError, ValueError) as error:
+    except FileExistsError as error:
         raise UsageError(str(error)) from error
     write_stdout(
         f"wrote {arguments.images:,} images with {shapes:,} annotated shapes, and a class folder "

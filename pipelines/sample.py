@@ -12,53 +12,77 @@ In the folder that it is written to:
                                           as many pictures again, of one shape each and smaller
                                           (160 to 224 pixels a side)
 
-`shardbeam.pipelines.shapes` says what the annotations mean.
+The pixels of a shape are those that pycocotools draws of its polygon, so that polygon, area, box
+and picture agree to the pixel. Annotations have the structure of
+https://cocodataset.org/#format-data. Of what that leaves open:
+
+- Instances hold a whole shape, also where another covers it. A crowd is the set of pixels that
+  its members take, in uncompressed RLE.
+- Keypoints are a shape's corners, clockwise. All categories have the same five, as in pose
+  datasets of several species; those that a shape lacks are (0, 0, 0), and those that another shape
+  covers are labelled but not visible (v = 1).
+- Panoptic segments hold the pixels in which a thing, or a part of the background, is seen.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import math
 import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing import resource_tracker
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
+from pycocotools import mask as coco_mask
 
-from shardbeam.pipelines.shapes import (
-    SHAPES,
-    Json,
-    Picture,
-    describe_captions,
-    describe_instances,
-    describe_keypoints,
-    describe_panoptic,
-    instance_categories,
-    keypoint_categories,
-    panoptic_categories,
-)
+Json = dict[str, object]
+Mask = npt.NDArray[np.bool_]
+Points = npt.NDArray[np.float64]
+# The entries of a picture in the annotation files, as JSON: of the image, and by file.
+_Drawn = tuple[bytes, dict[str, list[bytes]]]
 
+# Category ids have gaps, and stuff comes after things, as in COCO.
+_THING_IDS = {"circle": 1, "square": 3, "triangle": 4, "star": 7}
+_STUFF_IDS = {"sky": 92, "sand": 95, "grass": 99, "water": 106}
+COLOURS = {
+    "red": (200, 40, 36),
+    "orange": (232, 130, 32),
+    "yellow": (238, 206, 56),
+    "blue": (40, 84, 196),
+    "purple": (122, 52, 156),
+    "pink": (236, 134, 172),
+    "white": (238, 236, 230),
+    "black": (36, 36, 40),
+}
+_STUFF_COLOURS = {
+    "sky": (150, 186, 220),
+    "sand": (204, 174, 128),
+    "grass": (84, 120, 42),
+    "water": (60, 112, 136),
+}
+_NUM_KEYPOINTS = 5
+# Annotation ids are numbered within each image, so that no image's depend on another's.
+_IDS_PER_IMAGE = 100
+# No shape hides more than this part of one below it.
+_MOST_HIDDEN = 0.5
+_PLACING_TRIES = 20
+_SMALLEST_RADIUS_PX = 3
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
 _FOLDERS = ("images", "annotations", "panoptic", "class_folders")
-_SMALLEST_SIDE_PX, _LARGEST_SIDE_PX = 64, 4096
 _EMPTY_EVERY = 16
 _JPEG_QUALITY = 95
 # Random streams of a seed.
 _SCENES, _CLASSES = range(2)
-_CATEGORIES: dict[str, list[Json] | None] = {
-    "instances": instance_categories(),
-    "person_keypoints": keypoint_categories(),
-    "captions": None,
-    "panoptic": panoptic_categories(),
-}
 _LICENSE = {
     "id": 1,
     "name": "CC0 1.0 Universal",
@@ -67,21 +91,50 @@ _LICENSE = {
 # Pictures that a worker process draws between two exchanges with the program.
 _CHUNK = 8
 
-_ApplyToAll = Callable[[Callable[[int], "_Drawn"], Iterable[int]], Iterator["_Drawn"]]
+
+def _outline(vertices: int, *, inner_radius: float = 1.0) -> Points:
+    """Vertices on a circle of radius 1, clockwise from the topmost, of shape (vertices, 2)."""
+    angles = 2 * np.pi * np.arange(vertices) / vertices
+    outline = np.stack([np.sin(angles), -np.cos(angles)], axis=1)
+    outline[1::2] *= inner_radius
+    return outline
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Job:
-    """What all pictures have in common; `write_shapes` describes its attributes."""
+# Each shape's outline, and which of its vertices are corners. A circle is a polygon too.
+_OUTLINES = {
+    "circle": (_outline(48), slice(0)),
+    "square": (_outline(4), slice(None)),
+    "triangle": (_outline(3), slice(None)),
+    "star": (_outline(10, inner_radius=0.45), slice(None, None, 2)),
+}
+SHAPES = tuple(_OUTLINES)
 
-    output: Path
-    seed: int
-    width: int
-    height: int
 
-
-# The entries of a picture in the annotation files, as JSON: of the image, and by file.
-_Drawn = tuple[bytes, dict[str, list[bytes]]]
+def _categories() -> dict[str, list[Json] | None]:
+    """`categories` of each annotation file; captions have none."""
+    things: list[Json] = [
+        {"supercategory": "shape", "id": category_id, "name": name}
+        for name, category_id in _THING_IDS.items()
+    ]
+    stuff: list[Json] = [
+        {"supercategory": "background", "isthing": 0, "id": category_id, "name": name}
+        for name, category_id in _STUFF_IDS.items()
+    ]
+    corners = [len(outline[corners]) for outline, corners in _OUTLINES.values()]
+    return {
+        "instances": things,
+        "person_keypoints": [
+            {
+                **thing,
+                "keypoints": [f"corner_{number}" for number in range(1, _NUM_KEYPOINTS + 1)],
+                # It joins each corner to the next.
+                "skeleton": [(number, number % count + 1) for number in range(1, count + 1)],
+            }
+            for thing, count in zip(things, corners, strict=True)
+        ],
+        "captions": None,
+        "panoptic": [{**thing, "isthing": 1} for thing in things] + stuff,
+    }
 
 
 def write_shapes(
@@ -108,8 +161,8 @@ def write_shapes(
         images: How many pictures.
         seed: Decides what is drawn; 0 or more.
         workers: Processes to draw with; one for each processor where None.
-        width: Of the pictures, in pixels.
-        height: Of the pictures, in pixels.
+        width: Of the pictures, in pixels, from 64 up.
+        height: Of the pictures, in pixels, from 64 up.
         report: Called with the number of pictures done, after each.
 
     Returns:
@@ -117,29 +170,24 @@ def write_shapes(
 
     Raises:
         FileExistsError: `output` is not empty, or no folder.
-        ValueError: A number is out of range.
     """
-    _check_range("images", images, 1, None)
-    _check_range("seed", seed, 0, None)
-    _check_range("width", width, _SMALLEST_SIDE_PX, _LARGEST_SIDE_PX)
-    _check_range("height", height, _SMALLEST_SIDE_PX, _LARGEST_SIDE_PX)
-    if workers is None:
-        workers = os.cpu_count() or 1
-    _check_range("workers", workers, 1, None)
-    _check_empty(output)
-
+    if output.exists() and not output.is_dir():
+        raise FileExistsError(f"{output} is a file; name a new or an empty folder")
+    if output.exists() and any(output.iterdir()):
+        raise FileExistsError(f"{output} is not empty; delete it, or name another folder")
+    workers = min(workers or os.cpu_count() or 1, math.ceil(images / _CHUNK))
     # Absolute, as a spawned process may start in another working directory.
-    job = _Job(output=output.absolute(), seed=seed, width=width, height=height)
+    draw = functools.partial(_draw, output.absolute(), seed, (width, height))
+    drawn = []
     try:
         for folder in (*_FOLDERS, *(f"class_folders/{shape}" for shape in SHAPES)):
             (output / folder).mkdir(parents=True)
-        drawn = []
-        with _processes(min(workers, math.ceil(images / _CHUNK))) as apply_to_all:
-            for result in apply_to_all(functools.partial(_draw, job), range(1, images + 1)):
-                drawn.append(result)
+        with contextlib.closing(_draw_all(draw, images=images, workers=workers)) as pictures:
+            for picture in pictures:
+                drawn.append(picture)
                 if report is not None:
                     report(len(drawn))
-        _write_annotations(job, drawn)
+        _write_annotations(output, drawn, seed=seed)
     except BaseException:
         # Also when interrupted: half a sample would be mistaken for a whole one.
         for folder in _FOLDERS:
@@ -148,26 +196,13 @@ def write_shapes(
     return sum(len(annotations["instances"]) for _, annotations in drawn)
 
 
-def _check_range(name: str, value: int, smallest: int, greatest: int | None) -> None:
-    if value < smallest or (greatest is not None and value > greatest):
-        upper = "or more" if greatest is None else f"to {greatest}"
-        raise ValueError(f"{name} must be {smallest} {upper}, not {value}")
-
-
-def _check_empty(output: Path) -> None:
-    if not output.exists():
-        return
-    if not output.is_dir():
-        raise FileExistsError(f"{output} is a file; name a new or an empty folder")
-    if any(output.iterdir()):
-        raise FileExistsError(f"{output} is not empty; delete it, or name another folder")
-
-
-@contextlib.contextmanager
-def _processes(workers: int) -> Iterator[_ApplyToAll]:
-    """Provides a `map`, with results in order, that runs in so many processes."""
+def _draw_all(
+    draw: Callable[[int], _Drawn], *, images: int, workers: int
+) -> Generator[_Drawn, None, None]:
+    """Draws pictures in several processes, and yields them in order."""
+    numbers = range(1, images + 1)
     if workers == 1:
-        yield map
+        yield from map(draw, numbers)
         return
     executor = concurrent.futures.ProcessPoolExecutor(
         workers,
@@ -178,86 +213,78 @@ def _processes(workers: int) -> Iterator[_ApplyToAll]:
         initargs=(signal.SIGINT, signal.SIG_IGN),
     )
     try:
-        yield functools.partial(_start_and_map, executor)
+        # A terminal sends SIGINT to the processes, too, which must not get it while they start.
+        # The tracker unblocks it when it starts with the first of them.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            drawn = executor.map(draw, numbers, chunksize=_CHUNK)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        yield from drawn
     finally:
         executor.shutdown(cancel_futures=True)
 
 
-def _start_and_map(
-    executor: concurrent.futures.ProcessPoolExecutor,
-    function: Callable[[int], _Drawn],
-    numbers: Iterable[int],
-) -> Iterator[_Drawn]:
-    """Starts the processes with SIGINT blocked, which a terminal sends to them, too."""
-    # Which ends by unblocking it, when it starts with the first of them.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        return executor.map(function, numbers, chunksize=_CHUNK)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _draw(job: _Job, number: int) -> _Drawn:
+def _draw(output: Path, seed: int, size: tuple[int, int], number: int) -> _Drawn:
     """Draws and describes the pictures of a number, which is also the image's id."""
     name = f"{number:012}"
-    rng = _random(job.seed, _SCENES, number)
-    picture = Picture(rng=rng, width=job.width, height=job.height)
+    rng = _random(seed, _SCENES, number)
+    picture = Picture(rng=rng, width=size[0], height=size[1])
     if number % _EMPTY_EVERY:
         if rng.random() < 0.2:
             picture.add_crowd(str(rng.choice(SHAPES)))
         for shape in rng.choice(SHAPES, rng.integers(1, 6, endpoint=True)).tolist():
             picture.add_shape(shape, radius_range=(0.06, 0.3))
-    _save_jpeg(picture, job.output / "images" / f"{name}.jpg")
-    annotations: dict[str, list[Json]] = {file: [] for file in _CATEGORIES}
+    picture.save(output / "images" / f"{name}.jpg")
+    annotations: dict[str, list[Json]] = {}
     if picture.things:
-        segments, pixels = describe_panoptic(picture, image_id=number, rng=rng)
-        Image.fromarray(pixels).save(job.output / "panoptic" / f"{name}.png")
+        segments, ids = _describe_segments(picture, rng=rng)
+        colours = np.stack([ids & 255, ids >> 8 & 255, ids >> 16], axis=-1).astype(np.uint8)
+        Image.fromarray(colours).save(output / "panoptic" / f"{name}.png")
         annotations = {
-            "instances": describe_instances(picture, image_id=number),
-            "person_keypoints": describe_keypoints(picture, image_id=number),
-            "captions": describe_captions(picture, image_id=number),
+            **_describe_things(picture, image_id=number),
+            "captions": [
+                {"id": number * _IDS_PER_IMAGE + index, "image_id": number, "caption": caption}
+                for index, caption in enumerate(_captions(picture), start=1)
+            ],
             "panoptic": [
                 {"image_id": number, "file_name": f"{name}.png", "segments_info": segments}
             ],
         }
-    _draw_class_picture(job, number)
+    _draw_class_picture(output, seed, number)
     image = {
         "license": _LICENSE["id"],
         "file_name": f"{name}.jpg",
-        "height": job.height,
-        "width": job.width,
+        "height": size[1],
+        "width": size[0],
         "id": number,
     }
     return msgspec.json.encode(image), {
-        file: [msgspec.json.encode(entry) for entry in entries]
-        for file, entries in annotations.items()
+        file: [msgspec.json.encode(entry) for entry in annotations.get(file, [])]
+        for file in _categories()
     }
 
 
-def _draw_class_picture(job: _Job, number: int) -> None:
+def _draw_class_picture(output: Path, seed: int, number: int) -> None:
     """Draws the picture of one shape for the class folders."""
-    rng = _random(job.seed, _CLASSES, number)
+    rng = _random(seed, _CLASSES, number)
     shape = SHAPES[number % len(SHAPES)]
     width, height = rng.integers(160, 224, size=2, endpoint=True).tolist()
     picture = Picture(rng=rng, width=width, height=height)
     picture.add_shape(shape, radius_range=(0.2, 0.45))
-    _save_jpeg(picture, job.output / "class_folders" / shape / f"{number:012}.jpg")
+    picture.save(output / "class_folders" / shape / f"{number:012}.jpg")
 
 
 def _random(seed: int, stream: int, number: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream, number)))
 
 
-def _save_jpeg(picture: Picture, path: Path) -> None:
-    picture.render().save(path, quality=_JPEG_QUALITY)
-
-
-def _write_annotations(job: _Job, drawn: list[_Drawn]) -> None:
-    for file, categories in _CATEGORIES.items():
+def _write_annotations(output: Path, drawn: Sequence[_Drawn], *, seed: int) -> None:
+    for file, categories in _categories().items():
         content: Json = {
             "info": {
-                "description": f"Shapes drawn by Shardbeam from seed {job.seed}",
+                "description": f"Shapes drawn by Shardbeam from seed {seed}",
                 "version": "1.0",
                 "contributor": "Shardbeam",
             },
@@ -269,5 +296,210 @@ def _write_annotations(job: _Job, drawn: list[_Drawn]) -> None:
         }
         if categories is not None:
             content["categories"] = categories
-        path = job.output / "annotations" / f"{file}.json"
-        path.write_bytes(msgspec.json.encode(content))
+        (output / "annotations" / f"{file}.json").write_bytes(msgspec.json.encode(content))
+
+
+class Thing(NamedTuple):
+    """A shape in a picture, or a crowd of small ones.
+
+    Attributes:
+        shape: Its name in `SHAPES`.
+        colour: Its name in `COLOURS`.
+        outline: The polygon's vertices in pixels, of shape (vertices, 2); None for a crowd.
+        mask: The pixels that it takes, bool of shape (height, width).
+    """
+
+    shape: str
+    colour: str
+    outline: Points | None
+    mask: Mask
+
+
+class Picture:
+    """A picture and what is in it.
+
+    Attributes:
+        things: The shapes, each before those that may cover it.
+        stuff: Names of the background's parts.
+        segments: What is seen at each pixel, as an index into `stuff` followed by `things`; uint8
+            of shape (height, width).
+    """
+
+    def __init__(self, *, rng: np.random.Generator, width: int, height: int) -> None:
+        """Draws the background: a ground, in two of three pictures below a sky."""
+        self._rng = rng
+        self._size = np.array([width, height])
+        self.things: list[Thing] = []
+        self.segments = np.zeros((height, width), np.uint8)
+        self.stuff = [str(rng.choice([name for name in _STUFF_IDS if name != "sky"]))]
+        if rng.random() < 2 / 3:
+            self.stuff.append("sky")
+            self.segments[: int(rng.uniform(0.25, 0.55) * height)] = 1
+
+    def add_shape(self, name: str, *, radius_range: tuple[float, float]) -> None:
+        """Adds a shape at a random place; one that would hide too much of others is left out.
+
+        Args:
+            name: The shape's name.
+            radius_range: The smallest and greatest radius, relative to the shorter side.
+        """
+        for _ in range(_PLACING_TRIES):
+            # As many small ones as large ones, by ratio.
+            radius = math.exp(self._rng.uniform(*np.log(radius_range))) * self._size.min()
+            margin = max(radius, _SMALLEST_RADIUS_PX) + 1
+            centre = self._rng.uniform(margin, self._size - margin)
+            outline = self._place(name, centre=centre, radius=radius)
+            mask = self._fill([outline])
+            if self._hides_little(mask):
+                self._add(name, outline, mask)
+                return
+
+    def add_crowd(self, name: str) -> None:
+        """Adds a crowd of 8 to 16 small shapes of one colour."""
+        side = self._size.min()
+        middle = self._rng.uniform(0.3 * side, self._size - 0.3 * side)
+        members = []
+        for _ in range(self._rng.integers(8, 16, endpoint=True)):
+            angle = self._rng.uniform(0, 2 * np.pi)
+            away = 0.2 * side * math.sqrt(self._rng.random())
+            centre = middle + away * np.array([np.cos(angle), np.sin(angle)])
+            radius = self._rng.uniform(0.015, 0.03) * side
+            members.append(self._place(name, centre=centre, radius=radius))
+        self._add(name, None, self._fill(members))
+
+    def render(self) -> Image.Image:
+        """Colours the picture, with the unevenness and the grain of a photograph."""
+        width, height = self._size.tolist()
+        # So much grain that a JPEG of 640 x 480 pixels has the 140 KB of a photograph.
+        noise = self._rng.standard_normal((height, width), np.float32) * 6
+        for cell in (8, 64):
+            coarse = self._rng.standard_normal((height // cell + 2, width // cell + 2), np.float32)
+            noise += 9 * np.asarray(Image.fromarray(coarse).resize((width, height)))
+        colours = [_STUFF_COLOURS[name] for name in self.stuff]
+        colours += [COLOURS[thing.colour] for thing in self.things]
+        light = self._rng.uniform(0.9, 1.1, (len(colours), 3))
+        pixels = (np.array(colours) * light).astype(np.float32)[self.segments]
+        pixels += noise[..., np.newaxis]
+        return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+
+    def save(self, path: Path) -> None:
+        """Writes the picture as a JPEG."""
+        self.render().save(path, quality=_JPEG_QUALITY)
+
+    def _place(self, name: str, *, centre: Points, radius: float) -> Points:
+        """Turns, scales and moves a shape's outline, in eighths of a pixel."""
+        outline, _ = _OUTLINES[name]
+        turn = self._rng.uniform(-1, 1) * np.pi / 4
+        axes = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+        points: Points = centre + max(radius, _SMALLEST_RADIUS_PX) * outline @ axes
+        return np.round(points * 8) / 8
+
+    def _fill(self, outlines: Sequence[Points]) -> Mask:
+        height, width = self.segments.shape
+        polygons = [outline.ravel().tolist() for outline in outlines]
+        runs = coco_mask.merge(coco_mask.frPyObjects(polygons, height, width))
+        return np.asarray(coco_mask.decode(runs), np.bool_)
+
+    def _hides_little(self, mask: Mask) -> bool:
+        for index, thing in enumerate(self.things, start=len(self.stuff)):
+            seen = (self.segments == index) & ~mask
+            if seen.sum() < (1 - _MOST_HIDDEN) * thing.mask.sum():
+                return False
+        return True
+
+    def _add(self, name: str, outline: Points | None, mask: Mask) -> None:
+        colour = str(self._rng.choice(list(COLOURS)))
+        self.segments[mask] = len(self.stuff) + len(self.things)
+        self.things.append(Thing(name, colour, outline, mask))
+
+
+def _describe_things(picture: Picture, *, image_id: int) -> dict[str, list[Json]]:
+    """The `annotations` of an image in the files of instances and of keypoints."""
+    instances: list[Json] = []
+    keypoints: list[Json] = []
+    for index, thing in enumerate(picture.things):
+        segmentation: object
+        points = np.zeros((_NUM_KEYPOINTS, 3))
+        if thing.outline is None:
+            segmentation = {"counts": _run_lengths(thing.mask), "size": list(thing.mask.shape)}
+        else:
+            segmentation = [thing.outline.ravel().tolist()]
+            corners = thing.outline[_OUTLINES[thing.shape][1]]
+            columns, rows = corners.astype(np.intp).T
+            is_covered = picture.segments[rows, columns] > len(picture.stuff) + index
+            points[: len(corners), :2] = corners
+            points[: len(corners), 2] = np.where(is_covered, 1, 2)
+        instance = {
+            "id": image_id * _IDS_PER_IMAGE + index + 1,
+            "image_id": image_id,
+            "category_id": _THING_IDS[thing.shape],
+            "iscrowd": int(thing.outline is None),
+            "segmentation": segmentation,
+            **_extent(thing.mask),
+        }
+        labelled = {
+            "num_keypoints": int((points[:, 2] > 0).sum()),
+            "keypoints": points.ravel().tolist(),
+        }
+        instances.append(instance)
+        keypoints.append({**instance, **labelled})
+    return {"instances": instances, "person_keypoints": keypoints}
+
+
+def _describe_segments(
+    picture: Picture, *, rng: np.random.Generator
+) -> tuple[list[Json], npt.NDArray[np.int64]]:
+    """`segments_info` of an image in a panoptic file, and the segment's id at each pixel."""
+    categories = [(_STUFF_IDS[name], False) for name in picture.stuff]
+    categories += [(_THING_IDS[thing.shape], thing.outline is None) for thing in picture.things]
+    # 0 is what belongs to no segment.
+    ids = 1 + rng.choice(256**3 - 1, size=len(categories), replace=False)
+    segments: list[Json] = [
+        {
+            "id": int(ids[index]),
+            "category_id": category_id,
+            "iscrowd": int(is_crowd),
+            **_extent(picture.segments == index),
+        }
+        for index, (category_id, is_crowd) in enumerate(categories)
+        if (picture.segments == index).any()
+    ]
+    return segments, ids[picture.segments]
+
+
+def _captions(picture: Picture) -> Iterator[str]:
+    """Says where a thing is, and what there is."""
+    groups: dict[tuple[str, bool], list[Thing]] = {}
+    for thing in picture.things:
+        groups.setdefault((thing.shape, thing.outline is None), []).append(thing)
+    *others, last = [_name(group) for group in groups.values()]
+    what = f"{', '.join(others)} and {last}" if others else last
+    first = picture.things[0]
+    middle = np.nonzero(first.mask)[1].mean() / first.mask.shape[1]
+    side = ("on the left", "in the middle", "on the right")[int(3 * middle)]
+    for caption in (f"{_name([first])} {side}", f"{what} and {' below '.join(picture.stuff)}"):
+        yield f"{caption[0].upper()}{caption[1:]}."
+
+
+def _name(group: Sequence[Thing]) -> str:
+    """Names things of one shape: `a red star`, `two squares`, `a crowd of small blue circles`."""
+    thing = group[0]
+    if thing.outline is None:
+        return f"a crowd of small {thing.colour} {thing.shape}s"
+    if len(group) > 1:
+        return f"{_NUMBERS[len(group)]} {thing.shape}s"
+    return f"{'an' if thing.colour == 'orange' else 'a'} {thing.colour} {thing.shape}"
+
+
+def _extent(mask: Mask) -> Json:
+    """`bbox` (x, y, width, height) and `area` of a mask, in pixels."""
+    runs = coco_mask.encode(np.asfortranarray(mask, np.uint8))
+    return {"bbox": coco_mask.toBbox(runs).tolist(), "area": int(coco_mask.area(runs))}
+
+
+def _run_lengths(mask: Mask) -> list[int]:
+    """COCO's uncompressed RLE: runs of 0 and 1 in turn, column by column, first of 0."""
+    pixels = mask.ravel(order="F")
+    starts = np.flatnonzero(pixels[1:] != pixels[:-1]) + 1
+    runs: list[int] = np.diff(starts, prepend=0, append=pixels.size).tolist()
+    return [0, *runs] if pixels[0] else runs

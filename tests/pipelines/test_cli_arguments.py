@@ -34,6 +34,7 @@ COCO = "build coco --images i --annotations a.json --output o"
 FOLDERS = "build image-folder --images i --output o"
 MISSING = "no such config file, format or ready config"
 FORMATS = ", ".join(built_in_formats())
+NO_COUNT = "{}: expected a whole number from 1 up, got '0'"
 CONFIG = "name: d\nsplits: {train: {format: image-folder, images: i}}\noutput: {path: o}\n"
 
 
@@ -219,7 +220,7 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             "--runner: unknown runner 'DirektRunner'; did you mean DirectRunner?",
         ),
         (f"{COCO} --direct_num_workers x", "--direct_num_workers: invalid int value: 'x'"),
-        (f"{COCO} --threads 0", "--threads: expected a whole number from 1 up, got '0'"),
+        (f"{COCO} --threads 0", NO_COUNT.format("--threads")),
         (f"{COCO} --threads x", "--threads: expected a whole number from 1 up, got 'x'"),
         (f"{COCO} --json=1", "--json: ignored explicit argument '1'"),
         (
@@ -277,9 +278,19 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         ("sample circles", "expected `sample shapes --output DIR --images N`"),
         ("sample shapes", "sample shapes: missing --output, --images"),
         (
-            "sample shapes --output o --images 0",
-            "--images: expected a whole number from 1 up, got '0'",
+            "sample shapes --output o --images 3 --seed -1",
+            "--seed: expected a whole number from 0 up, got '-1'",
         ),
+        (
+            "sample shapes --output o --images 3 --width 63",
+            "--width: expected a whole number from 64 to 4096, got '63'",
+        ),
+        (
+            "sample shapes --output o --images 3 --height 5000",
+            "--height: expected a whole number from 64 to 4096, got '5000'",
+        ),
+        ("sample shapes --output o --images 3 --workers 0", NO_COUNT.format("--workers")),
+        ("sample shapes --output o --images 0", NO_COUNT.format("--images")),
         ("sample shapes --output o --imagse 3", "unknown flag --imagse; did you mean --images?"),
         ("sample shapes --output o --images 3 --runner X", "unknown flag --runner"),
     ],
@@ -323,9 +334,9 @@ def test_a_file_wins_over_a_format_of_its_name() -> None:
 
 
 def test_the_sample() -> None:
-    line = "sample shapes --output o --images 12 --seed 7 --workers 2 --width 64 --height 48"
+    line = "sample shapes --output o --images 12 --seed 7 --workers 2 --width 64 --height 65"
     assert parse_arguments(line.split()) == SampleArguments(
-        output="o", images=12, seed=7, workers=2, width=64, height=48
+        output="o", images=12, seed=7, workers=2, width=64, height=65
     )
     assert parse_arguments(
         ["--images", "1", "sample", "--output", "o", "shapes"]
