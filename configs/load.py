@@ -43,13 +43,7 @@ def describe_ready_config(file: FilePath) -> str:
 def parse_config(
     data: bytes, *, overrides: Sequence[str] = (), origin: str, find_format: FormatFinder
 ) -> Config:
-    """Makes a config from the content of a config file.
-
-    Args:
-        data: The YAML.
-        overrides: See `make_config`.
-        origin: Where it comes from, for messages.
-        find_format: Finds the classes of formats (`shardbeam.transforms.formats.load`).
+    """Makes a config from the YAML of a config file; for the arguments see `make_config`.
 
     Raises:
         ConfigError: It is no YAML, or no config.
@@ -83,7 +77,7 @@ def make_config(
         overrides: `path.to.key=value` each, applied in order. The value is YAML, such as `3`,
             `[a, b]` or `{train: 4}`; missing mappings on the way are made.
         origin: Where `raw` comes from, for messages.
-        find_format: As for `parse_config`.
+        find_format: Finds the classes of formats (`shardbeam.transforms.formats.load`).
 
     Raises:
         ConfigError: A key is unknown, missing or wrong, or keys contradict each other.

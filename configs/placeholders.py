@@ -20,12 +20,7 @@ class TemplateError(ValueError):
 
 
 class Part(NamedTuple):
-    """A piece of a path: text as it is, or a placeholder.
-
-    Attributes:
-        text: The text, or the placeholder's name.
-        is_placeholder: Which of them.
-    """
+    """A piece of a path: text as it is, or a placeholder's name."""
 
     text: str
     is_placeholder: bool

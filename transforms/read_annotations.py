@@ -56,8 +56,8 @@ class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
     are about an image or a container each, are read by all.
 
     Args:
-        sources: The sources.
-        splits: Which split an image inside a container belongs to.
+        sources: What is read.
+        splits: Finds the split of an image inside a container.
 
     Raises:
         InputError: (at run time) A named file or a container cannot be read, or is not what it

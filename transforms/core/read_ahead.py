@@ -14,14 +14,7 @@ R = TypeVar("R")
 def batch_by_size(
     items: Iterable[T], *, size_bytes: Callable[[T], int], max_items: int, max_bytes: int
 ) -> Iterator[list[T]]:
-    """Puts items together into batches, in order.
-
-    Args:
-        items: The items.
-        size_bytes: What an item weighs.
-        max_items: Items in a batch at most.
-        max_bytes: Weight of a batch at most; a single heavier item is a batch of its own.
-    """
+    """Puts items together into batches, in order; one above `max_bytes` is a batch of its own."""
     batch: list[T] = []
     weight = 0
     for item in items:
@@ -42,15 +35,8 @@ _ITEMS_PER_THREAD = 4
 def map_many(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
     """Yields `function(item)` for each item, in order, with threads of its own.
 
-    Of however many items, a few times as many as there are threads are under way.
-
-    Args:
-        function: Runs in the threads.
-        items: What it is applied to.
-        threads: How many.
-
-    Raises:
-        Exception: What `function` raises, in the item's turn.
+    A few times as many items as there are threads are under way. What `function` raises is raised
+    in the item's turn.
     """
     under_way = threads * _ITEMS_PER_THREAD
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="many") as executor:
@@ -78,7 +64,7 @@ def map_ahead(
     Args:
         function: Runs in the executor's threads.
         items: What it is applied to.
-        executor: The threads.
+        executor: Has the threads.
         size_bytes: What an item weighs while it is under way.
         max_items: Items under way at most.
         max_bytes: Weight under way at most; a single heavier item goes alone.

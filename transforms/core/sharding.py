@@ -32,13 +32,7 @@ def shard_index(example_hash: bytes, *, num_shards: int) -> int:
 
 
 def shard_count(*, num_bytes: int, num_examples: int, shard_size_bytes: int) -> int:
-    """Decides a split's number of shards by size.
-
-    Args:
-        num_bytes: Bytes of the split's images and records.
-        num_examples: Its examples; there are never more shards than these.
-        shard_size_bytes: Target size of a shard.
-    """
+    """Decides a split's number of shards: by size, and never more than it has examples."""
     return max(1, min(num_examples, math.ceil(num_bytes / shard_size_bytes)))
 
 
@@ -74,13 +68,8 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
     def split_of(self, *, source: str, key: str, predefined: str = NO_SPLIT) -> str:
         """Finds the split of an example; a key without a group is a group of its own.
 
-        Args:
-            source: Its source.
-            key: Its key.
-            predefined: What the source says, if anything.
-
         Returns:
-            The split, or `NO_SPLIT` where the source should say and does not.
+            The split, or `NO_SPLIT` where the source should predefine it and does not.
         """
         if self.predefined:
             return predefined if predefined in self.predefined else NO_SPLIT

@@ -123,11 +123,7 @@ def decode_json(
 
 
 def foreign_content(data: bytes) -> str | None:
-    """Says in words what a file is that is not UTF-8 text; None where its beginning may be.
-
-    Args:
-        data: The file's content, or its beginning.
-    """
+    """Says in words what a file is, by its beginning; None where that may be UTF-8 text."""
     start = data[:64].lstrip()
     for signature, problem in _SIGNATURES:
         if start.startswith(signature):

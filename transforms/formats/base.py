@@ -52,7 +52,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a listed file belongs.
 
     Attributes:
-        role: What it is.
         key: Of an image: its key.
         join: Of an image, an annotation or a mask: what they have in common. Images with the
             same `join` and different keys are all rejected.
@@ -121,7 +120,7 @@ class Format(Source, frozen=True, kw_only=True):
         """Finds out what the keys leave open and workers need: once, before the run.
 
         Returns:
-            The format with what was found, such as the columns of a table; as it is by default.
+            The format with what was found, such as the columns of a table.
 
         Raises:
             InputError: A file that tells cannot be read.
@@ -129,14 +128,11 @@ class Format(Source, frozen=True, kw_only=True):
         return self
 
     def predefined_splits(self) -> Sequence[str]:
-        """Names of the splits that the source itself has, in order; none by default.
-
-        They are used where the config has one source and no fractions.
-        """
+        """The source's own splits, in order, for a config with one source and no fractions."""
         return ()
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """The features that it adds to those of its kinds; none by default."""
+        """The features that it adds to those of its kinds."""
         return ()
 
     def place(self, path: str, *, root: int) -> Place:
@@ -155,17 +151,13 @@ class Format(Source, frozen=True, kw_only=True):
         return Place(role=Role.IMAGE, key=key, join=key)
 
     def annotation_files(self) -> Sequence[str]:
-        """URIs of the files that `read_annotations` reads, in order; none by default."""
+        """URIs of the files that `read_annotations` reads, in order."""
         return ()
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses one annotation file, declaring its categories and an entry for each image.
-
-        Args:
-            storage: Reads the file.
-            file_index: Which of `annotation_files()`.
+        """Parses the annotation file `annotation_files()[file_index]`.
 
         Yields:
             Every `Category` of the file, and an `AnnotationEntry` for each image that it
@@ -183,17 +175,14 @@ class Format(Source, frozen=True, kw_only=True):
         """Parses a part of one annotation file, where `chunk_bytes` is set.
 
         Args:
-            storage: Reads the file.
-            file_index: Which of `annotation_files()`.
+            storage: As for `read_annotations`.
+            file_index: As for `read_annotations`.
             begin: Where the part begins, in bytes.
             end: Where it ends. A line belongs to the part that holds its first byte.
 
         Yields:
             As for `read_annotations`; positions are offsets in bytes, so that they follow from
             the file alone.
-
-        Raises:
-            InputError: As for `read_annotations`.
         """
         raise TypeError(f"{type(self).__name__} reads whole annotation files")
         yield
@@ -201,12 +190,7 @@ class Format(Source, frozen=True, kw_only=True):
     def read_listed(
         self, data: bytes, *, path: str, root: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses a listed annotation file (`Role.ANNOTATION`).
-
-        Args:
-            data: Its content.
-            path: As for `place`.
-            root: As for `place`.
+        """Parses the content of a listed annotation file (`Role.ANNOTATION`).
 
         Yields:
             As for `read_annotations`. What is wrong with one file is the defect of its entry, and
@@ -220,11 +204,6 @@ class Format(Source, frozen=True, kw_only=True):
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
         """Lists what a container holds (`Role.CONTAINER`).
 
-        Args:
-            file: Where it lies.
-            path: As for `place`.
-            root: As for `place`.
-
         Yields:
             Each image, as a byte range, and what the container says about it. Their keys are
             what they are joined by.
@@ -236,45 +215,27 @@ class Format(Source, frozen=True, kw_only=True):
         yield
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
-        """Has the last word on what several entries of one image say together.
-
-        Args:
-            annotations: All of it, in the order of the entries; those of a single entry do not
-                come here.
-
-        Returns:
-            It without contradictions; as it is by default.
-        """
+        """Resolves contradictions in what several entries of one image say, in their order."""
         return annotations
 
     def split_listed(self, key: str) -> str:
-        """Names the split that a listed image's own name puts it into, such as by its folder.
-
-        It is asked where no entry tells the split.
-
-        Args:
-            key: The image's path relative to its root, `/`-separated.
+        """Names the split that a listed image's key puts it into, where no entry does.
 
         Returns:
-            One of `predefined_splits()`; empty where the name tells none (the default).
+            One of `predefined_splits()`; empty where the key tells none.
         """
         del key
         return ""
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
-        """Says what a listed image's own name tells about it.
-
-        It is asked where no entry has annotations for the image.
-
-        Args:
-            key: The image's path relative to its root, `/`-separated.
+        """Says what a listed image's key tells about it, where no entry has annotations.
 
         Returns:
-            The annotations; or the rule that leaves the image out; or None where the name
-            tells nothing (the default).
+            The annotations; or the rule that leaves the image out; or None where the key tells
+            nothing.
 
         Raises:
-            RejectedError: The name should tell, and does not.
+            RejectedError: The key should tell, and does not.
         """
         del key
         return None

@@ -69,13 +69,9 @@ def name_format(made: Format) -> str:
 def restore_format(name: str, keys: bytes) -> Format:
     """Makes a format in a worker, or gives the one made before of the same name and keys.
 
-    What goes to a worker is the name and the keys: an object whose class lies in a user's file
-    could not be unpickled where that file is not imported. So the user's file has to be readable
-    by the workers, and its code runs again in each of their processes.
-
-    Args:
-        name: As for `find_format`.
-        keys: Its fields, as MessagePack.
+    What goes to a worker is the name and the keys, as MessagePack: an object whose class lies in a
+    user's file could not be unpickled where that file is not imported. So the user's file has to
+    be readable by the workers, and its code runs again in each of their processes.
     """
     with _lock:
         if (name, keys) not in _restored:

@@ -37,11 +37,7 @@ class RootFiles:
         self.root = root
 
     def check(self) -> None:
-        """Checks that there are any files.
-
-        Raises:
-            InputError: There are none, or they cannot be listed.
-        """
+        """Raises InputError where there are no files, or they cannot be listed."""
         if next(self.walk(), None) is None:
             raise InputError(uri=self.root, problem="no files found; is this the dataset's folder?")
 
@@ -93,11 +89,7 @@ class RootFiles:
 
 
 def read_file(file: ImageRef) -> bytes:
-    """Reads a small file.
-
-    Raises:
-        InputError: It cannot be read.
-    """
+    """Reads a small file; raises InputError where it cannot be read."""
     try:
         return read_bytes(file)
     except RejectedError as error:
