@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,6 +12,7 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.transforms.beam.stages import in_global_window, report_usage
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, ListedImage, Reject
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, fingerprint_file
@@ -66,7 +68,8 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
         splits: Which split an image belongs to.
 
     Raises:
-        InputError: (at run time) A root cannot be listed, or holds no file.
+        InputError: (at run time) A root cannot be listed, or holds no file; or a worker has
+            another version of Shardbeam than the launcher.
     """
 
     sources: Sequence[Source]
@@ -134,6 +137,16 @@ class _ListFn(beam.DoFn):
     def __init__(self, *, sources: Sequence[Source], splits: SplitAssignment) -> None:
         self._sources = {source.name: source for source in sources}
         self._splits = splits
+        self._version = importlib.metadata.version("shardbeam")
+
+    def setup(self) -> None:
+        installed = importlib.metadata.version("shardbeam")
+        if installed != self._version:
+            raise InputError(
+                uri="worker",
+                problem=f"it has Shardbeam {installed}, and the launcher has {self._version}; give "
+                "both the same, such as by the container image (--sdk_container_image)",
+            )
 
     def start_bundle(self) -> None:
         self._census = Census()

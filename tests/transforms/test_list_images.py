@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -107,4 +108,23 @@ def test_an_empty_root_is_an_error_that_names_it(tmp_path: Path) -> None:
     source = Source("train", ImageFolderFormat(images=str(tmp_path)))
     pipeline | ListImages(sources=[source], splits=SPLITS)
     with pytest.raises(RuntimeError, match=f"InputError: {tmp_path}: no files found"):
+        pipeline.run()
+
+
+def test_a_worker_with_another_version_of_shardbeam_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = importlib.metadata.version
+    pipeline = local_pipeline()
+    source = Source("train", ImageFolderFormat(images=make_images(tmp_path)))
+    pipeline | ListImages(sources=[source], splits=SPLITS)
+    monkeypatch.setattr(
+        importlib.metadata,
+        "version",
+        lambda name: "0.0.7" if name == "shardbeam" else installed(name),
+    )
+    launcher = installed("shardbeam")
+    with pytest.raises(
+        RuntimeError, match=f"it has Shardbeam 0.0.7, and the launcher .* {launcher}"
+    ):
         pipeline.run()
