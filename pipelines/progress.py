@@ -33,12 +33,16 @@ class ProgressSnapshot(NamedTuple):
         shards_total: All shards; None until that is known, and where there are none.
         images_done: Images dealt with, rejects included.
         images_total: All images; None until that is known.
+        shards_resumed: Shards that an earlier run had written.
+        images_resumed: Images that it had dealt with for them; they have no speed.
     """
 
     shards_done: int = 0
     shards_total: int | None = None
     images_done: int = 0
     images_total: int | None = None
+    shards_resumed: int = 0
+    images_resumed: int = 0
 
 
 class ProgressMonitor:
@@ -167,7 +171,8 @@ def describe(snapshot: ProgressSnapshot, images_per_s: float) -> str:
         f"{images_per_s:,.0f} images/s",
     ]
     if snapshot.shards_total is not None:
-        parts.insert(0, f"{snapshot.shards_done:,}/{snapshot.shards_total:,} shards")
+        resumed = f" ({snapshot.shards_resumed:,} resumed)" if snapshot.shards_resumed else ""
+        parts.insert(0, f"{snapshot.shards_done:,}/{snapshot.shards_total:,} shards{resumed}")
     eta_s = _eta_s(snapshot, images_per_s)
     if eta_s is not None:
         parts.append(f"ETA {datetime.timedelta(seconds=eta_s)}")
@@ -204,11 +209,12 @@ class _Rate:
 
     def update(self, snapshot: ProgressSnapshot) -> float:
         now = self._clock()
-        self._samples.append((now, snapshot.images_done))
+        done = snapshot.images_done - snapshot.images_resumed
+        self._samples.append((now, done))
         while self._samples[0][0] < now - _RATE_WINDOW_S:
             self._samples.popleft()
         since, images = self._samples[0]
-        return (snapshot.images_done - images) / (now - since) if now > since else 0.0
+        return (done - images) / (now - since) if now > since else 0.0
 
 
 class _Display(Protocol):

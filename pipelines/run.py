@@ -47,7 +47,7 @@ from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.commit import DATASET_INFO
 from shardbeam.transforms.dataset.dataset import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
-from shardbeam.transforms.dataset.outcome import Outcome, Status
+from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import join_uri
@@ -144,7 +144,9 @@ def run_build(arguments: BuildArguments) -> int:
         return _finish(
             arguments,
             plan,
-            outcome=msgspec.structs.replace(found.current.outcome, message=message, reuse=None),
+            outcome=msgspec.structs.replace(
+                found.current.outcome, message=message, reuse=None, resumed=Resumed()
+            ),
             started_s=started_s,
             usage=meter.usage(),
             current=True,

@@ -36,4 +36,6 @@ class StagedProgress:
             shards_total=self._totals.shards,
             images_done=sum(shard.examples for shard in shards),
             images_total=self._totals.examples,
+            shards_resumed=sum(shard.resumed for shard in shards),
+            images_resumed=sum(shard.examples for shard in shards if shard.resumed),
         )

@@ -57,12 +57,13 @@ class Summary:
 
     @property
     def images_per_s(self) -> float:
-        """Images that were written, and not copied, over the wall time; 0 where none were."""
+        """Images that this run wrote, and did not copy, over the wall time; 0 where none were."""
         if self.current or self.wall_time_s <= 0:
             return 0.0
         reuse = self.outcome.reuse
         images = sum(split.images for split in self.outcome.splits.values())
-        return (images - (reuse.copied_images if reuse else 0)) / self.wall_time_s
+        images -= self.outcome.resumed.images + (reuse.copied_images if reuse else 0)
+        return images / self.wall_time_s
 
 
 def print_summary(summary: Summary, *, as_json: bool, json_log: bool = False) -> None:
@@ -143,12 +144,14 @@ def render_json(summary: Summary) -> str:
         splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
         rejects: The folder of the rejects files; empty if there are none.
         wall_time_s: Seconds.
-        images_per_s: Images a second, without those of shards that were copied.
+        images_per_s: Images a second, without those of shards that were copied or resumed.
         message: What went wrong and how to mend it; empty if nothing.
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
             `bytes_received` and `bytes_sent`.
         reuse: What was taken over from the previous version, with the fields of `Reuse`; null
             where none was named, or there was none.
+        resumed: What was taken over from earlier runs that did not commit, with the fields of
+            `Resumed`.
     """
     return json.dumps(_json_fields(summary)) + "\n"
 
@@ -171,6 +174,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
         "message": outcome.message,
         "storage": msgspec.to_builtins(summary.usage),
         "reuse": msgspec.to_builtins(outcome.reuse),
+        "resumed": msgspec.to_builtins(outcome.resumed),
     }
 
 
@@ -247,10 +251,14 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         yield f"latest: {escape(summary.latest)}"
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
-    if outcome.reuse is not None:
-        yield from _describe_reuse(
-            outcome.reuse, shards=sum(split.shards for split in outcome.splits.values())
+    shards = sum(split.shards for split in outcome.splits.values())
+    if outcome.resumed.shards:
+        yield (
+            f"resumed: {outcome.resumed.shards:,} of {shards:,} shards with "
+            f"{outcome.resumed.examples:,} examples, written by an earlier run"
         )
+    if outcome.reuse is not None:
+        yield from _describe_reuse(outcome.reuse, shards=shards)
     if summary.usage:
         yield f"object storage: {_describe_usage(summary.usage)}"
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"

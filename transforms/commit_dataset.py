@@ -24,6 +24,7 @@ from shardbeam.transforms.dataset.commit import (
     RejectsPart,
     assign_rejects_file,
     check_in_place,
+    count_resumed,
     count_reuse,
     count_splits,
     judge,
@@ -150,7 +151,9 @@ def _gate(
     staging.check_lease()
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     outcome = judge(splits, max_ratio=dataset.max_reject_ratio, rejects_root=staging.rejects_root)
-    outcome = msgspec.structs.replace(outcome, reuse=count_reuse(run.previous, shards))
+    outcome = msgspec.structs.replace(
+        outcome, reuse=count_reuse(run.previous, shards), resumed=count_resumed(shards)
+    )
     moves = plan_moves(shards, rejects)
     with staging.explain_errors():
         staging.write_outcome(outcome)

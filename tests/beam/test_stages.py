@@ -157,7 +157,7 @@ STRUCTS: dict[type[msgspec.Struct], st.SearchStrategy[msgspec.Struct]] = {
         inputs=COUNT,
         corrections=COUNTS,
         rejects=st.lists(REJECTS, max_size=2).map(tuple),
-        reused=st.booleans(),
+        resumed=st.booleans(),
     ),
 }
 

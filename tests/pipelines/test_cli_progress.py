@@ -23,6 +23,11 @@ from tests.support.watching import WORKING, Steps, Terminal, watch
             "4/4 shards, 9/9 images, 2,000 images/s",
         ),
         (
+            WORKING._replace(shards_done=3, shards_resumed=2, images_done=3000),
+            100,
+            "3/4 shards (2 resumed), 3,000/4,000 images, 100 images/s, ETA 0:00:10",
+        ),
+        (
             ProgressSnapshot(images_done=1, images_total=2),
             1,
             "1/2 images, 1 images/s, ETA 0:00:01",
@@ -55,6 +60,14 @@ def test_the_speed_is_that_of_the_last_half_minute() -> None:
     lines = watch(Steps(*slow, *fast), io.StringIO()).splitlines()
     assert ", 1 images/s, " in lines[8]
     assert ", 100 images/s, " in lines[13]
+
+
+def test_what_was_resumed_has_no_speed() -> None:
+    steps = [
+        WORKING._replace(images_done=1000 + 101 * n, images_resumed=1000 + 100 * n)
+        for n in range(20)
+    ]
+    assert ", 1 images/s, " in watch(Steps(*steps), io.StringIO()).splitlines()[0]
 
 
 def test_a_run_that_cleared_up_is_not_listing_again() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shardbeam.pipelines.summary import Summary, print_summary, render_json, render_text
 from shardbeam.pipelines.tables import Layout
-from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status
+from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
 
 TRAIN = SplitOutcome(
@@ -36,6 +36,7 @@ def summary(
     current: bool = False,
     usage: StorageUsage | None = None,
     reuse: Reuse | None = None,
+    resumed: Resumed | None = None,
 ) -> Summary:
     return Summary(
         outcome=Outcome(
@@ -44,6 +45,7 @@ def summary(
             message=message,
             rejects=rejects,
             reuse=reuse,
+            resumed=resumed or Resumed(),
         ),
         output="out/d",
         exit_code=0,
@@ -123,6 +125,19 @@ def test_what_was_copied_is_told_and_has_no_speed() -> None:
     assert "reused" not in render_text(summary())
 
 
+def test_what_was_resumed_is_told_and_has_no_speed() -> None:
+    resumed = Resumed(shards=1, examples=1_200, images=1000)
+    text = render_text(summary(resumed=resumed))
+    assert "\nresumed: 1 of 5 shards with 1,200 examples, written by an earlier run\n" in text
+    assert text.endswith("\nwall time: 2.0 s, 5 images/s\n")
+    assert json.loads(render_json(summary(resumed=resumed)))["resumed"] == {
+        "shards": 1,
+        "examples": 1_200,
+        "images": 1000,
+    }
+    assert "resumed" not in render_text(summary())
+
+
 def test_why_little_was_copied() -> None:
     none = render_text(summary(reuse=Reuse(previous="out/c")))
     assert "reused: 0 of 5 shards copied from out/c, 0 images not read\nno shard is as it" in none
@@ -186,6 +201,7 @@ def test_json_says_all() -> None:
         "message": "m",
         "storage": {"requests": {}, "bytes_received": 0, "bytes_sent": 0},
         "reuse": None,
+        "resumed": {"shards": 0, "examples": 0, "images": 0},
     }
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -16,9 +17,11 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
+from shardbeam.transforms.dataset.shard_result import ShardResult
 from tests.support.builds import wait_for, wait_for_a_shard
 from tests.support.crash_points import LONG
 from tests.support.dataset import (
@@ -154,7 +157,7 @@ def test_other_commands_interrupted_at_any_moment(
 
 
 @pytest.mark.parametrize("mode", [(), WORKERS], ids=["alone", "processes"])
-def test_what_was_finished_is_used_again(
+def test_what_was_finished_is_resumed(
     mode: tuple[str, ...], shapes: Path, expected: Tree, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
@@ -165,12 +168,24 @@ def test_what_was_finished_is_used_again(
     said = check_interrupted(finish(process))
     assert said.endswith("shards are finished, and the same command goes on with the others")
     state = read_tree(output)
-    finished = sum(path.endswith("/done") for path in state)
-    assert 0 < finished < 100
     assert "dataset_info.json" not in state
+    shards = [
+        msgspec.msgpack.decode(data, type=ShardResult)
+        for path, data in state.items()
+        if path.endswith("/done")
+    ]
+    assert 0 < len(shards) < 100
+    # Every image makes one Example.
+    images = sum(shard.examples for shard in shards)
+    resumed = {"shards": len(shards), "examples": images, "images": images}
 
-    assert run(*words).exit_code == 0
-    assert last_run(output)["reused_shards"] == finished
+    again = run(*words, "--json", "--log-format", "json")
+    assert again.exit_code == 0
+    assert json.loads(again.stdout)["resumed"] == resumed
+    assert last_run(output)["outcome"]["resumed"] == resumed
+    # The last line is the summary.
+    progress = json.loads(again.stderr.splitlines()[-2])
+    assert (progress["shards_resumed"], progress["images_resumed"]) == (len(shards), images)
     assert read_dataset(output) == expected
 
 

@@ -85,7 +85,7 @@ def test_a_build_killed_at_any_moment(
         assert run(*words, "--if-changed").exit_code == 0
         assert read_dataset(output) == expected
         if not committed:
-            assert last_run(output)["reused_shards"] == finished_shards(state)
+            assert last_run(output)["outcome"]["resumed"]["shards"] == finished_shards(state)
 
 
 def test_a_build_killed_after_its_commit_is_done_when_it_is_started_again(
@@ -272,7 +272,7 @@ def test_a_process_killed_at_random_moments(
         assert finish(start(*words, cwd=tmp_path)).exit_code == 0
         assert read_dataset(output) == expected
         if not committed:
-            assert last_run(output)["reused_shards"] == finished > 0
+            assert last_run(output)["outcome"]["resumed"]["shards"] == finished > 0
 
 
 def kill_after(file: str, words: list[str], *, output: Path, delay_s: float) -> int:

@@ -310,7 +310,7 @@ def test_too_many_rejects_commit_nothing_and_can_be_read(inputs: Path, tmp_path:
     assert "\nrejects: " in result.stdout
 
     assert run(*words, "--set", "rejects.max_ratio=1").exit_code == 0
-    assert last_run(output)["reused_shards"] == 3
+    assert last_run(output)["outcome"]["resumed"]["shards"] == 3
     committed = read_dataset(output)
     assert committed["rejects/train.jsonl"] == file_content(rejects)
 
@@ -369,7 +369,7 @@ def test_a_full_disk_is_one_clear_line_and_can_be_mended(
         )
         assert "dataset_info.json" not in read_tree(output)
     assert result.exit_code == 0
-    assert last_run(output)["reused_shards"] == 3
+    assert last_run(output)["outcome"]["resumed"]["shards"] == 3
     assert read_dataset(output) == expected
 
 

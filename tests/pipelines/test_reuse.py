@@ -141,7 +141,7 @@ def test_everything_is_copied_and_no_image_read(
     assert read_images == []
     assert read_dataset(output) == dataset_files(before)
     assert last_run(output)["outcome"]["reuse"] == json.loads(result.stdout)["reuse"]
-    assert last_run(output)["reused_shards"] == 0
+    assert last_run(output)["outcome"]["resumed"]["shards"] == 0
     assert json.loads(result.stdout)["images_per_s"] == 0
     # What is kept for the next version is the same, and the previous one as it was.
     assert records(output) == records(first)

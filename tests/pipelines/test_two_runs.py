@@ -122,7 +122,7 @@ def test_a_run_goes_on_at_once_after_another_was_killed(
     finish(first)
     assert run(*words).exit_code == 0
     assert read_dataset(output) == expected
-    assert last_run(output)["reused_shards"] > 0
+    assert last_run(output)["outcome"]["resumed"]["shards"] > 0
 
 
 # Runs that come in between

@@ -181,4 +181,8 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def wait_for_a_shard(process: subprocess.Popen[str], output: Path) -> None:
-    wait_for(lambda: any(output.glob(".staging/*/shards/*/done")), process)
+    """Waits until a build says that a shard is finished."""
+    told = ".staging/*/runs/*/progress/*.json"
+    wait_for(
+        lambda: any(b'"finished":true' in path.read_bytes() for path in output.glob(told)), process
+    )

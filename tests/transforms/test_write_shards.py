@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import msgspec
 import pytest
 from apache_beam.testing.util import assert_that, equal_to
 
@@ -211,12 +212,13 @@ def test_finished_shards_are_used_again_with_their_rejects(
 ) -> None:
     records = [("train", record) for record in make_records(tmp_path / "images", 3)]
     records.append(("train", make_record(tmp_path / "bad.jpg", data=b"")))
-    for reused in (False, True):
+    for run_id, resumed in [("1", False), ("1", False), ("2", True)]:
+        again = msgspec.structs.replace(staging, run_id=run_id)
         with local_pipeline() as pipeline:
-            result = write(pipeline, records, staging=staging, num_shards=1)
+            result = write(pipeline, records, staging=again, num_shards=1)
             assert_that(
                 result.shards,
-                summaries([reused], summary=lambda shard: shard.reused),
+                summaries([resumed], summary=lambda shard: shard.resumed),
                 label="Shards",
             )
             assert_that(
@@ -238,7 +240,7 @@ def test_a_finished_shard_with_rejects_that_may_pass_is_written_anew(
             result = write(pipeline, records, staging=staging, num_shards=1)
             assert_that(
                 result.shards,
-                summaries([False], summary=lambda shard: shard.reused),
+                summaries([False], summary=lambda shard: shard.resumed),
                 label="Shards",
             )
             assert_that(

@@ -21,7 +21,14 @@ from shardbeam.transforms.core.sharding import HASH_BYTES, NO_SPLIT, shard_index
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.manifest import Manifest, decode_manifest
 from shardbeam.transforms.dataset.object_lease import LEASE_PATH
-from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status, add_counts
+from shardbeam.transforms.dataset.outcome import (
+    Outcome,
+    Resumed,
+    Reuse,
+    SplitOutcome,
+    Status,
+    add_counts,
+)
 from shardbeam.transforms.dataset.shard_record import (
     RECORD_FILE,
     RECORDS_FOLDER,
@@ -231,6 +238,16 @@ def count_reuse(previous: str, shards: Sequence[ShardResult]) -> Reuse | None:
         copied_images=sum(shard.images for shard in copied),
         unread_images=sum(shard.records for shard in copied),
         damaged_shards=sum(shard.origin is Origin.MENDED for shard in shards),
+    )
+
+
+def count_resumed(shards: Iterable[ShardResult]) -> Resumed:
+    """Counts what was taken over from earlier runs that did not commit."""
+    resumed = [shard for shard in shards if shard.resumed]
+    return Resumed(
+        shards=len(resumed),
+        examples=sum(shard.examples for shard in resumed),
+        images=sum(shard.images for shard in resumed),
     )
 
 

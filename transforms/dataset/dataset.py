@@ -19,6 +19,7 @@ from shardbeam.transforms.dataset.commit import (
     RUN_FILE,
     RUNS_FOLDER,
     RejectsFile,
+    count_resumed,
     count_reuse,
 )
 from shardbeam.transforms.dataset.label_files import label_map_pbtxt, labels_txt
@@ -116,7 +117,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
         listing: What was listed, with the fingerprint of URIs, sizes and versions.
         annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
             file that defines a format.
-        reused_shards: How many shards an earlier run had finished.
         outcome: What the run did.
     """
 
@@ -129,7 +129,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     listing: ListingSummary
     annotation_files: tuple[tuple[str, int, str], ...]
-    reused_shards: int
     outcome: Outcome
 
 
@@ -217,14 +216,9 @@ def write_dataset_files(
         splits=splits,
         rejects=join_uri(staging.output, "rejects") if rejects else "",
         reuse=count_reuse(run.previous, shards),
+        resumed=count_resumed(shards),
     )
-    record = _run_record(
-        run,
-        plan=staging.plan,
-        listing=listing,
-        outcome=outcome,
-        reused_shards=sum(shard.reused for shard in shards),
-    )
+    record = _run_record(run, plan=staging.plan, listing=listing, outcome=outcome)
     written[MANIFEST] = encode_manifest(manifest)
     written[run_path(staging.run_id)] = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
     # Whoever sees this file sees a whole dataset.
@@ -280,7 +274,6 @@ def _run_record(
     plan: str,
     listing: ListingSummary,
     outcome: Outcome,
-    reused_shards: int,
 ) -> RunRecord:
     started = datetime.datetime.fromisoformat(run.started_at)
     finished = datetime.datetime.now(tz=datetime.timezone.utc)
@@ -294,6 +287,5 @@ def _run_record(
         python=platform.python_version(),
         listing=listing,
         annotation_files=run.annotation_files,
-        reused_shards=reused_shards,
         outcome=outcome,
     )

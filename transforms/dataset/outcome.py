@@ -91,6 +91,20 @@ class Reuse(msgspec.Struct, frozen=True, kw_only=True):
     damaged_shards: int = 0
 
 
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run took over from earlier ones of the same config that did not commit.
+
+    Attributes:
+        shards: Shards that they had written, not copied.
+        examples: Examples in them.
+        images: Images that they are made of.
+    """
+
+    shards: int = 0
+    examples: int = 0
+    images: int = 0
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did.
 
@@ -100,6 +114,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
         rejects: The folder that holds the rejects files, where there are any rejects.
         reuse: What was taken over from the previous version; None where none was named.
+        resumed: What was taken over from earlier runs that did not commit.
     """
 
     status: Status
@@ -107,6 +122,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     rejects: str = ""
     reuse: Reuse | None = None
+    resumed: Resumed = Resumed()
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -123,7 +139,9 @@ class ShardProgress(msgspec.Struct, frozen=True):
     Attributes:
         examples: Records dealt with so far, rejects included.
         finished: Whether the shard is done.
+        resumed: Whether an earlier run wrote it.
     """
 
     examples: int
     finished: bool
+    resumed: bool = False

@@ -90,6 +90,7 @@ def copy_shard(record: ShardRecord, *, shard: Shard, settings: ShardSettings) ->
         key=shard.key,
         records=len(shard.records),
         origin=Origin.COPIED,
+        run_id=staging.run_id,
     )
     staging.finish_shard(result, shard_key=shard.key)
     return result

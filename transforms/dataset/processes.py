@@ -114,7 +114,8 @@ class ShardWriters:
             place.callback(self._places.put, worker)
             taken_over, origin = self._take_over(shard)
             if taken_over is not None:
-                finish_progress(shard, staging=self._settings.staging)
+                staging = self._settings.staging
+                finish_progress(shard, staging=staging, resumed=taken_over.resumed)
                 return taken_over
             shard = msgspec.structs.replace(shard, origin=origin)
             if worker is not None:

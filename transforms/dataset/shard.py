@@ -281,6 +281,7 @@ def write_shard(
         key=shard.key,
         records=len(shard.records),
         origin=shard.origin,
+        run_id=staging.run_id,
     )
     staging.finish_shard(result, shard_key=shard.key)
     finish_progress(shard, staging=staging)
@@ -349,10 +350,10 @@ class _Progress:
             )
 
 
-def finish_progress(shard: Shard, *, staging: Staging) -> None:
-    """Records that a shard is done."""
+def finish_progress(shard: Shard, *, staging: Staging, resumed: bool = False) -> None:
+    """Records that a shard is done, perhaps by an earlier run."""
     staging.write_progress(
-        ShardProgress(examples=len(shard.records), finished=True),
+        ShardProgress(examples=len(shard.records), finished=True, resumed=resumed),
         split=shard.split,
         shard_index=shard.index,
     )

@@ -52,12 +52,13 @@ class ShardResult(msgspec.Struct, frozen=True, array_like=True):
         inputs: Images that `fingerprint` covers.
         corrections: `{correction: count}`.
         rejects: The records that could not be written.
-        reused: Whether an earlier run wrote it.
+        resumed: Whether an earlier run wrote it, and did not copy it.
         images: Images that `data` is made of; 1 for each row where there are no images.
         excluded: `{rule: count}` of the images that a rule leaves out only now.
         key: Its shard key (`dataset.staging.shard_key`).
         records: Records that went into it: all that became Examples, rejects or exclusions.
         origin: Where its bytes come from, whichever run brought them.
+        run_id: The run that brought them.
     """
 
     split: str
@@ -70,12 +71,13 @@ class ShardResult(msgspec.Struct, frozen=True, array_like=True):
     inputs: int
     corrections: Mapping[str, int]
     rejects: tuple[Reject, ...] = ()
-    reused: bool = False
+    resumed: bool = False
     images: int = 0
     excluded: Mapping[str, int] = {}
     key: str = ""
     records: int = 0
     origin: Origin = Origin.WRITTEN
+    run_id: str = ""
 
     @property
     def may_differ(self) -> bool:

@@ -26,7 +26,7 @@ from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.manifest import check_paths
 from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
 from shardbeam.transforms.dataset.outcome import Outcome, ShardProgress, Totals
-from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.dataset.shard_result import Origin, ShardResult, StagedFile
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -124,7 +124,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         if result is None or result.may_differ:
             return None
         if all(self._holds(file) for file in (result.data, result.index)):
-            return msgspec.structs.replace(result, reused=True, key=shard_key)
+            resumed = result.run_id != self.run_id and result.origin is not Origin.COPIED
+            return msgspec.structs.replace(result, resumed=resumed, key=shard_key)
         return None
 
     def read_shard(self, *, shard_key: str) -> ShardResult | None:
