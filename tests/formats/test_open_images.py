@@ -3,9 +3,9 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -65,11 +65,9 @@ class Read:
         for file_index, uri in enumerate(self.format.annotation_files()):
             size = len(files[uri])
             for begin in range(0, max(1, size), chunk_bytes):
+                end = min(begin + chunk_bytes, size)
                 for item in self.format.read_chunk(
-                    storage=StoredFiles(files),
-                    file_index=file_index,
-                    begin=begin,
-                    end=min(begin + chunk_bytes, size),
+                    storage=StoredFiles(files), file_index=file_index, begin=begin, end=end
                 ):
                     if isinstance(item, Category):
                         self.categories.append(item)
@@ -83,9 +81,7 @@ class Read:
             if entry.defect is None:
                 parts[entry.key].append(decode_annotations(entry.annotations))
         return {
-            key: self.format.reconcile(merge_annotations(several))
-            if len(several) > 1
-            else several[0]
+            key: self.format.reconcile(merge_annotations(several)) if several[1:] else several[0]
             for key, several in parts.items()
         }
 
@@ -230,7 +226,7 @@ BAD_BOXES = {
     "c,s,,1,0.7,0.8,0,0.5,1,0,1,0,0": "LabelName: expected a label",
     "c,s,/m/3,1,0.7": "expected 13 cells, got 5",
     "c,s,/m/3,1,0.7,0.8,0,0.5,1,0,1,0,0,0": "expected 13 cells, got 14",
-    'c,"s,/m/3,1,0.7,0.8,0,0.5,1,0,1,0,0': "unexpected end of data",
+    'c,"s,/m/3,1,0.7,0.8,0,0.5,1,0,1,0,0': "a quote does not end in its line",
 }
 
 
@@ -247,11 +243,12 @@ def test_a_bad_row_is_a_reject_with_its_place_and_the_others_are_kept(row: str) 
 
 
 @pytest.mark.parametrize("row", [b",s,/m/0,1", b"\xff,s,/m/0,1", b"a\0,s,/m/0,1", b",,,"])
-def test_a_row_without_an_id_is_a_reject_by_its_place(row: bytes) -> None:
-    read = Read(None, f"{LABEL_HEADER}\n".encode() + row)
-    ((key, detail),) = read.defects()
-    assert key == f"labels.csv: byte {len(LABEL_HEADER) + 1}"
-    assert detail.startswith(key)
+def test_each_row_without_an_id_is_a_reject_by_its_place(row: bytes) -> None:
+    header = f"{LABEL_HEADER}\n".encode()
+    read = Read(None, header + row + b"\n" + row)
+    begins = len(header), len(header + row) + 1
+    assert [key for key, _ in read.defects()] == [f"labels.csv: byte {begin}" for begin in begins]
+    assert all(detail.startswith(f"{key}: ImageID: ") for key, detail in read.defects())
     assert read.images() == {}
 
 
@@ -330,7 +327,8 @@ def test_classes_of_one_name_stay_apart(tmp_path: Path) -> None:
         ("/m/0,Cat\n/m/0,Dog\n", "line 2: '/m/0' is there twice"),
         ("/m/0\n", "line 1: expected a label and a name"),
         (",Cat\n", "line 1: expected a label and a name"),
-        ('/m/0,"Cat\n/m/1,Dog\n', "line 2: "),
+        ('/m/0,"Cat\n/m/1,Dog\n', "line 1: a quote does not end in its line"),
+        ("/m/0,Cat\x85s\n", "line 1: expected a name of one line"),
         ("/m/0,Cat\n".encode("utf-16").decode("latin-1"), "no classes|expected|NUL"),
     ],
 )
@@ -357,70 +355,48 @@ def test_settings_are_checked(settings: dict[str, Any], problem: str) -> None:
 # Against the standard library's reader
 
 FRACTIONS = st.sampled_from(["0", "1", "0.25", "0.123456", "1e-3", ".5", "-0.02", "1.01"])
-BOX_ROWS = st.fixed_dictionaries(
-    {
-        "ImageID": st.sampled_from(["a", "b", "ö-1", "c c"]),
-        "LabelName": st.sampled_from(["/m/0", "/m/1", 'with "quotes", commas']),
-        "Confidence": st.sampled_from(["1", "0.5", "0"]),
-        **dict.fromkeys(("XMin", "XMax", "YMin", "YMax"), FRACTIONS),
-        "IsOccluded": st.sampled_from(["0", "1", "-1"]),
-        "IsInside": st.sampled_from(["0", "1", "-1"]),
-    }
-)
-
-
-def write_csv(rows: Sequence[Mapping[str, str]], *, columns: Sequence[str], quoting: int) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, quoting=quoting)  # type: ignore[arg-type]
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
+BOX_CELLS = {
+    "ImageID": st.sampled_from(["a", "b", "ö-1", "c c"]),
+    "LabelName": st.sampled_from(["/m/0", "/m/1", 'with "quotes", commas']),
+    "Confidence": st.sampled_from(["1", "0.5", "0"]),
+    **dict.fromkeys(("XMin", "XMax", "YMin", "YMax"), FRACTIONS),
+    "IsOccluded": st.sampled_from(["0", "1", "-1"]),
+    "IsInside": st.sampled_from(["0", "1", "-1"]),
+}
 
 
 @given(
-    rows=st.lists(BOX_ROWS, max_size=12),
-    columns=st.permutations(
-        [
-            "ImageID",
-            "LabelName",
-            "Confidence",
-            "XMin",
-            "XMax",
-            "YMin",
-            "YMax",
-            "IsOccluded",
-            "IsInside",
-        ]
-    ),
+    rows=st.lists(st.fixed_dictionaries(BOX_CELLS), max_size=12),
+    columns=st.permutations(sorted(BOX_CELLS)),
     quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
     chunk_bytes=st.integers(5, 300),
 )
 def test_boxes_come_back_whatever_the_parts(
-    rows: list[dict[str, str]], columns: list[str], quoting: int, chunk_bytes: int
+    rows: list[dict[str, str]], columns: list[str], quoting: Literal[0, 1], chunk_bytes: int
 ) -> None:
+    file = io.StringIO()
+    writer = csv.writer(file, quoting=quoting)
+    writer.writerows([columns, *([row[column] for column in columns] for row in rows)])
+    read = Read(file.getvalue(), chunk_bytes=chunk_bytes)
+    assert read.defects() == []
     expected = defaultdict(list)
     for row in rows:
         box = tuple(float(row[side]) for side in ("XMin", "YMin", "XMax", "YMax"))
-        flags = (int(row["IsOccluded"]), int(row["IsInside"]), float(row["Confidence"]))
-        expected[row["ImageID"]].append((row["LabelName"], box, flags))
-    read = Read(write_csv(rows, columns=columns, quoting=quoting), chunk_bytes=chunk_bytes)
-    assert read.defects() == []
-    found = {
+        values = [float(row[column]) for column in ("IsOccluded", "IsInside", "Confidence")]
+        expected[row["ImageID"]].append((row["LabelName"], box, values))
+    # What an attribute is where it is not there.
+    defaults = {"occluded": 0, "inside": 0, "confidence": 1}
+    assert expected == {
         key: [
             (
                 item.label,
                 item.bbox,
-                (
-                    item.attributes.get("image/object/occluded", 0),
-                    item.attributes.get("image/object/inside", 0),
-                    item.attributes.get("image/object/confidence", 1.0),
-                ),
+                [item.attributes.get(f"image/object/{name}", defaults[name]) for name in defaults],
             )
             for item in image.objects
         ]
         for key, image in read.images().items()
     }
-    assert found == expected
     assert {category.name for category in read.categories} == {row["LabelName"] for row in rows}
 
 

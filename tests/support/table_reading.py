@@ -1,22 +1,47 @@
-"""Reads tables as a build does: surveyed once, then in parts."""
+"""Reads tables as a build does: their first rows once, then all in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     decode_annotations,
 )
-from shardbeam.transforms.formats.base import Place
 from shardbeam.transforms.formats.table import TableFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.making import make_format
+
+Row = Mapping[str, Any]
+
+
+def write_table(name: str, rows: Sequence[Row]) -> tuple[bytes, list[str]]:
+    """Writes the same rows as `csv` or as `jsonl`; returns the file `t` and its rows' places.
+
+    Cells of CSV are texts as they are and JSON of anything else; what is missing is empty.
+    """
+    if name == "jsonl":
+        lines = [f"{json.dumps(row)}\n".encode() for row in rows]
+        begins = [sum(map(len, lines[:index])) for index in range(len(lines))]
+        return b"".join(lines), [f"t: byte {begin}" for begin in begins]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        cells = [row.get(column) for column in columns]
+        writer.writerow(
+            "" if cell is None else cell if isinstance(cell, str) else json.dumps(cell)
+            for cell in cells
+        )
+    return file.getvalue().encode(), [f"t: line {index + 2}" for index in range(len(rows))]
 
 
 class ReadTable:
@@ -24,7 +49,7 @@ class ReadTable:
 
     Args:
         name: The format.
-        files: `{file name: content}`.
+        files: `{file name: content}`, or the content of the file `t`.
         folder: Where to write them.
         chunk_bytes: How much is read at a time, where the format reads in parts.
         settings: The format's settings beside `manifest`.
@@ -33,20 +58,19 @@ class ReadTable:
     def __init__(
         self,
         name: str,
-        files: Mapping[str, str | bytes],
+        files: Mapping[str, str | bytes] | str | bytes,
         *,
         folder: Path,
         chunk_bytes: int = 1 << 20,
-        settings: Mapping[str, object] | None = None,
+        **settings: Any,  # noqa: ANN401
     ) -> None:
         uris = []
-        for file_name, content in files.items():
+        for file_name, content in (files if isinstance(files, Mapping) else {"t": files}).items():
             path = folder / file_name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.encode() if isinstance(content, str) else content)
             uris.append(str(path))
-        given = {"manifest": uris, **(settings or {})}
-        found = make_format(name, **given).resolve()
+        found = make_format(name, manifest=uris, **settings).resolve()
         assert isinstance(found, TableFormat)
         self.format = found
         self.entries: list[AnnotationEntry] = []
@@ -66,11 +90,8 @@ class ReadTable:
                         end=min(begin + chunk_bytes, size),
                     )
                 ]
-            for item in items:
-                if isinstance(item, Category):
-                    self.categories.append(item)
-                else:
-                    self.entries.append(item)
+            self.entries += [item for item in items if isinstance(item, AnnotationEntry)]
+            self.categories += [item for item in items if isinstance(item, Category)]
 
     def annotations(self) -> list[tuple[str, ImageAnnotations]]:
         """Key and annotations of the usable rows, in order."""
@@ -82,14 +103,16 @@ class ReadTable:
 
     def values(self) -> list[dict[str, Any]]:
         """The features of the usable rows: a lone value is not in a list."""
-        rows = []
         repeated = {extra.spec.key: extra.spec.repeated for extra in self.format.extra_features()}
+        rows = []
         for _, found in self.annotations():
-            row: dict[str, Any] = {}
-            for name, values in found.values.items():
-                row[name] = list(values) if repeated[name] else values[0]
-                assert repeated[name] or len(values) == 1
-            rows.append(row)
+            assert all(repeated[name] or len(each) == 1 for name, each in found.values.items())
+            rows.append(
+                {
+                    name: list(each) if repeated[name] else each[0]
+                    for name, each in found.values.items()
+                }
+            )
         return rows
 
     def labels(self) -> dict[str, list[str]]:
@@ -100,6 +123,10 @@ class ReadTable:
         """The types of the columns that become features."""
         return dict(self.format._layout.columns)
 
+    def classes(self) -> dict[str, int | None]:
+        """The classes that rows declare, with their ids."""
+        return {category.name: category.source_id for category in self.categories}
+
     def defects(self) -> list[tuple[str, str, str]]:
         """Key, reason and detail of the rows that cannot be used."""
         return [
@@ -108,11 +135,10 @@ class ReadTable:
             if entry.defect is not None
         ]
 
-    def exclusions(self) -> list[tuple[str, Exclusion]]:
+    def exclusions(self) -> list[tuple[str, str]]:
         """Key and rule of the rows that are left out."""
         return [
-            (entry.key, entry.exclusion) for entry in self.entries if entry.exclusion is not None
+            (entry.key, entry.exclusion.value)
+            for entry in self.entries
+            if entry.exclusion is not None
         ]
-
-    def place(self, path: str, *, root: int = 0) -> Place:
-        return self.format.place(path, root=root)

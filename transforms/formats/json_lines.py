@@ -7,13 +7,11 @@ and its siblings for several labels and for boxes
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -21,7 +19,6 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     ObjectAnnotation,
 )
-from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.table import (
     MAX_FRACTION,
@@ -29,7 +26,7 @@ from shardbeam.transforms.formats.table import (
     Row,
     TableFormat,
     TableLayout,
-    check_labels,
+    class_names,
 )
 from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
@@ -60,9 +57,8 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
         yield from self._read_rows(rows, file_index=file_index, unit="byte")
 
     def _first_rows(
-        self, uri: str, *, storage: Storage, size_bytes: int, known: Mapping[str, None]
+        self, uri: str, *, storage: Storage, size_bytes: int
     ) -> tuple[Sequence[str], Sequence[Row]]:
-        del known
         found = list(_read_rows(uri, storage=storage, begin=0, end=size_bytes))
         rows = [row for _, row in found if not isinstance(row, str)]
         if found and not rows:
@@ -80,19 +76,8 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
         if layout.boxes:
             return layout
         return msgspec.structs.replace(
-            layout,
-            kinds=(Kind.DETECTION,),
-            class_ids=False,
-            names=frozenset(names),
+            layout, objects=_BOXES, class_ids=False, names=frozenset(names)
         )
-
-    def _columns_beyond(self, names: Sequence[str]) -> Mapping[str, str]:
-        """The types of keys that the first rows do not have, as rows may leave keys out."""
-        beyond = {name: text for name, text in self.columns.items() if name not in names}
-        for name in beyond:
-            if did_you_mean(name, known=names):
-                self._check_there(name, names, setting=f"columns.{name}")
-        return beyond
 
     def _annotations(self, row: Row) -> ImageAnnotations:
         strange = row.keys() - self._layout.names - self.columns.keys()
@@ -102,7 +87,7 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
                 "ignore it there"
             )
         annotations = super()._annotations(row)
-        if Kind.DETECTION not in self._layout.kinds:
+        if not self._layout.objects:
             return annotations
         return msgspec.structs.replace(
             annotations, objects=tuple(_read_boxes(row.get(_BOXES))), normalized=True
@@ -181,6 +166,6 @@ def _display_name(annotation: object, *, place: str) -> str:
     name = annotation.get("displayName") if isinstance(annotation, dict) else None
     if not isinstance(name, str):
         raise CellError(f"{place}: expected an object with a displayName")
-    for label in check_labels([unicodedata.normalize("NFC", name.strip())]):
+    for label in class_names([name]):
         return label
     raise CellError(f"{place}: the displayName is empty")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import sys
 from collections.abc import Iterator
 
 from shardbeam.transforms.core.errors import InputError
@@ -18,7 +19,9 @@ _UTF16_SHARE = 0.8
 MAX_LINE_BYTES = 16 << 20
 
 
-def read_lines(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
+def read_lines(
+    uri: str, *, storage: Storage, begin: int = 0, end: int = sys.maxsize
+) -> Iterator[tuple[int, bytes]]:
     r"""Yields `(position of its first byte, line)` of each line that begins in a range.
 
     The ranges of a file, put together, give each of its lines once. Lines come without their
@@ -28,7 +31,7 @@ def read_lines(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[
         uri: The file.
         storage: Reads it.
         begin: First byte of the range.
-        end: The byte behind its last.
+        end: The byte behind its last; by default the file's end.
 
     Raises:
         InputError: The file cannot be read, holds something else than text, or a line of more
@@ -44,17 +47,6 @@ def read_lines(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[
         if position == 0:
             line = line.removeprefix(codecs.BOM_UTF8)
         yield position, line.removesuffix(b"\r")
-
-
-def read_first_line(uri: str, *, storage: Storage) -> bytes:
-    """Reads the first line of a file as `read_lines` does; empty where the file is.
-
-    Raises:
-        InputError: As for `read_lines`.
-    """
-    for _, line in read_lines(uri, storage=storage, begin=0, end=1):
-        return line
-    return b""
 
 
 def binary_problem(line: bytes) -> str | None:

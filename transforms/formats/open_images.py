@@ -6,9 +6,9 @@ The format: https://storage.googleapis.com/openimages/web/download_v7.html ("Dat
 from __future__ import annotations
 
 import functools
-import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -29,19 +29,21 @@ from shardbeam.transforms.examples.features import (
     FeatureSpec,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.line_chunks import read_lines
-from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
+from shardbeam.transforms.formats.csv_rows import RowError
+from shardbeam.transforms.formats.names import listing_exclusion, normalize_key
 from shardbeam.transforms.formats.open_images_rows import (
     ABSENT_LABELS,
     ABSENT_TEXTS,
     ATTRIBUTES,
+    BOX_COLUMNS,
     CONFIDENCE,
-    BoxRow,
-    LabelRow,
-    Labels,
-    RowError,
+    LABEL_COLUMNS,
+    Classes,
+    Row,
+    read_box,
     read_class_names,
-    split_cells,
+    read_confidence,
+    read_rows,
 )
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
@@ -160,13 +162,16 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
             if begin == 0:
                 yield from self._described_categories(self._names)
             return
-        labels = Labels(self._names)
-        reads = BoxRow if file_index < len(self.boxes) else LabelRow
-        rows = reads(uri, storage=storage, labels=labels)
-        lines = read_lines(uri, storage=storage, begin=begin, end=end)
-        yield from _entries(lines, rows=rows, name=uri.rpartition("/")[2], file_index=file_index)
+        is_boxes = file_index < len(self.boxes)
+        columns = BOX_COLUMNS if is_boxes else LABEL_COLUMNS
+        classes = Classes(self._names)
+        rows = read_rows(uri, storage=storage, columns=columns, begin=begin, end=end)
+        for key, group in itertools.groupby(rows, key=operator.itemgetter(1)):
+            yield from _read_image(
+                key, group, is_boxes=is_boxes, classes=classes, uri=uri, file_index=file_index
+            )
         if self._names is None:
-            for label in sorted(labels.seen):
+            for label in sorted(classes.seen):
                 yield Category(name=label, origin=uri)
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
@@ -191,123 +196,69 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
             yield Category(name=name, source_id=source_id, origin=self.classes or "")
 
 
-class _Group:
-    """Consecutive rows of one image.
-
-    Args:
-        image_id: What its rows give as `ImageID`.
-        position: Where the first begins.
-    """
-
-    def __init__(self, image_id: bytes, *, position: int) -> None:
-        self._image_id = image_id
-        self._position = position
-        self._objects: list[ObjectAnnotation] = []
-        self._confidences: dict[str, float] = {}
-        self._corrections: Counter[str] = Counter()
-        self._good = 0
-        self._first_bad: tuple[int, str] | None = None
-        self._bad_rows = 0
-
-    def add(self, cells: Sequence[bytes], *, rows: BoxRow | LabelRow) -> None:
-        """Adds a row.
-
-        Raises:
-            RowError: It cannot be used.
-        """
-        item = rows.read(cells)
-        self._good += 1
-        if isinstance(item, ObjectAnnotation):
-            self._objects.append(item)
-        elif item is not None:
-            label, confidence = item
-            known = self._confidences.get(label, confidence)
-            # Verified to be absent is the last word.
-            both = known and confidence
-            self._confidences[label] = max(known, confidence) if both else 0.0
-        elif isinstance(rows, BoxRow):
-            self._corrections[Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
-        else:
-            self._corrections[Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
-
-    def add_bad(self, problem: str, *, position: int) -> None:
-        """Adds a row that cannot be used."""
-        self._first_bad = self._first_bad or (position, problem)
-        self._bad_rows += 1
-
-    def entries(self, *, name: str, file_index: int) -> Iterator[AnnotationEntry]:
-        """Yields the entry of the rows, and one for those that cannot be used."""
-        key, problem = _key(self._image_id)
-        if problem is not None:
-            key = f"{name}: byte {self._position}"
-            self.add_bad(f"ImageID: {problem}", position=self._position)
-        elif self._good:
-            annotations = ImageAnnotations(
-                image_id=key,
-                labels=_present(self._confidences),
-                objects=tuple(self._objects),
-                corrections=dict(self._corrections),
-                normalized=True,
-                label_confidences=tuple(filter(None, self._confidences.values())),
-                values=_absent_values(self._confidences),
-            )
-            yield AnnotationEntry(
-                key=key,
-                annotations=encode_annotations(annotations),
-                file_index=file_index,
-                position=self._position,
-            )
-        if self._first_bad is not None:
-            position, words = self._first_bad
-            others = f", and {self._bad_rows - 1} more rows" if self._bad_rows > 1 else ""
-            yield AnnotationEntry(
-                key=key,
-                file_index=file_index,
-                position=position,
-                defect=Reason.ANNOTATION_MALFORMED,
-                detail=f"{name}: byte {position}: {words}{others}",
-            )
-
-
-def _entries(
-    lines: Iterator[tuple[int, bytes]], *, rows: BoxRow | LabelRow, name: str, file_index: int
+def _read_image(
+    key: str, rows: Iterable[Row], *, is_boxes: bool, classes: Classes, uri: str, file_index: int
 ) -> Iterator[AnnotationEntry]:
-    group: _Group | None = None
-    image_id = b""
-    for position, line in lines:
-        # The header, and blank lines.
-        if position == 0 or not line or line.isspace():
-            continue
-        problem = ""
-        try:
-            cells = split_cells(line, count=rows.count)
-        except RowError as error:
-            # The row is the image's all the same, if the id can be told.
-            cells = [cell.strip() for cell in line.split(b",")]
-            problem = str(error)
-        row_id = cells[rows.image_id] if rows.image_id < len(cells) else b""
-        if group is None or row_id != image_id:
-            if group is not None:
-                yield from group.entries(name=name, file_index=file_index)
-            image_id = row_id
-            group = _Group(image_id, position=position)
+    """Yields an entry for consecutive rows of one image, and one for the bad ones among them."""
+    objects: list[ObjectAnnotation] = []
+    confidences: dict[str, float] = {}
+    dropped = good = bad = 0
+    begin = first_bad = -1
+    detail = ""
+    for position, _, cells, problem in rows:
+        begin = position if begin < 0 else begin
         try:
             if problem:
                 raise RowError(problem)
-            group.add(cells, rows=rows)
+            if is_boxes:
+                bbox, attributes = read_box(cells)
+            else:
+                confidence = read_confidence(cells["Confidence"])
+            label = classes.find(cells["LabelName"])
         except RowError as error:
-            group.add_bad(str(error), position=position)
-    if group is not None:
-        yield from group.entries(name=name, file_index=file_index)
-
-
-def _key(image_id: bytes) -> tuple[str, str | None]:
-    """Makes a key of an image's id, and says what is wrong with it, if anything."""
-    try:
-        key = unicodedata.normalize("NFC", image_id.decode())
-    except UnicodeDecodeError:
-        return "", "the name is not valid UTF-8"
-    return key, key_problem(key)
+            if not bad:
+                first_bad, detail = position, str(error)
+            bad += 1
+            continue
+        good += 1
+        if label is None:
+            dropped += 1
+        elif is_boxes:
+            objects.append(ObjectAnnotation(label=label, bbox=bbox, attributes=attributes))
+        else:
+            known = confidences.get(label, confidence)
+            # Verified to be absent is the last word.
+            confidences[label] = max(known, confidence) if known and confidence else 0.0
+    if good:
+        correction = (
+            Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
+            if is_boxes
+            else Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
+        )
+        annotations = ImageAnnotations(
+            image_id=key,
+            labels=_present(confidences),
+            objects=tuple(objects),
+            corrections={correction.value: dropped} if dropped else {},
+            normalized=True,
+            label_confidences=tuple(filter(None, confidences.values())),
+            values=_absent_values(confidences),
+        )
+        yield AnnotationEntry(
+            key=key,
+            annotations=encode_annotations(annotations),
+            file_index=file_index,
+            position=begin,
+        )
+    if bad:
+        others = f", and {bad - 1} more rows" if bad > 1 else ""
+        yield AnnotationEntry(
+            key=key,
+            file_index=file_index,
+            position=first_bad,
+            defect=Reason.ANNOTATION_MALFORMED,
+            detail=f"{uri.rpartition('/')[2]}: byte {first_bad}: {detail}{others}",
+        )
 
 
 def _present(confidences: Mapping[str, float]) -> tuple[str, ...]:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import ObjectAnnotation, Value
-from shardbeam.transforms.formats.annotation_file import (
-    decode_text,
-    foreign_content,
-    read_annotation_file,
-)
-from shardbeam.transforms.formats.line_chunks import binary_problem, read_first_line
+from shardbeam.transforms.core.records import Value
+from shardbeam.transforms.formats.csv_rows import RowError, header_cells, split_cells
+from shardbeam.transforms.formats.line_chunks import read_lines
+from shardbeam.transforms.formats.names import key_problem
+from shardbeam.transforms.formats.table import MAX_FRACTION, MIN_FRACTION
 from shardbeam.transforms.storage.base import Storage
 
 CONFIDENCE = "image/object/confidence"
@@ -30,17 +26,22 @@ ATTRIBUTES = {
     "IsInside": "image/object/inside",
 }
 _SIDES = ("XMin", "YMin", "XMax", "YMax")
-_FLAGS = {b"1": 1, b"-1": -1, b"": -1}
-# A box may reach a little over the image; further out it is in pixels, or nonsense.
-_MIN_FRACTION, _MAX_FRACTION = -1.0, 2.0
+_FLAGS = {"1": 1, "-1": -1, "": -1}
+
+# The columns that a file must have, and those that it may have.
+BOX_COLUMNS = (("ImageID", "LabelName", *_SIDES), ("Confidence", *ATTRIBUTES))
+LABEL_COLUMNS = (("ImageID", "LabelName", "Confidence"), ())
+
+Box = tuple[float, float, float, float]
 
 
-class RowError(ValueError):
-    """A row cannot be used; the message says why."""
+# `(first byte, key, {column: cell}, problem)`: the key is the image's id, or the row's place where
+# there is none; the problem is empty for a good row.
+Row = tuple[int, str, Mapping[str, str], str]
 
 
-class Labels:
-    """The classes of labels.
+class Classes:
+    """Finds the classes of labels.
 
     Attributes:
         seen: Names of the classes that rows named.
@@ -53,136 +54,125 @@ class Labels:
             names: `{label: class name}`; None where labels are the names.
         """
         self._names = names
-        self._found: dict[bytes, str | None] = {}
+        self._found: dict[str, str | None] = {}
         self.seen: set[str] = set()
 
-    def find(self, label: bytes) -> str | None:
+    def find(self, label: str) -> str | None:
         """Gives the name of a label's class; None where there is no such class.
 
         Raises:
             RowError: The label is empty or no text.
         """
-        try:
-            return self._found[label]
-        except KeyError:
-            pass
-        try:
-            text = unicodedata.normalize("NFC", label.decode())
-        except UnicodeDecodeError as error:
-            raise RowError("LabelName is not valid UTF-8") from error
-        if not text or "\0" in text or text.splitlines() != [text]:
-            raise RowError(f"LabelName: expected a label, got {text!r}")
-        name = text if self._names is None else self._names.get(text)
-        if name is not None:
-            self.seen.add(name)
-        self._found[label] = name
-        return name
+        if label not in self._found:
+            text = unicodedata.normalize("NFC", label)
+            if key_problem(text) is not None or text.splitlines() != [text]:
+                raise RowError(f"LabelName: expected a label, got {text!a}")
+            name = text if self._names is None else self._names.get(text)
+            if name is not None:
+                self.seen.add(name)
+            self._found[label] = name
+        return self._found[label]
 
 
-class BoxRow:
-    """Reads rows of boxes.
-
-    Attributes:
-        count: How many columns there are.
-        image_id: Which of them is the image's id.
-    """
-
-    def __init__(self, uri: str, *, storage: Storage, labels: Labels) -> None:
-        """Reads the file's header.
-
-        Raises:
-            InputError: The file cannot be read, or lacks a column.
-        """
-        self.count, at = _read_columns(
-            uri,
-            storage=storage,
-            required=("ImageID", "LabelName", *_SIDES),
-            optional=("Confidence", *ATTRIBUTES),
-        )
-        self.image_id = at["ImageID"]
-        self._labels = labels
-        self._label = at["LabelName"]
-        self._sides = [at[side] for side in _SIDES]
-        self._confidence = at.get("Confidence")
-        self._flags = [(at.get(column), key) for column, key in ATTRIBUTES.items()]
-
-    def read(self, cells: Sequence[bytes]) -> ObjectAnnotation | None:
-        """Reads one row; None where its class is unknown.
-
-        Raises:
-            RowError: It cannot be used.
-        """
-        try:
-            xmin, ymin, xmax, ymax = [float(cells[side]) for side in self._sides]
-        except ValueError:
-            raise RowError(f"{', '.join(_SIDES)}: expected numbers") from None
-        # What is not a number is not in range either.
-        if not (
-            _MIN_FRACTION <= xmin <= _MAX_FRACTION
-            and _MIN_FRACTION <= ymin <= _MAX_FRACTION
-            and _MIN_FRACTION <= xmax <= _MAX_FRACTION
-            and _MIN_FRACTION <= ymax <= _MAX_FRACTION
-        ):
-            raise RowError(
-                "expected a box in fractions of the image's sides, got "
-                f"{xmin}, {ymin}, {xmax}, {ymax}"
-            )
-        attributes: dict[str, Value] = {}
-        if self._confidence is not None and cells[self._confidence] != b"1":
-            confidence = _read_confidence(cells[self._confidence])
-            if confidence != 1:
-                attributes[CONFIDENCE] = confidence
-        for position, key in self._flags:
-            cell = b"-1" if position is None else cells[position]
-            # What is 0 is not carried along: it is the feature's default.
-            if cell != b"0":
-                if cell not in _FLAGS:
-                    raise RowError(f"{key.rpartition('/')[2]}: expected 0, 1 or -1")
-                attributes[key] = _FLAGS[cell]
-        label = self._labels.find(cells[self._label])
-        if label is None:
-            return None
-        return ObjectAnnotation(label=label, bbox=(xmin, ymin, xmax, ymax), attributes=attributes)
-
-
-class LabelRow:
-    """Reads rows of image-level labels; attributes as for `BoxRow`."""
-
-    def __init__(self, uri: str, *, storage: Storage, labels: Labels) -> None:
-        """Reads the file's header; raises as `BoxRow` does."""
-        self.count, at = _read_columns(
-            uri, storage=storage, required=("ImageID", "LabelName", "Confidence"), optional=()
-        )
-        self.image_id = at["ImageID"]
-        self._labels = labels
-        self._label = at["LabelName"]
-        self._confidence = at["Confidence"]
-
-    def read(self, cells: Sequence[bytes]) -> tuple[str, float] | None:
-        """Reads one row: a class and the confidence in it; None where it is unknown.
-
-        Raises:
-            RowError: It cannot be used.
-        """
-        confidence = _read_confidence(cells[self._confidence])
-        label = self._labels.find(cells[self._label])
-        return None if label is None else (label, confidence)
-
-
-def split_cells(line: bytes, *, count: int) -> list[bytes]:
-    """Splits a line into its cells, without the spaces around them.
+def read_rows(
+    uri: str,
+    *,
+    storage: Storage,
+    columns: tuple[Sequence[str], Sequence[str]],
+    begin: int,
+    end: int,
+) -> Iterator[Row]:
+    """Reads the rows of a part of a file.
 
     Args:
-        line: The line.
-        count: How many cells it must have.
+        uri: The file.
+        storage: Reads it.
+        columns: The columns that it must have, and those that it may have.
+        begin: First byte of the part.
+        end: The byte behind its last.
 
     Raises:
-        RowError: It has another number of cells, or a quote that does not end.
+        InputError: The file cannot be read, or lacks a column.
     """
-    cells = _split_quoted(line) if b'"' in line else line.split(b",")
-    if len(cells) != count:
-        raise RowError(f"expected {count} cells, got {len(cells)}")
-    return [cell.strip() for cell in cells] if b" " in line or b"\t" in line else cells
+    name = uri.rpartition("/")[2]
+    count, found = _find_columns(uri, storage=storage, columns=columns)
+    last_id, key, bad_key = None, "", None
+    for position, line in read_lines(uri, storage=storage, begin=begin, end=end):
+        # The header, and blank lines.
+        if position == 0 or not line or line.isspace():
+            continue
+        problem = ""
+        # Bytes that are no text matter only in the columns that are read.
+        text = line.decode("utf-8", "surrogateescape")
+        try:
+            cells = split_cells(text)
+            if len(cells) != count:
+                problem = f"expected {count} cells, got {len(cells)}"
+        except RowError as error:
+            # The row is the image's all the same, if the id can be told.
+            cells = text.split(",")
+            problem = str(error)
+        if " " in text or "\t" in text:
+            cells = [cell.strip() for cell in cells]
+        row = {column: cells[at] for column, at in found.items() if at < len(cells)}
+        image_id = row.get("ImageID", "")
+        if image_id != last_id:
+            key = unicodedata.normalize("NFC", image_id)
+            bad_key = key_problem(key)
+            last_id = image_id
+        if bad_key is None:
+            yield position, key, row, problem
+        else:
+            yield position, f"{name}: byte {position}", row, f"ImageID: {bad_key}"
+
+
+def read_box(cells: Mapping[str, str]) -> tuple[Box, dict[str, Value]]:
+    """Reads the box of a row, and what is known of it.
+
+    Raises:
+        RowError: A cell is not what it should be.
+    """
+    try:
+        xmin, ymin, xmax, ymax = [float(cells[side]) for side in _SIDES]
+    except ValueError:
+        raise RowError(f"{', '.join(_SIDES)}: expected numbers") from None
+    # What is not a number is not in range either.
+    if not (
+        MIN_FRACTION <= xmin <= MAX_FRACTION
+        and MIN_FRACTION <= ymin <= MAX_FRACTION
+        and MIN_FRACTION <= xmax <= MAX_FRACTION
+        and MIN_FRACTION <= ymax <= MAX_FRACTION
+    ):
+        raise RowError(
+            f"expected a box in fractions of the image's sides, got {xmin}, {ymin}, {xmax}, {ymax}"
+        )
+    attributes: dict[str, Value] = {}
+    confidence = read_confidence(cells.get("Confidence", "1"))
+    if confidence != 1:
+        attributes[CONFIDENCE] = confidence
+    for column, key in ATTRIBUTES.items():
+        cell = cells.get(column, "-1")
+        # What is 0 is not carried along: it is the feature's default.
+        if cell != "0":
+            if cell not in _FLAGS:
+                raise RowError(f"{key.rpartition('/')[2]}: expected 0, 1 or -1")
+            attributes[key] = _FLAGS[cell]
+    return (xmin, ymin, xmax, ymax), attributes
+
+
+def read_confidence(cell: str) -> float:
+    """Reads a cell of `Confidence`.
+
+    Raises:
+        RowError: It is no number from 0 to 1.
+    """
+    try:
+        confidence = float(cell)
+    except ValueError:
+        raise RowError("Confidence: expected a number") from None
+    if not 0 <= confidence <= 1:
+        raise RowError(f"Confidence: expected 0 to 1, got {confidence}")
+    return confidence
 
 
 def read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
@@ -195,85 +185,54 @@ def read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
         InputError: The file cannot be read, holds no classes, or a row without a label, or a
             label twice.
     """
-    data = read_annotation_file(uri, storage=storage)
-    foreign = foreign_content(data)
-    if foreign is not None:
-        raise InputError(uri=uri, problem=foreign)
-    text = decode_text(data, uri=uri)
     names: dict[str, str] = {}
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for row in reader:
-            cells = [unicodedata.normalize("NFC", cell.strip()) for cell in row]
+    for number, (_, line) in enumerate(read_lines(uri, storage=storage), 1):
+        try:
+            text = unicodedata.normalize("NFC", line.decode())
+            cells = [cell.strip() for cell in split_cells(text)]
             if not any(cells) or (not names and cells[0].casefold() == "labelname"):
                 continue
-            place = f"line {reader.line_num}"
             if len(cells) < 2 or not cells[0]:
-                raise InputError(
-                    uri=uri, place=place, problem="expected a label and a name: /m/0abc,Name"
-                )
+                raise RowError("expected a label and a name: /m/0abc,Name")
             if cells[0] in names:
-                raise InputError(uri=uri, place=place, problem=f"{cells[0]!r} is there twice")
-            # A name may hold the comma that should have been quoted.
-            name = ", ".join(cells[1:])
-            if len(name.splitlines()) > 1:
-                raise InputError(
-                    uri=uri, place=place, problem="expected a name of one line; is a quote open?"
-                )
-            names[cells[0]] = name or cells[0]
-    except csv.Error as error:
-        raise InputError(uri=uri, place=f"line {reader.line_num}", problem=str(error)) from error
+                raise RowError(f"{cells[0]!r} is there twice")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                uri=uri, place=f"line {number}", problem="expected UTF-8 text"
+            ) from error
+        except RowError as error:
+            raise InputError(uri=uri, place=f"line {number}", problem=str(error)) from error
+        # A name may hold the comma that should have been quoted.
+        name = ", ".join(cells[1:])
+        if len(name.splitlines()) > 1:
+            raise InputError(uri=uri, place=f"line {number}", problem="expected a name of one line")
+        names[cells[0]] = name or cells[0]
     if not names:
         raise InputError(uri=uri, problem="the file names no classes")
     shared = {name for name, count in Counter(names.values()).items() if count > 1}
     return {label: f"{name} ({label})" if name in shared else name for label, name in names.items()}
 
 
-def _read_columns(
-    uri: str, *, storage: Storage, required: Sequence[str], optional: Sequence[str]
+def _find_columns(
+    uri: str, *, storage: Storage, columns: tuple[Sequence[str], Sequence[str]]
 ) -> tuple[int, dict[str, int]]:
     """Reads the header: how many columns there are, and where the known ones stand."""
-    header = read_first_line(uri, storage=storage)
-    binary = binary_problem(header)
-    if binary is not None:
-        raise InputError(uri=uri, problem=binary)
-    try:
-        cells = [cell.decode().strip() for cell in _split_quoted(header)]
-    except (RowError, UnicodeDecodeError) as error:
-        raise InputError(uri=uri, place="line 1", problem=f"no header: {error}") from error
-    found: dict[str, int] = {}
+    required, optional = columns
+    _, line = next(read_lines(uri, storage=storage, end=1), (0, b""))
+    cells = header_cells(line, uri=uri)
     known = {column.casefold(): column for column in (*required, *optional)}
+    found: dict[str, int] = {}
+    problem = ""
     for position, cell in enumerate(cells):
         column = known.get(cell.casefold())
         if column in found:
-            raise InputError(uri=uri, place="line 1", problem=f"the column {column} is there twice")
+            problem = f"the column {column} is there twice"
         if column is not None:
             found[column] = position
     missing = [column for column in required if column not in found]
     if missing:
         there = ", ".join(cells)[:200] or "none"
-        raise InputError(
-            uri=uri,
-            place="line 1",
-            problem=f"the columns {', '.join(missing)} are missing; those that are there: {there}",
-        )
+        problem = f"the columns {', '.join(missing)} are missing; those that are there: {there}"
+    if problem:
+        raise InputError(uri=uri, place="line 1", problem=problem)
     return len(cells), found
-
-
-def _split_quoted(line: bytes) -> list[bytes]:
-    # Any bytes survive as text of Latin-1, in which the delimiters stand where they do in UTF-8.
-    try:
-        rows = list(csv.reader([line.decode("latin-1")], strict=True))
-    except csv.Error as error:
-        raise RowError(str(error)) from error
-    return [cell.encode("latin-1") for cell in rows[0]] if rows else []
-
-
-def _read_confidence(cell: bytes) -> float:
-    try:
-        confidence = float(cell)
-    except ValueError:
-        raise RowError("Confidence: expected a number") from None
-    if not 0 <= confidence <= 1:
-        raise RowError(f"Confidence: expected 0 to 1, got {confidence}")
-    return confidence

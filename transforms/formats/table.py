@@ -97,33 +97,35 @@ Row = Mapping[str, Any]
 class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     """What the columns of a table are, as its first rows have them.
 
+    A column's name is empty where there is no such column.
+
     Attributes:
+        names: All columns.
         image: The column of the image's path or URI; empty where rows are no images.
-        label: The column of labels; empty if there is none.
-        split: The column of the split; empty if there is none.
-        splits: The splits that rows name, in order.
-        columns: `{column: type}` of the columns that become features.
+        label: The column of labels.
+        split: The column of the split.
         boxes: The columns xmin, ymin, xmax and ymax, where rows are objects.
         size: The columns of the image's width and height, where rows are objects.
+        objects: The column of lists of objects, as Vertex AI has it.
+        columns: `{column: type}` of the columns that become features.
+        splits: The splits that rows name, in order.
         normalized: Whether boxes are in fractions of the image's sides.
         class_ids: Whether labels are ids of classes.
         by_stem: Whether rows name images without their extension.
-        names: All columns.
-        kinds: The groups of Example keys that rows fill, where the columns do not tell.
     """
 
+    names: frozenset[str] = frozenset()
     image: str = ""
     label: str = ""
     split: str = ""
-    splits: tuple[str, ...] = ()
-    columns: Mapping[str, str] = {}
     boxes: tuple[str, ...] = ()
     size: tuple[str, ...] = ()
+    objects: str = ""
+    columns: Mapping[str, str] = {}
+    splits: tuple[str, ...] = ()
     normalized: bool = False
     class_ids: bool = False
     by_stem: bool = False
-    names: frozenset[str] = frozenset()
-    kinds: tuple[Kind, ...] = ()
 
 
 class TableFormat(Format, frozen=True, kw_only=True):
@@ -131,21 +133,11 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     With `image_root` each row is an image, or an object of one where there are columns xmin,
     ymin, xmax and ymax; images that no row names are left out, except beside objects. Without,
-    each row is an Example of its own.
+    each row is an Example of its own. Columns that no key names are found by their names, and
+    their types follow from the first rows; docs/formats/csv.md says how.
 
     Attributes:
-        cells_are_text: Whether all cells are texts, so that none is missing.
-        manifest: The files.
-        image_root: Folders that hold all images that rows name; a row with another is a reject.
-        image_column: The column of the image's path or URI; by default found by its name.
-        label_column: The column of its labels; by default found by its name.
-        label_separator: What separates several labels in one text, such as `|`; by default a
-            text is one label, or a JSON list of them.
-        split_column: The column of its split; by default found by its name.
-        columns: `{column: type}` of further columns: `bool`, `int`, `float`, `string`, one of
-            these with `?` where it may be missing, a list of one of them (`list[int]`), or
-            `ignore`; by default as the values of the first rows suggest.
-        splits: The splits whose rows are used, in order; by default those of the first rows.
+        cells_are_text: Whether all cells are texts, and all rows have all columns.
         _layout: What `resolve` found.
     """
 
@@ -178,20 +170,21 @@ class TableFormat(Format, frozen=True, kw_only=True):
                     f"unknown type {text!r}; expected bool, int, float, string, one of these with "
                     "? (int?) where it may be missing, a list (list[int]), or ignore",
                 )
-        if self.image_root:
-            try:
-                TableRoots(self.image_root)
-            except ValueError as error:
-                raise Problem(("image_root",), str(error)) from error
+        try:
+            _ = self._roots
+        except ValueError as error:
+            raise Problem(("image_root",), str(error)) from error
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
         """What the columns have: rows alone, labels or objects."""
         layout = self._layout
-        if not layout.image:
-            return frozenset({Kind.ROWS, *layout.kinds})
-        own = Kind.DETECTION if layout.boxes else Kind.CLASSIFICATION
-        return frozenset({*layout.kinds, *([own] if layout.boxes or layout.label else [])})
+        found = {
+            Kind.ROWS: not layout.image,
+            Kind.DETECTION: layout.boxes or layout.objects,
+            Kind.CLASSIFICATION: layout.label and not layout.boxes,
+        }
+        return frozenset(kind for kind, has in found.items() if has)
 
     @functools.cached_property
     def _names(self) -> Sequence[str]:
@@ -212,11 +205,16 @@ class TableFormat(Format, frozen=True, kw_only=True):
         rows: list[Row] = []
         size_bytes = max(_FIRST_BYTES_OF_A_FILE, _FIRST_BYTES // len(self.manifest))
         for uri in self.manifest:
-            found = self._first_rows(
-                uri, storage=storage_for(uri), size_bytes=size_bytes, known=names
-            )
-            names |= dict.fromkeys(found[0])
-            rows += found[1]
+            there, first = self._first_rows(uri, storage=storage_for(uri), size_bytes=size_bytes)
+            if self.cells_are_text and names and names.keys() != set(there):
+                raise InputError(
+                    uri=uri,
+                    place="line 1",
+                    problem=f"expected the columns of {self._names[0]} ({join_names(names)}), got "
+                    f"{join_names(there)}",
+                )
+            names |= dict.fromkeys(there)
+            rows += first
         if not names:
             raise self._error("the file holds no rows")
         return msgspec.structs.replace(self, _layout=self._lay_out(list(names), rows))
@@ -251,45 +249,24 @@ class TableFormat(Format, frozen=True, kw_only=True):
         return listing_exclusion(key) or Exclusion.UNANNOTATED
 
     def _first_rows(
-        self, uri: str, *, storage: Storage, size_bytes: int, known: Mapping[str, None]
+        self, uri: str, *, storage: Storage, size_bytes: int
     ) -> tuple[Sequence[str], Sequence[Row]]:
-        """Reads the columns of a file, and those of its first rows that can be read.
-
-        Args:
-            uri: The file.
-            storage: Reads it.
-            size_bytes: Rows that begin in so many bytes are read.
-            known: The columns of the files before it.
+        """Reads the columns of a file, and its rows that begin in so many bytes and can be read.
 
         Raises:
             InputError: The file cannot be read or is not what it should be.
         """
         raise NotImplementedError
 
-    def _value(self, cell: object) -> object:
-        """The value of a cell, as JSON has it."""
-        return value_of_text(cell) if self.cells_are_text and isinstance(cell, str) else cell
-
-    def _read_labels(self, cell: object) -> Iterable[str]:
-        """Reads a cell of labels: a text, a number, or a list of these.
-
-        A text is one label, a JSON list, or several labels with the separator between them.
-        """
-        if isinstance(cell, str):
-            if self.label_separator is not None:
-                return cell.split(self.label_separator)
-            value = value_of_text(cell)
-            cell = value if isinstance(value, list) else cell
-        values = cell if isinstance(cell, list) else [] if cell is None else [cell]
-        if any(isinstance(value, (dict, list)) or value is None for value in values):
-            raise CellError(f"expected a label or a list of labels, got {json_text(cell)[:60]!a}")
-        return map(json_text, values)
-
     # What the columns are
 
     def _lay_out(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
         def values(name: str) -> Iterator[object]:
-            return (self._value(row.get(name)) for row in rows)
+            for row in rows:
+                cell = row.get(name)
+                if self.cells_are_text and isinstance(cell, str):
+                    cell = value_of_text(cell)
+                yield cell
 
         def are_numbers(columns: Sequence[str]) -> bool:
             return all(columns) and all(
@@ -320,34 +297,28 @@ class TableFormat(Format, frozen=True, kw_only=True):
             for name in names
             if name not in used
         }
-        columns |= self._columns_beyond(names)
+        for name in self.columns:
+            # Where rows may lack columns, a later row may have one that the first ones lack.
+            if self.cells_are_text or did_you_mean(name, known=names):
+                self._check_there(name, names, setting=f"columns.{name}")
+        columns |= {name: text for name, text in self.columns.items() if name not in names}
         columns = {name: text for name, text in columns.items() if text != "ignore"}
         self._check_columns(columns, per_object=bool(boxes))
         return TableLayout(
+            names=frozenset(names),
             image=image,
             label=label,
             split=split,
-            splits=self._splits_of(rows, split) if split else (),
-            columns=columns,
             boxes=boxes,
             size=size,
+            columns=columns,
+            splits=self._splits_of(rows, split) if split else (),
             normalized=bool(boxes)
             and not any(_is_beyond_1(value) for name in boxes for value in values(name)),
             class_ids=bool(label) and _are_class_ids(values(label)),
             by_stem=bool(image)
             and not any(is_image_name(json_text(value).strip()) for value in values(image)),
-            names=frozenset(names),
         )
-
-    def _columns_beyond(self, names: Sequence[str]) -> Mapping[str, str]:
-        """The types that the config gives to columns that are not in the first rows.
-
-        Raises:
-            InputError: There cannot be such columns.
-        """
-        for column in self.columns:
-            self._check_there(column, names, setting=f"columns.{column}")
-        return {}
 
     def _image_column(self, names: Sequence[str]) -> str:
         if self._roots is not None:
@@ -451,26 +422,28 @@ class TableFormat(Format, frozen=True, kw_only=True):
         self, row: Row | str, *, file_index: int, position: int, place: str, seen: set[str]
     ) -> AnnotationEntry:
         layout = self._layout
-        key, annotations = place, b""
-        split, exclusion = "", None
+        key, annotations, split = place, b"", ""
+        exclusion: Exclusion | None = None
         defect: Reason | None = None
         detail = ""
         try:
             if isinstance(row, str):
                 raise CellError(row)
             split = _split_name(row.get(layout.split)) if layout.split else ""
-            exclusion = self._exclusion(split)
+            if split == _DISCARD:
+                exclusion = Exclusion.DISCARDED
+            elif self.splits is not None and split and split not in self.splits:
+                exclusion = Exclusion.IN_NO_SPLIT
             if layout.image:
                 key = self._image_key(row.get(layout.image))
             if exclusion is None:
                 found = self._annotations(row)
                 seen.update(found.labels, (item.label for item in found.objects))
                 annotations = encode_annotations(found)
+                if split and split not in layout.splits:
+                    detail = f"{place}: the first rows name no split {split!r}; name it in splits"
         except CellError as error:
-            defect, detail = error.reason, f"{place}: {error}"
-            key = error.key or key
-        if split and split not in layout.splits and defect is None and exclusion is None:
-            detail = f"{place}: the first rows name no split {split!r}; name it in splits"
+            key, defect, detail = error.key or key, error.reason, f"{place}: {error}"
         return AnnotationEntry(
             key=key,
             annotations=annotations,
@@ -483,13 +456,6 @@ class TableFormat(Format, frozen=True, kw_only=True):
             split=split if exclusion is None else "",
             exclusion=exclusion,
         )
-
-    def _exclusion(self, split: str) -> Exclusion | None:
-        if split == _DISCARD:
-            return Exclusion.DISCARDED
-        if self.splits is not None and split and split not in self.splits:
-            return Exclusion.IN_NO_SPLIT
-        return None
 
     def _image_key(self, cell: object) -> str:
         name = "" if cell is None else str(cell).strip()
@@ -508,27 +474,12 @@ class TableFormat(Format, frozen=True, kw_only=True):
             )
         return key
 
-    def _labels(self, row: Row) -> list[str]:
-        if not self._layout.label:
-            return []
-        labels = [
-            unicodedata.normalize("NFC", label.strip())
-            for label in self._read_labels(row.get(self._layout.label))
-        ]
-        labels = check_labels(labels)
-        if not self._layout.class_ids:
-            return labels
-        if not all(label.isdecimal() and int(label) <= _MAX_CLASS_ID for label in labels):
-            raise CellError(f"expected ids of classes, got {', '.join(labels)[:60]!a}")
-        return [str(int(label)) for label in labels]
-
     def _annotations(self, row: Row) -> ImageAnnotations:
         """Reads all that a row says about its image."""
         layout = self._layout
         labels = self._labels(row)
         values = {
-            name: self._column_value(row.get(name), column, name=name)
-            for name, column in self._types.items()
+            name: self._column_value(row, name, column) for name, column in self._types.items()
         }
         if not layout.boxes:
             return ImageAnnotations(image_id="", labels=tuple(dict.fromkeys(labels)), values=values)
@@ -541,13 +492,14 @@ class TableFormat(Format, frozen=True, kw_only=True):
         objects: tuple[ObjectAnnotation, ...] = ()
         sides = self._numbers(row, layout.boxes)
         if any(side is not None for side in sides):
-            xmin, ymin, xmax, ymax = (self._side(side) for side in sides)
+            xmin, ymin, xmax, ymax = map(self._side, sides)
             if len(labels) != 1:
                 raise CellError(f"expected one label of the box, got {len(labels)}")
-            attributes = {name: found[0] for name, found in values.items() if found}
             objects = (
                 ObjectAnnotation(
-                    label=labels[0], bbox=(xmin, ymin, xmax, ymax), attributes=attributes
+                    label=labels[0],
+                    bbox=(xmin, ymin, xmax, ymax),
+                    attributes={name: found[0] for name, found in values.items() if found},
                 ),
             )
         return ImageAnnotations(
@@ -558,6 +510,27 @@ class TableFormat(Format, frozen=True, kw_only=True):
             normalized=layout.normalized,
         )
 
+    def _labels(self, row: Row) -> list[str]:
+        """Reads a cell of labels: a text, a number, or a list of these.
+
+        A text is one label, a JSON list, or several labels with the separator between them.
+        """
+        cell = row.get(self._layout.label)
+        if isinstance(cell, str) and self.label_separator is not None:
+            cell = cell.split(self.label_separator)
+        elif isinstance(cell, str):
+            value = value_of_text(cell)
+            cell = value if isinstance(value, list) else cell
+        values = cell if isinstance(cell, list) else [] if cell is None else [cell]
+        if any(isinstance(value, (dict, list)) or value is None for value in values):
+            raise CellError(f"expected a label or a list of labels, got {json_text(cell)[:60]!a}")
+        labels = class_names(map(json_text, values))
+        if not self._layout.class_ids:
+            return labels
+        if not all(label.isdecimal() and int(label) <= _MAX_CLASS_ID for label in labels):
+            raise CellError(f"expected ids of classes, got {', '.join(labels)[:60]!a}")
+        return [str(int(label)) for label in labels]
+
     def _side(self, side: float | None) -> float:
         if side is None or not abs(side) < 2**31:
             raise CellError("expected four finite numbers of a box")
@@ -565,28 +538,29 @@ class TableFormat(Format, frozen=True, kw_only=True):
             raise CellError("expected a box in fractions, as in the table's first rows")
         return side
 
-    def _column_value(self, cell: object, column: ColumnType, *, name: str) -> tuple[Value, ...]:
+    def _column_value(self, row: Row, name: str, column: ColumnType) -> tuple[Value, ...]:
         try:
-            return read_cell(cell, column, is_text=self.cells_are_text)
+            return read_cell(row.get(name), column, is_text=self.cells_are_text)
         except CellError as error:
             raise CellError(f"column {name}: {error}") from error
 
     def _numbers(self, row: Row, names: Sequence[str]) -> list[float | None]:
-        found = [self._column_value(row.get(name), _NUMBER, name=name) for name in names]
+        found = [self._column_value(row, name, _NUMBER) for name in names]
         return [float(values[0]) if values else None for values in found]
 
 
-def check_labels(labels: Iterable[str]) -> list[str]:
-    """Returns the labels, without empty ones.
+def class_names(labels: Iterable[str]) -> list[str]:
+    """Makes names of classes of labels, without empty ones.
 
     Raises:
         CellError: One cannot be a class's name, which stands on a line of its own.
     """
-    found = [label for label in labels if label]
-    for label in found:
-        if "\0" in label or label.splitlines() != [label]:
-            raise CellError(f"expected a label of one line, got {label[:60]!a}")
-    return found
+    stripped = (unicodedata.normalize("NFC", label.strip()) for label in labels)
+    names = [name for name in stripped if name]
+    for name in names:
+        if "\0" in name or name.splitlines() != [name]:
+            raise CellError(f"expected a label of one line, got {name[:60]!a}")
+    return names
 
 
 def _split_name(cell: object) -> str:

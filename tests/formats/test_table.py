@@ -1,0 +1,554 @@
+"""What CSV and JSON Lines share: each table is written and read in both forms."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Exclusion
+from shardbeam.transforms.core.records import ObjectAnnotation
+from shardbeam.transforms.formats import table
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.formats.testing import check_format
+from tests.support.making import make_format
+from tests.support.table_reading import ReadTable, Row, write_table
+
+SIDES = ("xmin", "ymin", "xmax", "ymax")
+
+
+class Table(ReadTable):
+    """Rows in one of the two forms.
+
+    Attributes:
+        places: Where each row lies, in words.
+    """
+
+    def __init__(self, form: str, *rows: Row, folder: Path, **settings: Any) -> None:  # noqa: ANN401
+        content, self.places = write_table(form, rows)
+        super().__init__(form, content, folder=folder, **settings)
+
+
+Read = Callable[..., Table]
+
+
+@pytest.fixture(params=["csv", "jsonl"])
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def read(form: str, tmp_path: Path) -> Read:
+    """Reads rows without images."""
+    return functools.partial(Table, form, folder=tmp_path)
+
+
+@pytest.fixture
+def read_images(read: Read) -> Read:
+    """Reads rows of images below `/data/images`."""
+    return functools.partial(read, image_root=["/data/images"])
+
+
+def box(*sides: object, **cells: object) -> Row:
+    return {"image": "a.jpg", "label": "cat", **dict(zip(SIDES, sides, strict=True)), **cells}
+
+
+# Rows without images
+
+
+def test_rows_are_examples_with_the_columns_as_features(read: Read) -> None:
+    found = read(
+        {"a": 1, "b": True, "c": 0.5, "d": "x", "e": [1, 2], "f": 2**63},
+        {"a": -2, "b": False, "c": 1, "d": " ", "e": [], "f": 0},
+    )
+    assert found.format.kinds == {Kind.ROWS}
+    assert found.types() == {
+        **{"a": "int", "b": "bool", "c": "float", "d": "string"},
+        **{"e": "list[int]", "f": "string"},
+    }
+    assert found.values() == [
+        {"a": 1, "b": 1, "c": 0.5, "d": "x", "e": [1, 2], "f": str(2**63)},
+        {"a": -2, "b": 0, "c": 1.0, "d": " ", "e": [], "f": "0"},
+    ]
+    assert [(entry.key, entry.image_id) for entry in found.entries] == [
+        (place, "") for place in found.places
+    ]
+    assert found.categories == []
+
+
+@pytest.mark.parametrize(
+    ("values", "type_", "expected"),
+    [
+        ([1, None], "int?", [[1], []]),
+        ([None, 0.5], "float?", [[], [0.5]]),
+        ([1, "x"], "string", ["1", "x"]),
+        ([True, 2], "string", ["true", "2"]),
+        ([[1], 2.5], "list[float]", [[1.0], [2.5]]),
+        ([["a"], None], "list[string]", [["a"], []]),
+    ],
+)
+def test_types_hold_for_all_rows(
+    read: Read, values: list[Any], type_: str, expected: list[Any]
+) -> None:
+    found = read(*({"a": value, "b": 0} for value in values))
+    assert found.types()["a"] == type_
+    assert [row["a"] for row in found.values()] == expected
+
+
+def test_types_by_config(read: Read) -> None:
+    columns = {"a": "float", "b": "ignore", "c": "list[string]", "e": "string", "f": "int"}
+    row = {"a": 1, "b": 2, "c": [1, "x"], "e": "007", "f": 3.0}
+    assert read(row, columns=columns).values() == [{"a": 1.0, "c": ["1", "x"], "e": "007", "f": 3}]
+
+
+@pytest.mark.parametrize(
+    ("type_", "cell", "problem"),
+    [
+        ("int", "x", "expected int, got 'x'"),
+        ("int", None, "expected int, found nothing"),
+        ("int", 1.5, "expected int, got '1.5'"),
+        ("int", True, "expected int, got 'true'"),
+        ("int", 2**63, f"expected int, got '{2**63}'"),
+        ("float", "1e39", "expected float, got '1e39'"),
+        ("bool", "yes", "expected bool, got 'yes'"),
+        ("bool", 2, "expected bool, got '2'"),
+        ("list[int]", [1, "x"], "expected int, got 'x'"),
+        ("list[int]", [1.5], "expected int, got '1.5'"),
+        ("list[bool]", [2], "expected bool, got '2'"),
+    ],
+)
+def test_a_cell_of_another_type_is_a_reject_with_its_place(
+    read: Read, type_: str, cell: object, problem: str
+) -> None:
+    found = read({"a": cell, "b": 1}, columns={"a": type_})
+    (place,) = found.places
+    detail = f"{place}: column a: {problem}"
+    assert found.defects() == [(place, "annotation_malformed", detail)]
+
+
+def test_columns_have_no_meaning_where_there_are_no_images(read: Read) -> None:
+    row = {"label": "cat", "image": "a.jpg"}
+    assert read(row).values() == [row]
+    uri = {"image_uri": "x"}
+    assert read(uri, columns={"image_uri": "string"}).values() == [uri]
+
+
+# Rows of images
+
+
+@pytest.mark.parametrize(
+    ("names", "image", "label", "split"),
+    [
+        ("image_uri,label,split", "image_uri", "label", "split"),
+        ("Filename,Class,ml_use", "Filename", "Class", "ml_use"),
+        ("image name,category,fold", "image name", "category", ""),
+        ("path,image,labels,class", "image", "labels", ""),
+    ],
+)
+def test_columns_are_found_by_name(
+    read_images: Read, names: str, image: str, label: str, split: str
+) -> None:
+    layout = read_images(dict.fromkeys(names.split(","), "x")).format._layout
+    assert (layout.image, layout.label, layout.split) == (image, label, split)
+
+
+def test_columns_are_found_by_setting(read_images: Read) -> None:
+    found = read_images(
+        {
+            **{"image": "x", "label": "y", "split": "z"},
+            **{"what": "cat", "is": "a.jpg", "where": "here"},
+        },
+        image_column="is",
+        label_column="what",
+        split_column="where",
+        columns={"split": "ignore"},
+    )
+    assert found.labels() == {"a.jpg": ["cat"]}
+    assert list(found.format.predefined_splits()) == ["here"]
+    assert found.values() == [{"image": "x", "label": "y"}]
+
+
+def test_a_column_with_a_type_has_no_other_meaning(read_images: Read) -> None:
+    found = read_images(
+        {"image": "a.jpg", "label": "cat", "split": "one"},
+        columns={"label": "string", "split": "string"},
+    )
+    assert found.format.kinds == set()
+    assert list(found.format.predefined_splits()) == []
+    assert found.values() == [{"label": "cat", "split": "one"}]
+    boxes = read_images(box(1, 2, 3, 4), columns={"xmin": "int"})
+    assert boxes.format.kinds == {Kind.CLASSIFICATION}
+    assert boxes.values() == [{"xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "cell", "labels"),
+    [
+        ({}, "cat", ["cat"]),
+        ({}, " night heron ", ["night heron"]),
+        ({}, "cat|dog", ["cat|dog"]),
+        ({"label_separator": "|"}, "cat| dog|", ["cat", "dog"]),
+        ({}, ["cat", "dog", "cat", 3], ["cat", "dog", "3"]),
+        ({}, "[cat]", ["[cat]"]),
+        ({}, None, []),
+        ({}, [], []),
+        ({}, "cafe\u0301", ["café"]),
+    ],
+)
+def test_labels(
+    read_images: Read, settings: dict[str, str], cell: object, labels: list[str]
+) -> None:
+    found = read_images({"image": "a.jpg", "label": cell}, **settings)
+    assert found.format.kinds == {Kind.CLASSIFICATION}
+    assert found.labels() == {"a.jpg": labels}
+    assert found.classes() == dict.fromkeys(labels)
+
+
+@pytest.mark.parametrize(
+    ("cells", "ids"),
+    [
+        ([0, 7, 3], {"0": 0, "7": 7, "3": 3}),
+        ([1, [2, 0]], {"0": 0, "1": 1, "2": 2}),
+        ([0, -1], {"0": None, "-1": None}),
+        (["01", "02"], {"01": None, "02": None}),
+        ([1, "cat"], {"1": None, "cat": None}),
+        ([100001], {"100001": None}),
+    ],
+)
+def test_integers_as_labels_are_ids(
+    read_images: Read, cells: list[Any], ids: dict[str, int | None]
+) -> None:
+    rows = ({"image": f"{number}.jpg", "label": cell} for number, cell in enumerate(cells))
+    assert read_images(*rows).classes() == ids
+
+
+@pytest.mark.parametrize(
+    ("label", "problem"),
+    [
+        ("x\u2028y", "expected a label of one line, got 'x\\u2028y'"),
+        ([None], "expected a label or a list of labels, got '[null]'"),
+    ],
+)
+def test_a_label_that_is_none_is_a_reject(read_images: Read, label: object, problem: str) -> None:
+    found = read_images({"image": "a.jpg", "label": label})
+    detail = f"{found.places[0]}: {problem}"
+    assert found.defects() == [("a.jpg", "annotation_malformed", detail)]
+    assert found.categories == []
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "reason"),
+    [
+        ("/data/images/a.jpg", "a.jpg", None),
+        ("a.jpg", "a.jpg", None),
+        ("file:///data/images/a.jpg", "a.jpg", None),
+        ("/data/other/a.jpg", "/data/other/a.jpg", "outside_roots"),
+        ("../a.jpg", "../a.jpg", "outside_roots"),
+        ("gs://data/images/a.jpg", "gs://data/images/a.jpg", "outside_roots"),
+        ("https://x.org/a.jpg", "https://x.org/a.jpg", "outside_roots"),
+        ("", "", "annotation_malformed"),
+        ("a\0b.jpg", "a\\x00b.jpg", "unreadable_name"),
+    ],
+)
+def test_images_below_the_root_and_others(
+    read_images: Read, name: str, key: str, reason: str | None
+) -> None:
+    found = read_images({"image": name, "n": 1})
+    ((place,), (entry,)) = found.places, found.entries
+    assert (entry.key, entry.defect and entry.defect.value) == (key or place, reason)
+    assert entry.detail.startswith(f"{place}: " if reason else "")
+
+
+def test_images_without_extension_are_joined_by_stem(read_images: Read) -> None:
+    found = read_images({"image": "1", "label": "cat"}, {"image": "x/2", "label": "dog"})
+    assert [entry.key for entry in found.entries] == ["1", "x/2"]
+    places = [found.format.place(path, root=0) for path in ("1.jpg", "x/2.PNG", "t.csv")]
+    assert [place.join for place in places] == ["1", "x/2", "t.csv"]
+    assert places[0].key == "1.jpg"
+    named = read_images({"image": "1.jpg", "label": "cat"}, {"image": "2", "label": "dog"})
+    assert named.format.place("1.jpg", root=0).join == "1.jpg"
+
+
+def test_a_second_row_of_an_image_with_features_claims_it_under_another_id(
+    read_images: Read,
+) -> None:
+    row = {"image": "a.jpg", "label": "cat"}
+    with_features = read_images({**row, "n": 1}, {**row, "n": 2})
+    assert [entry.image_id for entry in with_features.entries] == with_features.places
+    assert [entry.image_id for entry in read_images(row, row).entries] == ["", ""]
+
+
+def test_images_that_no_row_names_are_left_out(read_images: Read) -> None:
+    found = read_images({"image": "a.jpg", "label": "cat"})
+    assert found.format.annotate_listed("b.jpg") is Exclusion.UNANNOTATED
+    assert found.format.annotate_listed("b.txt") is Exclusion.NOT_AN_IMAGE_NAME
+    assert read_images(box(1, 2, 3, 4)).format.annotate_listed("b.jpg") is None
+
+
+# Splits
+
+
+def test_splits_in_order(read: Read) -> None:
+    names = ("b", "TEST", "a", "train", "Training", "b", "DISCARD", "validation")
+    found = read(*({"split": name, "n": 1} for name in names))
+    assert list(found.format.predefined_splits()) == ["train", "validation", "test", "a", "b"]
+    assert [entry.split for entry in found.entries] == [
+        *("b", "test", "a", "train", "train", "b", "", "validation")
+    ]
+    assert found.exclusions() == [(found.places[6], "discarded")]
+
+
+def test_other_splits_than_those_of_the_setting_are_left_out(read: Read) -> None:
+    names = ("b", "1st", "a", None)
+    found = read(*({"split": name, "n": 1} for name in names), splits=["b", "a"])
+    assert list(found.format.predefined_splits()) == ["b", "a"]
+    assert found.exclusions() == [(found.places[1], "in_no_split")]
+    # The join rejects a row that names no split.
+    assert [entry.split for entry in found.entries] == ["b", "", "a", ""]
+
+
+def test_a_reject_belongs_to_the_split_of_its_row(read_images: Read) -> None:
+    found = read_images({"image": "../a.jpg", "label": "cat", "split": "TEST"})
+    assert [(entry.split, entry.defect is None) for entry in found.entries] == [("test", False)]
+
+
+@pytest.mark.parametrize(
+    ("splits", "problem"),
+    [
+        (["1st"], "the split '1st' cannot be one"),
+        (["all"], "the split 'all' cannot be one"),
+        (["a b"], "the split 'a b' cannot be one"),
+        ([f"s{number}" for number in range(101)], "more than 100 values; set split_column"),
+    ],
+)
+def test_splits_that_cannot_be(read: Read, splits: list[str], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        read(*({"split": split} for split in splits))
+
+
+# Rows of objects
+
+
+def test_rows_with_boxes_are_objects(read_images: Read) -> None:
+    size = {"width": 640, "height": 480}
+    found = read_images(
+        {"filename": "a.jpg", **box(10, 20.5, 30, 40, image=""), **size, "score": 0.5, "note": "x"},
+        {"filename": "a.jpg", **box(1, 2, 3, 4, image="", label="dog"), **size, "note": ""},
+        {"filename": "b.jpg", **size},
+        image_column="filename",
+        columns={"image": "ignore"},
+    )
+    assert found.format.kinds == {Kind.DETECTION}
+    first, second, third = (annotations for _, annotations in found.annotations())
+    assert (first.width, first.height, first.normalized) == (640, 480, False)
+    assert first.objects == (
+        ObjectAnnotation(
+            label="cat", bbox=(10, 20.5, 30, 40), attributes={"score": 0.5, "note": "x"}
+        ),
+    )
+    assert second.objects[0].attributes.get("note", "") == ""
+    assert third.objects == ()
+    features = {extra.spec.key: extra for extra in found.format.extra_features()}
+    assert all(extra.per_object and extra.spec.repeated for extra in features.values())
+    assert set(features) == {"score", "note"}
+    default = features["score"].default
+    assert default != default
+    assert [entry.image_id for entry in found.entries] == ["", "", ""]
+    assert list(found.classes()) == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(("far", "normalized"), [(1, True), (1.0, True), (2, False)])
+def test_boxes_within_the_unit_square_are_fractions(
+    read_images: Read, far: float, normalized: bool
+) -> None:
+    found = read_images(
+        {"image": "a.jpg", "label": "cat", "x_min": 0, "yMin": 0, "XMax": 0.5, "y max": far}
+    )
+    ((_, annotations),) = found.annotations()
+    assert annotations.normalized is normalized
+    assert annotations.objects[0].bbox == (0, 0, 0.5, far)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (box(1, 2, 3, None), "expected four finite numbers of a box"),
+        (box(1, 2, 3, 2**31), "expected four finite numbers of a box"),
+        (box(1, 2, 3, 4, label=None), "expected one label of the box, got 0"),
+        (box(1, 2, 3, 4, label=["a", "b"]), "expected one label of the box, got 2"),
+    ],
+)
+def test_a_bad_object_is_a_reject(read_images: Read, row: Row, problem: str) -> None:
+    found = read_images(box(1, 2, 3, 4), row)
+    assert len(found.annotations()) == 1
+    assert [(key, detail) for key, _, detail in found.defects()] == [
+        ("a.jpg", f"{found.places[1]}: {problem}")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "with_images"),
+    [
+        ([{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y", "c": 0.5}], False),
+        (
+            [
+                {"image": "a.jpg", "label": "cat", "split": "train", "n": 1},
+                {"image": "b/c.png", "label": "dog", "split": "train", "n": 2},
+            ],
+            True,
+        ),
+        ([box(0, 0, 1, 1, n=2), {"image": "b/c.png"}], True),
+    ],
+)
+def test_tables_hold_what_a_build_relies_on(
+    tmp_path: Path, form: str, rows: list[Row], with_images: bool
+) -> None:
+    images = tmp_path / "images"
+    (images / "b").mkdir(parents=True)
+    for name in ("a.jpg", "b/c.png"):
+        (images / name).write_bytes(b"pixels are not looked at")
+    (tmp_path / "t").write_bytes(write_table(form, rows)[0])
+    roots = [str(images)] if with_images else []
+    report = check_format(make_format(form, manifest=[str(tmp_path / "t")], image_root=roots))
+    assert (len(report.annotations), report.rejects, report.excluded) == (2, (), {})
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "problem"),
+    [
+        ({"a": 1, "b": 2}, {"image_root": ["/d"]}, "set image_column to one of a, b"),
+        (
+            {"image": "x", "b": 2},
+            {"image_root": ["/d"], "image_column": "imag"},
+            "did you mean 'image'",
+        ),
+        ({"image": "x", "b": 2}, {"image_column": "image"}, "image_root is missing"),
+        ({"a": 1, "b": 2}, {"label_column": "b"}, "have features, not labels"),
+        (
+            {"image_uri": "x"},
+            {},
+            r"set image_root to their folder, or columns to {image_uri: str",
+        ),
+        ({"abc": 1}, {"columns": {"abd": "int"}}, r"columns\.abd: no column is named 'abd'; did"),
+        (
+            {"a": 1, "b": 2},
+            {"split_column": "c"},
+            "split_column: no column is named 'c'; there are a, b",
+        ),
+        ({"a\x07": 1, "b": 2}, {}, r"the column 'a\\x07' cannot be a feature"),
+        ({"a" * 201: 1, "b": 2}, {}, "at most 200 bytes"),
+        (
+            {"image": "a", "what": "b", **dict.fromkeys(SIDES, 1)},
+            {"image_root": ["/d"]},
+            "rows have boxes.* set label_column to one of image, what",
+        ),
+        (
+            box(1, 2, 3, 4, n=5),
+            {"image_root": ["/d"], "columns": {"n": "list[int]"}},
+            r"columns\.n: a feature of objects has one value each",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_the_table_are_an_error(
+    read: Read, tmp_path: Path, row: Row, settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem) as raised:
+        read(row, **settings)
+    assert raised.value.uri == str(tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"manifest": "a.csv"},
+        {"manifest": []},
+        {"manifest": ["a"], "image_root": "b"},
+        {"manifest": ["a"], "columns": {"a": "number"}},
+        {"manifest": ["a"], "columns": {"a": "list[int"}},
+        {"manifest": ["a"], "label_separator": ""},
+        {"manifest": ["a"], "image_root": ["/a", "/a/b"]},
+        {"manifest": ["a"], "image_root": ["/a", "gs://a"]},
+    ],
+)
+def test_settings_are_checked(form: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(Problem):
+        make_format(form, **settings)
+
+
+def test_a_missing_file_is_an_error(form: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        make_format(form, manifest=[str(tmp_path / "x")]).resolve()
+
+
+def test_files_of_one_name_have_rows_of_their_own(form: str, tmp_path: Path) -> None:
+    files = {f"{folder}/t": write_table(form, [{"x": 1}])[0] for folder in "ab"}
+    found = ReadTable(form, files, folder=tmp_path)
+    assert [(entry.key[:3], entry.file_index) for entry in found.entries] == [
+        ("a/t", 0),
+        ("b/t", 1),
+    ]
+
+
+def test_types_hold_for_all_files(form: str, tmp_path: Path) -> None:
+    tables: dict[str, Row] = {"a": {"x": 1, "y": 2}, "b": {"y": 2.5, "x": 3}}
+    files = {name: write_table(form, [row])[0] for name, row in tables.items()}
+    found = ReadTable(form, files, folder=tmp_path)
+    assert found.types() == {"x": "int", "y": "float"}
+    assert found.values() == [{"x": 1, "y": 2.0}, {"x": 3, "y": 2.5}]
+
+
+# Rows behind the first ones
+
+
+@pytest.fixture
+def few_first_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only rows that begin in a table's first 40 bytes say what its columns are."""
+    monkeypatch.setattr(table, "_FIRST_BYTES", 40)
+    monkeypatch.setattr(table, "_FIRST_BYTES_OF_A_FILE", 40)
+
+
+@pytest.mark.usefixtures("few_first_rows")
+@pytest.mark.parametrize(
+    ("first", "later", "problem"),
+    [
+        ({"n": 1}, {"n": "x"}, "column n: expected int, got 'x'"),
+        ({"n": 1}, {"n": None}, "column n: expected int, found nothing"),
+        ({"label": 3}, {"label": "cat"}, "expected ids of classes, got 'cat'"),
+        (
+            box(0, 0, 1, 1),
+            box(0, 0, 9, 9),
+            "expected a box in fractions, as in the table's first rows",
+        ),
+    ],
+)
+def test_a_later_row_that_does_not_fit_is_a_reject(
+    read_images: Read, first: Row, later: Row, problem: str
+) -> None:
+    rows = [{"image": "a.jpg", **first}] * 4
+    found = read_images(*rows, {**later, "image": "b.jpg"})
+    assert found.defects() == [
+        ("b.jpg", "annotation_malformed", f"{found.places[4]}: {problem}"),
+    ]
+
+
+@pytest.mark.usefixtures("few_first_rows")
+def test_a_later_row_of_another_split_is_for_the_join_to_reject(
+    read: Read,
+) -> None:
+    rows = [*[{"split": "train"}] * 9, {"split": "fold_2"}]
+    found = read(*rows)
+    assert list(found.format.predefined_splits()) == ["train"]
+    assert found.entries[-1].split == "fold_2"
+    assert found.entries[-1].detail == (
+        f"{found.places[-1]}: the first rows name no split 'fold_2'; name it in splits"
+    )
+    named = read(*rows, splits=["fold_2"])
+    assert [entry.split for entry in named.entries if entry.exclusion is None] == ["fold_2"]
