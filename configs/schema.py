@@ -109,6 +109,9 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
             `auto` tells it from the annotated size, and takes `upright` where that cannot tell.
         background: Colour (`#rrggbb`) behind transparent pixels.
         max_pixels: Images with more pixels are rejected as decompression bombs.
+        max_decoded_mb: Images that take more memory (MB of 10⁶ bytes) to be decoded, as far as
+            their header tells, are rejected.
+        max_file_mb: Files with more MB (10⁶ bytes) are rejected, and not read.
     """
 
     verify: Literal["decode", "header", "none"] = "decode"
@@ -121,6 +124,8 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     annotated_as: Literal["auto", "upright", "stored"] = "auto"
     background: Colour = "#ffffff"
     max_pixels: PositiveInt = 178_956_970
+    max_decoded_mb: PositiveInt = 2048
+    max_file_mb: PositiveInt = 512
 
 
 class PanopticConfig(_Strict, frozen=True, kw_only=True):

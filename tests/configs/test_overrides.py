@@ -47,6 +47,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "image.annotated_as": st.sampled_from(["auto", "upright", "stored"]),
     "image.background": st.from_regex(r"\A#[0-9a-f]{6}\Z"),
     "image.max_pixels": st.integers(min_value=1),
+    "image.max_decoded_mb": st.integers(min_value=1),
+    "image.max_file_mb": st.integers(min_value=1),
     "panoptic.stuff": st.sampled_from(["zero", "index"]),
     "panoptic.bits": st.sampled_from([8, 16]),
     "labels.include": st.none() | st.lists(texts, min_size=1),

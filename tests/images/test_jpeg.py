@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
 import pytest
+from PIL import UnidentifiedImageError
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.header import ImageHeader
 from shardbeam.transforms.images.jpeg import essential_jpeg, scan_jpeg
 from tests.support.image_makers import (
     after_soi,
     photograph,
+    pixels,
     save,
     segment,
     with_orientation,
@@ -18,6 +23,8 @@ from tests.support.image_makers import (
 )
 
 BASELINE = save(photograph(), "JPEG")
+PROGRESSIVE = save(photograph(), "JPEG", progressive=True)
+RESTARTS = save(photograph(width=256, height=192), "JPEG", restart_marker_blocks=4)
 
 
 def frame(
@@ -40,14 +47,18 @@ def reject_of(data: bytes, *, complete: bool = True) -> RejectedError:
     ("data", "gray"),
     [
         (BASELINE, False),
-        (save(photograph(), "JPEG", progressive=True), False),
+        (PROGRESSIVE, False),
         (save(photograph().convert("L"), "JPEG"), True),
         (frame(marker=0xC1), False),
     ],
 )
 def test_common_files_are_storable(data: bytes, gray: bool) -> None:
-    expected = ImageHeader(width=64, height=48, orientation=1, storable=True, gray=gray)
-    assert scan_jpeg(data, complete=True) == expected
+    header = scan_jpeg(data, complete=True)
+    # Coefficients of 64 x 48 samples, of which colour has a quarter twice.
+    kept = 2 * 64 * 48 * 3 // 2 if data == PROGRESSIVE else 0
+    assert header == ImageHeader(
+        width=64, height=48, storable=True, gray=gray, coefficient_bytes=kept
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,8 +144,43 @@ def test_junk_between_segments_is_skipped(junk: bytes) -> None:
     assert essential_jpeg(data) == essential_jpeg(BASELINE)
 
 
-def test_parameterless_markers_are_skipped() -> None:
-    assert scan_jpeg(after_soi(BASELINE, b"\xff\xd0\xff\x01"), complete=True).storable
+def test_restart_markers_between_segments_are_skipped() -> None:
+    assert scan_jpeg(after_soi(BASELINE, b"\xff\xd0"), complete=True).storable
+
+
+def tem_at(data: bytes, position: int) -> bytes:
+    return data[:position] + b"\xff\x01" + data[position:]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        # Pillow opens no file with the marker in its header.
+        (after_soi(BASELINE, b"\xff\x01"), Reason.CORRUPT),
+        (tem_at(BASELINE, BASELINE.index(b"\xff\xda")), Reason.CORRUPT),
+        # Readers lose pixels.
+        (tem_at(BASELINE, len(BASELINE) - 100), Reason.JPEG_DAMAGED),
+        (tem_at(RESTARTS, RESTARTS.index(b"\xff\xd1") + 2), Reason.JPEG_DAMAGED),
+        # Readers show the same picture.
+        (tem_at(RESTARTS, RESTARTS.index(b"\xff\xd1")), None),
+        (tem_at(tem_at(RESTARTS, RESTARTS.index(b"\xff\xd1")), RESTARTS.index(b"\xff\xd1")), None),
+        (tem_at(PROGRESSIVE, PROGRESSIVE.rindex(b"\xff\xc4")), None),
+        (tem_at(BASELINE, len(BASELINE) - 2), None),
+    ],
+)
+def test_the_marker_ff_01_is_judged_as_pillow_judges_it(data: bytes, reason: Reason | None) -> None:
+    whole = pixels(data.replace(b"\xff\x01", b""))
+    try:
+        same = np.array_equal(pixels(data), whole)
+    except UnidentifiedImageError:
+        same = False
+    assert same == (reason is None)
+    if reason is None:
+        assert check_image(data, name="", settings=ImageConfig()).data is data
+    else:
+        with pytest.raises(RejectedError) as caught:
+            check_image(data, name="", settings=ImageConfig())
+        assert caught.value.reason is reason
 
 
 def test_essential_files_keep_tables_frame_and_data() -> None:
@@ -149,5 +195,4 @@ def test_essential_sequential_scans_have_the_parameters_of_the_standard() -> Non
 
 
 def test_essential_progressive_scans_keep_their_parameters() -> None:
-    progressive = save(photograph(), "JPEG", progressive=True)
-    assert essential_jpeg(progressive) == without_segment(progressive, 0xE0)
+    assert essential_jpeg(PROGRESSIVE) == without_segment(PROGRESSIVE, 0xE0)

@@ -205,3 +205,40 @@ def test_max_pixels(tmp_path: Path) -> None:
             name=str(max_pixels),
         )
         assert rejected(built) == rejects
+
+
+def test_max_decoded_mb(tmp_path: Path) -> None:
+    # 3,000,000 pixels: 1 byte each to check the JPEG, 12 to lay the PNG over the background.
+    large = photograph(width=2000, height=1500)
+    files = {
+        "small.jpg": JPEG,
+        "a.jpg": save(large, "JPEG"),
+        "b.png": save(large.convert("RGBA"), "PNG"),
+    }
+    for max_decoded_mb, rejects in ((2, ["a.jpg", "b.png"]), (35, ["b.png"]), (36, [])):
+        built = build_images(
+            files,
+            folder=tmp_path,
+            image={"max_decoded_mb": max_decoded_mb},
+            name=str(max_decoded_mb),
+        )
+        assert rejected(built) == dict.fromkeys(rejects, "decode_bomb")
+
+
+def test_max_file_mb(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (700, 700, 3), np.uint8)
+    files = {"small.jpg": JPEG, "large.png": save(Image.fromarray(noise), "PNG")}
+    for max_file_mb, rejects in ((1, {"large.png": "file_too_large"}), (2, {})):
+        built = build_images(
+            files, folder=tmp_path, image={"max_file_mb": max_file_mb}, name=str(max_file_mb)
+        )
+        assert rejected(built) == rejects
+
+
+def test_a_sparse_file_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    with (tmp_path / "images" / "cat" / "sparse.jpg").open("wb") as file:
+        file.truncate(20_000_000_000)
+    built = build_images({"good.jpg": JPEG}, folder=tmp_path, image={})
+    assert rejected(built) == {"sparse.jpg": "file_too_large"}
+    assert "20000000000 bytes are more than max_file_mb, 512" in built.rejects()[0]["detail"]

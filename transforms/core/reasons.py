@@ -36,6 +36,8 @@ class Reason(str, enum.Enum):
     JPEG_DAMAGED = "jpeg_damaged"
     UNSUPPORTED_IMAGE = "unsupported_image"
     DECOMPRESSION_BOMB = "decompression_bomb"
+    DECODE_BOMB = "decode_bomb"
+    FILE_TOO_LARGE = "file_too_large"
     # joining image and annotations
     SIZE_MISMATCH = "size_mismatch"
     # reading the masks that annotate an image

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
@@ -205,7 +206,7 @@ class ShardWriter:
         if first.image is None or not storage_for(first.image.uri).is_remote:
             return map(FetchedRecord, records)
         return map_ahead(
-            fetch,
+            functools.partial(fetch, settings=self._settings.encoder.image),
             records,
             executor=self._readers,
             size_bytes=lambda record: record.size_bytes,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import pyarrow
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.crc32c import crc32c
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
@@ -38,6 +39,8 @@ from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Counted up whenever the same input and settings come to give other bytes.
 ENCODING_VERSION = 2
+
+_BYTES_PER_MB = 1_000_000
 
 # What a row of a table without images has instead of one.
 _NO_IMAGE = StoredImage(
@@ -83,18 +86,13 @@ class FetchedRecord(msgspec.Struct, frozen=True):
     record: Record
     files: Mapping[ImageRef, bytes | RejectedError] = {}
 
-    def read(self, file: ImageRef, *, unreadable: Reason = Reason.IMAGE_UNREADABLE) -> bytes:
-        """Returns the bytes of its image or of a mask; see `read_bytes`."""
-        data = self.files.get(file)
-        if data is None:
-            return read_bytes(file, unreadable=unreadable)
-        if isinstance(data, RejectedError):
-            raise data
-        return data
 
-
-def fetch(record: Record) -> FetchedRecord:
+def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
     """Reads a record's image, and the masks that annotate it, ahead of their turn.
+
+    Args:
+        record: The record.
+        settings: What is too large to be read.
 
     Raises:
         InputError: The storage cannot be read at all.
@@ -108,11 +106,21 @@ def fetch(record: Record) -> FetchedRecord:
     ):
         if file is not None:
             try:
-                files[file] = read_bytes(file, unreadable=unreadable)
+                files[file] = _read(file, unreadable=unreadable, settings=settings)
             except RejectedError as error:
                 files[file] = error
                 break
     return FetchedRecord(record, files)
+
+
+def _read(file: ImageRef, *, unreadable: Reason, settings: ImageConfig) -> bytes:
+    size_bytes = max(file.size_bytes, file.decoded_bytes)
+    if size_bytes > settings.max_file_mb * _BYTES_PER_MB:
+        raise RejectedError(
+            Reason.FILE_TOO_LARGE,
+            f"{size_bytes} bytes are more than max_file_mb, {settings.max_file_mb}",
+        )
+    return read_bytes(file, unreadable=unreadable)
 
 
 class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +203,7 @@ class RecordEncoder:
             return self._encode_row(record, annotations)
         content_sha256 = ""
         try:
-            data = fetched.read(record.image)
+            data = self._read(record.image, fetched)
             content_sha256 = hashlib.sha256(data).hexdigest()
             if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
                 image = store_cifar(data, raw=record.image.coding is Coding.CIFAR_RAW)
@@ -207,7 +215,7 @@ class RecordEncoder:
                 annotations=annotations,
                 sha256=content_sha256 if image.data is data else None,
                 masks={
-                    role: fetched.read(mask, unreadable=Reason.MASK_UNREADABLE)
+                    role: self._read(mask, fetched, unreadable=Reason.MASK_UNREADABLE)
                     for role, mask in annotations.masks.items()
                 },
             )
@@ -291,6 +299,20 @@ class RecordEncoder:
             self._serialize(values, subject, objects=1 if per_annotation else objects)
             for values in self._values(subject, examples=objects if per_annotation else 1)
         ], corrections
+
+    def _read(
+        self,
+        file: ImageRef,
+        fetched: FetchedRecord,
+        *,
+        unreadable: Reason = Reason.IMAGE_UNREADABLE,
+    ) -> bytes:
+        data = fetched.files.get(file)
+        if data is None:
+            return _read(file, unreadable=unreadable, settings=self._settings.image)
+        if isinstance(data, RejectedError):
+            raise data
+        return data
 
     def _encode_row(self, record: Record, annotations: ImageAnnotations) -> EncodedRecord:
         subject = AnnotatedImage(

@@ -20,9 +20,10 @@ from shardbeam.transforms.images.convert import (
     to_gray,
     to_rgb,
 )
+from shardbeam.transforms.images.cost import check_scans
 from shardbeam.transforms.images.decode import decode_image, pillow_errors_as_rejects
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
-from shardbeam.transforms.images.jpeg import find_damage, scan_jpeg
+from shardbeam.transforms.images.jpeg import count_scans, find_damage, scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
 
@@ -93,18 +94,15 @@ def check_image(data: bytes, *, name: str, settings: ImageConfig) -> StoredImage
     corrections = _check_name(name, file_format, settings=settings)
     header = _scan(data, file_format, settings=settings)
     notes: tuple[str, ...] = ()
-    if settings.verify == "decode" and file_format is FileFormat.PNG:
-        verify_png(data)
-    if header is not None and header.storable:
-        if settings.verify == "decode" and file_format is FileFormat.JPEG:
-            notes = _check_damage(data, settings=settings)
+    if header is not None:
+        kept = _is_kept(header, settings=settings)
+        if header.coefficient_bytes and (settings.verify == "decode" or not kept):
+            check_scans(count_scans(data), header=header)
+        if settings.verify == "decode":
+            notes = _verify(data, file_format, header=header, kept=kept, settings=settings)
         if notes:
             corrections += (Correction.JPEG_DAMAGE_KEPT,)
-        if (header.orientation == 1 or settings.orientation == "keep") and (
-            settings.max_side is None or max(header.width, header.height) <= settings.max_side
-        ):
-            if settings.verify == "decode" and file_format is FileFormat.PNG:
-                decode_image(data, file_format=file_format, max_pixels=settings.max_pixels)
+        if kept:
             return StoredImage(
                 data=data,
                 format=file_format.value,
@@ -195,8 +193,32 @@ def _scan(data: bytes, file_format: FileFormat, *, settings: ImageConfig) -> Ima
     return header
 
 
-def _check_damage(data: bytes, *, settings: ImageConfig) -> tuple[str, ...]:
-    damage = find_damage(data, max_pixels=settings.max_pixels)
+def _is_kept(header: ImageHeader, *, settings: ImageConfig) -> bool:
+    """Says whether a file is stored as it is."""
+    return (
+        header.storable
+        and (header.orientation == 1 or settings.orientation == "keep")
+        and (settings.max_side is None or max(header.width, header.height) <= settings.max_side)
+    )
+
+
+def _verify(
+    data: bytes,
+    file_format: FileFormat,
+    *,
+    header: ImageHeader,
+    kept: bool,
+    settings: ImageConfig,
+) -> tuple[str, ...]:
+    """Decodes a JPEG or PNG file, unless its conversion does; returns the damage that is kept."""
+    if file_format is FileFormat.PNG:
+        verify_png(data)
+        if kept:
+            decode_image(
+                data, file_format=file_format, settings=settings, scanned=header, converts=False
+            )
+        return ()
+    damage = find_damage(data, header=header, settings=settings) if header.storable else None
     if damage is None:
         return ()
     if settings.damaged == "reject":
@@ -207,8 +229,8 @@ def _check_damage(data: bytes, *, settings: ImageConfig) -> tuple[str, ...]:
 def _convert(
     data: bytes, file_format: FileFormat, *, scanned: ImageHeader | None, settings: ImageConfig
 ) -> StoredImage:
-    decoded = decode_image(data, file_format=file_format, max_pixels=settings.max_pixels)
-    header = scanned or decoded.header
+    decoded = decode_image(data, file_format=file_format, settings=settings, scanned=scanned)
+    header = decoded.header
     upright = decoded.upright or header.orientation == 1
     corrections = []
     with pillow_errors_as_rejects(file_format):

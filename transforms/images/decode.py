@@ -28,11 +28,12 @@ from PIL import (
     WebPImagePlugin,
 )
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.cost import check_icon, check_opened
 from shardbeam.transforms.images.header import (
     ImageHeader,
-    check_pixel_count,
     exif_orientation,
     valid_orientation,
 )
@@ -103,39 +104,53 @@ class DecodedImage(msgspec.Struct, frozen=True, kw_only=True):
     upright: bool
 
 
-def decode_image(data: bytes, *, file_format: FileFormat, max_pixels: int) -> DecodedImage:
+def decode_image(
+    data: bytes,
+    *,
+    file_format: FileFormat,
+    settings: ImageConfig,
+    scanned: ImageHeader | None = None,
+    converts: bool = True,
+) -> DecodedImage:
     """Decodes the first picture of a file.
 
     Args:
         data: The file.
         file_format: Its format.
-        max_pixels: An image with more pixels is not decoded.
+        settings: What is too large to be decoded.
+        scanned: What is known of the file already.
+        converts: Whether it is converted once it is decoded, which takes more memory.
 
     Raises:
-        RejectedError: It cannot be decoded, or holds too many pixels.
+        RejectedError: It cannot be decoded, or would take too much.
     """
     decoder = _DECODERS.get(file_format)
     if decoder is None:
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded")
     if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
+    if file_format is FileFormat.ICO:
+        check_icon(data, settings=settings)
     # Pillow turns the pixels of this format, and of no other, while loading them.
     upright = file_format is FileFormat.TIFF
     with pillow_errors_as_rejects(file_format):
         image = decoder(io.BytesIO(data))
-        check_pixel_count(*image.size, max_pixels=max_pixels)
         orientation = _orientation(image)
+        check_opened(
+            image,
+            header=scanned or ImageHeader(width=0, height=0, orientation=orientation),
+            settings=settings,
+            converts=converts,
+        )
         # Pillow would also turn them by what XMP says.
         image.info.pop("xmp", None)
         image.load()
-        # An icon may hold a larger image than its directory says.
-        check_pixel_count(*image.size, max_pixels=max_pixels)
         width, height = image.size
         if upright and orientation >= 5:
             width, height = height, width
         return DecodedImage(
             image=_with_eight_bits(image, data),
-            header=ImageHeader(width=width, height=height, orientation=orientation),
+            header=scanned or ImageHeader(width=width, height=height, orientation=orientation),
             upright=upright,
         )
 

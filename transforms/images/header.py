@@ -20,6 +20,7 @@ class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):
         storable: Whether every reader understands the file's kind of pixels, so that its own
             bytes may be stored.
         gray: Whether a storable file has a single channel.
+        coefficient_bytes: What decoders of a JPEG file in several scans keep until the last one.
     """
 
     width: int
@@ -27,6 +28,7 @@ class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):
     orientation: int = 1
     storable: bool = False
     gray: bool = False
+    coefficient_bytes: int = 0
 
 
 _ORIENTATION_TAG = 0x0112

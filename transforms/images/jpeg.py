@@ -10,26 +10,34 @@ from collections.abc import Iterator
 
 import simplejpeg
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.cost import check_memory
 from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 from shardbeam.transforms.images.sniff import FileFormat
 
 # Whatever stands before the next marker is junk, which libjpeg skips as well.
 _MARKER = re.compile(rb"\xff([\x01-\xfe])")
+# Inside a scan, FF is followed by 00, or by what stands between restart intervals.
+_MARKER_AFTER_SCAN = re.compile(rb"\xff([\x02-\xcf\xd8-\xfe])")
+# TEM, which every reader takes there.
+_IGNORED_BEFORE_RESTART = re.compile(rb"(\xff\x01)+(?=\xff[\xd0-\xd7])")
 
 _EOI = b"\xff\xd9"
 _SOS = 0xDA
 _APP1 = 0xE1
 _COM = 0xFE
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
+_PROGRESSIVE_FRAMES = frozenset({_PROGRESSIVE, 0xCA})
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # Beside these three: lossless, and extended sequential and progressive with arithmetic coding.
 _DECODABLE_FRAMES = frozenset({_BASELINE, _EXTENDED, _PROGRESSIVE, 0xC3, 0xC9, 0xCA})
 _APPLICATION = frozenset({*range(0xE0, 0xF0), _COM})
-_WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD8)})
-# Tables, frames, restart interval and DNL; anything else is an error to libjpeg.
+_WITHOUT_LENGTH = frozenset(range(0xD0, 0xD8))
+# Tables, frames, restart interval and DNL; anything else is an error to libjpeg, or, as TEM (01),
+# to Pillow.
 _KNOWN = _FRAMES | _APPLICATION | {0xC4, 0xCC, 0xDB, 0xDC, 0xDD, _SOS}
 
 
@@ -49,6 +57,7 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
             no decoder here knows this kind of JPEG.
     """
     frame: tuple[int, int, int, int, int] | None = None
+    samples, several_scans = 0, False
     orientation: int | None = None
     end = 0
     for marker, start, end in _segments(data):
@@ -56,6 +65,10 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
             if frame is not None:
                 raise RejectedError(Reason.CORRUPT, "JPEG: a second frame header")
             frame = (marker, *_parse_frame(data[start:end]))
+            samples = _count_samples(data[start:end])
+            several_scans = marker in _PROGRESSIVE_FRAMES
+        elif marker == _SOS and frame is not None:
+            several_scans = several_scans or data[start] < frame[-1]
         elif marker == _APP1 and orientation is None and data.startswith(b"Exif\0\0", start):
             orientation = exif_orientation(data[start:end])
     if frame is None:
@@ -72,10 +85,24 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
         orientation=orientation or 1,
         storable=marker <= _PROGRESSIVE and precision == 8 and components in (1, 3),
         gray=components == 1,
+        coefficient_bytes=2 * samples if several_scans else 0,
     )
 
 
-def find_damage(data: bytes, *, max_pixels: int) -> str | None:
+def count_scans(data: bytes) -> int:
+    """Counts the scans of a file that `scan_jpeg` takes, as libjpeg finds them."""
+    position = max(end for _, _, end in _segments(data))
+    scans = 1
+    while found := _MARKER_AFTER_SCAN.search(data, position):
+        marker, position = data[found.end() - 1], found.end()
+        if marker == _EOI[1]:
+            break
+        scans += marker == _SOS
+        position += max(2, int.from_bytes(data[position : position + 2], "big"))
+    return scans
+
+
+def find_damage(data: bytes, *, header: ImageHeader, settings: ImageConfig) -> str | None:
     """Decodes a JPEG file strictly.
 
     Damage shows in the compressed data no longer fitting together: libjpeg warns of it, and fills
@@ -84,14 +111,19 @@ def find_damage(data: bytes, *, max_pixels: int) -> str | None:
     Args:
         data: A file whose header `scan_jpeg` calls storable. No other must come here: TurboJPEG,
             which decodes it, can write past its buffer on a lossless one.
-        max_pixels: For the decoder that is asked where TurboJPEG gives up.
+        header: What that says of it.
+        settings: What is too large to be decoded.
 
     Returns:
         The damage in libjpeg's words; None where there is none.
 
     Raises:
-        RejectedError: It cannot be decoded at all.
+        RejectedError: It cannot be decoded at all, or would take too much memory.
     """
+    size = header.width, header.height
+    check_memory(
+        header.width * header.height + header.coefficient_bytes, size=size, settings=settings
+    )
     if _complaint(data, strict=True) is None:
         return None
     # It may have warned of nothing but the header's form, and then of nothing else.
@@ -100,7 +132,9 @@ def find_damage(data: bytes, *, max_pixels: int) -> str | None:
     if complaint is None or _complaint(essential, strict=False) is None:
         return complaint
     # No warning but an error, or one of the samplings that TurboJPEG does not know.
-    decode_image(data, file_format=FileFormat.JPEG, max_pixels=max_pixels)
+    decode_image(
+        data, file_format=FileFormat.JPEG, settings=settings, scanned=header, converts=False
+    )
     return None
 
 
@@ -124,7 +158,7 @@ def essential_jpeg(data: bytes) -> bytes:
         sequential = sequential or marker in (_BASELINE, _EXTENDED)
         segment = bytes((0xFF, marker)) + data[start - 2 : end]
         parts.append(segment[:-3] + b"\x00\x3f\x00" if marker == _SOS and sequential else segment)
-    parts.append(data[end:])
+    parts.append(_IGNORED_BEFORE_RESTART.sub(b"", data[end:]))
     return b"".join(parts)
 
 
@@ -176,3 +210,15 @@ def _parse_frame(content: bytes) -> tuple[int, int, int, int]:
     if not height:
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, "JPEG: the height is not in the header (DNL)")
     return content[0], height, width, content[5]
+
+
+def _count_samples(content: bytes) -> int:
+    """Counts the samples of all components of a frame, each up to whole blocks."""
+    height, width = int.from_bytes(content[1:3], "big"), int.from_bytes(content[3:5], "big")
+    factors = [(factor >> 4, factor & 15) for factor in content[7::3]]
+    wide = max(1, *(across for across, _ in factors))
+    high = max(1, *(down for _, down in factors))
+    return sum(
+        64 * -(-width * across // (8 * wide)) * -(-height * down // (8 * high))
+        for across, down in factors
+    )

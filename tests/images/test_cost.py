@@ -1,0 +1,189 @@
+"""What takes too much memory or time to decode is a reject, before it is decoded."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.decoders import KINDS, make_image, measure_check
+from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.check import check_image
+from shardbeam.transforms.images.jpeg import count_scans, scan_jpeg
+from tests.conftest import PROJECT_ROOT
+from tests.support.hostile_images import (
+    gif_with_frames,
+    icon,
+    png_with_header,
+    png_with_text,
+    progressive_jpeg,
+    tiled_tiff,
+    webp_with_canvas,
+)
+from tests.support.image_makers import photograph, pixels, save, with_orientation
+
+PHOTOGRAPH = save(photograph(), "JPEG", progressive=True)
+
+
+def reject_of(data: bytes, **settings: Any) -> RejectedError:  # noqa: ANN401  # Those of ImageConfig.
+    with pytest.raises(RejectedError) as caught:
+        check_image(data, name="", settings=ImageConfig(**settings))
+    return caught.value
+
+
+def figure(data: bytes, *, megapixels: float, **settings: Any) -> float:  # noqa: ANN401  # Those of ImageConfig.
+    """Bytes a pixel that `data` is taken to need; of 2 megapixels or more."""
+    error = reject_of(data, max_decoded_mb=1, **settings)
+    assert error.reason is Reason.DECODE_BOMB
+    found = re.search(r"takes (\d+) MB, more than max_decoded_mb, 1$", error.detail)
+    assert found, error.detail
+    return int(found[1]) / megapixels
+
+
+def documented() -> dict[str, float]:
+    """`{kind of image: bytes a pixel}` of the table in docs/limits.md."""
+    text = (PROJECT_ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:[\w:, -])+) \| [\d.]+ \| ([\d.]+) \|", text, re.MULTILINE)
+    return {kind: float(number) for kind, number in rows}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_documented_figure_is_the_one_that_counts(kind: str) -> None:
+    data = make_image(kind, megapixels=3)
+    assert figure(data, megapixels=3) == pytest.approx(documented()[kind], abs=0.4)
+
+
+def test_every_kind_is_documented() -> None:
+    assert documented().keys() == KINDS.keys()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    "kind", ["PNG RGBA", "JPEG progressive 4:4:4", "WebP", "AVIF", "JPEG 2000 RGB", "TIFF LZW"]
+)
+def test_decoding_takes_no_more_than_its_figure(kind: str) -> None:
+    peak_bytes, _ = measure_check(kind, megapixels=6)
+    assert 1 < peak_bytes / 6e6 <= documented()[kind] * 1.1 + 0.5
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "expected"),
+    [
+        (make_image("JPEG RGB", megapixels=3), {"verify": "header", "max_side": 100}, 16),
+        (with_orientation(make_image("JPEG RGB", megapixels=3), 6), {"verify": "header"}, 12),
+        (make_image("JPEG gray", megapixels=3), {"verify": "header", "max_side": 100}, 4),
+        (make_image("PNG RGB", megapixels=3), {"max_side": 100}, 16),
+    ],
+)
+def test_conversion_is_counted(data: bytes, settings: dict[str, Any], expected: float) -> None:
+    assert figure(data, megapixels=3, **settings) == pytest.approx(expected, abs=0.2)
+
+
+def test_only_what_is_decoded_is_refused() -> None:
+    data = make_image("JPEG progressive 4:4:4", megapixels=1)
+    assert reject_of(data, max_decoded_mb=1).reason is Reason.DECODE_BOMB
+    for verify in ("header", "none"):
+        settings = msgspec.convert({"verify": verify, "max_decoded_mb": 1}, ImageConfig)
+        assert check_image(data, name="", settings=settings).data is data
+    assert check_image(data, name="", settings=ImageConfig(max_decoded_mb=8)).data is data
+
+
+# Each of less than 200 KB; the words that name what is too much.
+HOSTILE: dict[str, tuple[bytes, Reason, str]] = {
+    "scans of a progressive JPEG": (
+        progressive_jpeg(16_000, 4_000, scans=40),
+        Reason.DECODE_BOMB,
+        "40 scans of 16000 x 4000 pixels; at most 31 of so many are decoded",
+    ),
+    "scans behind a comment that holds an end": (
+        progressive_jpeg(16_000, 4_000, scans=40, comment=b"\xff\xd9"),
+        Reason.DECODE_BOMB,
+        "40 scans",
+    ),
+    "scans of a JPEG that is turned": (
+        with_orientation(progressive_jpeg(16_000, 4_000, scans=40), 6),
+        Reason.DECODE_BOMB,
+        "40 scans",
+    ),
+    "size of a PNG": (
+        png_with_header(0x7FFFFFFF, 0x7FFFFFFF, bit_depth=16, color_type=6),
+        Reason.DECOMPRESSION_BOMB,
+        "max_pixels",
+    ),
+    "text of a PNG": (png_with_text(bytes(1 << 24)), Reason.DECOMPRESSION_BOMB, "too large"),
+    "tile of a TIFF": (
+        tiled_tiff((16, 16), (60_000, 60_000)),
+        Reason.DECOMPRESSION_BOMB,
+        "60000 x 60000",
+    ),
+    "tiles beyond a TIFF": (
+        tiled_tiff((1, 100_000), (30_000, 16)),
+        Reason.DECOMPRESSION_BOMB,
+        "30000 x 100000",
+    ),
+    "canvas of a GIF": (
+        gif_with_frames((65_535, 65_535), [(1, 1)]),
+        Reason.DECOMPRESSION_BOMB,
+        "65535 x 65535",
+    ),
+    "frame of a GIF": (
+        gif_with_frames((1, 1), [(20_000, 15_000)]),
+        Reason.DECOMPRESSION_BOMB,
+        "300000000 pixels",
+    ),
+    "canvas of a WebP": (
+        webp_with_canvas(16_000, 16_000),
+        Reason.DECOMPRESSION_BOMB,
+        "16000 x 16000",
+    ),
+    "memory for a WebP": (webp_with_canvas(12_000, 12_000), Reason.DECODE_BOMB, "2304 MB"),
+    "PNG in an icon": (
+        icon(png_with_header(20_000, 20_000, bit_depth=8, color_type=6)),
+        Reason.DECOMPRESSION_BOMB,
+        "20000 x 20000",
+    ),
+    "bitmap in an icon": (
+        icon(b"\x28\0\0\0" + (30_000).to_bytes(4, "little") * 2 + bytes(40)),
+        Reason.DECOMPRESSION_BOMB,
+        "30000 x 15000",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_images_are_refused(name: str) -> None:
+    data, reason, words = HOSTILE[name]
+    assert len(data) < 200_000
+    error = reject_of(data)
+    assert error.reason is reason
+    assert words in error.detail
+
+
+def test_only_the_first_frame_counts() -> None:
+    data = gif_with_frames((8, 8), [(8, 8), (20_000, 15_000)])
+    # Its pixels end early, which is another matter.
+    assert reject_of(data).reason is Reason.TRUNCATED
+
+
+def test_scans_are_counted_as_libjpeg_finds_them() -> None:
+    assert count_scans(save(photograph(), "JPEG")) == 1
+    assert count_scans(PHOTOGRAPH) == 10
+    # What follows the end is not decoded.
+    assert count_scans(PHOTOGRAPH + PHOTOGRAPH) == 10
+    for scans in (1, 2, 17, 100):
+        data = progressive_jpeg(40, 30, scans=scans, comment=b"\xff\xda\xff\xd9")
+        assert count_scans(data) == scans
+        assert set(pixels(data).ravel().tolist()) == {128}
+
+
+def test_small_images_may_have_many_scans_and_large_ones_some() -> None:
+    many = progressive_jpeg(64, 48, scans=800)
+    assert check_image(many, name="", settings=ImageConfig()).data is many
+    large = progressive_jpeg(16_000, 8_000, scans=12)
+    assert scan_jpeg(large, complete=True).coefficient_bytes == 2 * 16_000 * 8_000
+    assert check_image(large, name="", settings=ImageConfig(verify="header")).data is large

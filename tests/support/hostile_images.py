@@ -1,0 +1,116 @@
+"""Small files that take much memory or time to decode, made byte by byte."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+
+from PIL import Image
+
+from tests.support.image_makers import chunk, save, segment
+
+_BLOCKS_PER_RUN = (1 << 15) - 1
+
+
+def progressive_jpeg(width: int, height: int, *, scans: int, comment: bytes = b"") -> bytes:
+    """A gray progressive JPEG in any number of scans of a few bytes for 32,767 blocks.
+
+    Each scan refines one bit of one coefficient, in the order that T.81, G.1.1.1 allows, so that
+    libjpeg has nothing to warn of.
+
+    Args:
+        width: Width in pixels.
+        height: Height in pixels.
+        scans: How many scans, 883 at most.
+        comment: Content of a comment between the first two scans.
+    """
+    blocks = -(-width // 8) * -(-height // 8)
+    # The code `0` is the only one: of no difference in DC, and of 2^14 to 2^15 - 1 empty blocks.
+    tables = [
+        segment(0xC4, bytes((table, 1)) + bytes(15) + bytes((symbol,)))
+        for table, symbol in ((0x00, 0x00), (0x10, 0xE0))
+    ]
+    runs = ("0" + "1" * 14) * -(-blocks // _BLOCKS_PER_RUN)
+    steps = [(0, 0, 0, 0)]
+    for coefficient in range(1, 64):
+        steps.append((coefficient, coefficient, 0, 13))
+        steps += [(coefficient, coefficient, bit + 1, bit) for bit in range(12, -1, -1)]
+    assert scans <= len(steps)
+    parts = [
+        *(b"\xff\xd8", segment(0xDB, b"\0" + b"\1" * 64)),
+        *(segment(0xC2, struct.pack(">BHHB", 8, height, width, 1) + b"\1\x11\0"), *tables),
+    ]
+    for number, (first, last, high, low) in enumerate(steps[:scans]):
+        parts.append(segment(0xDA, b"\1\1\0" + bytes((first, last, high << 4 | low))))
+        parts.append(_entropy_coded("0" * blocks if number == 0 else runs))
+        if number == 0 and comment:
+            parts.append(segment(0xFE, comment))
+    return b"".join((*parts, b"\xff\xd9"))
+
+
+def _entropy_coded(bits: str) -> bytes:
+    bits += "1" * (-len(bits) % 8)
+    return int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0")
+
+
+def png_with_header(width: int, height: int, *, bit_depth: int, color_type: int) -> bytes:
+    """A PNG file that has no pixels for its size."""
+    header = struct.pack(">IIBBBBB", width, height, bit_depth, color_type, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0\0")), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in chunks)
+
+
+def png_with_text(text: bytes) -> bytes:
+    """A PNG file whose compressed text inflates to this."""
+    data = save(Image.new("L", (8, 8)), "PNG")
+    return data[:33] + chunk(b"zTXt", b"Comment\0\0" + zlib.compress(text)) + data[33:]
+
+
+def tiff(tags: dict[int, tuple[int, int]], *, pixels: bytes) -> bytes:
+    """A little-endian TIFF file: `{tag: (type, value)}`, with `pixels` from byte 8 on."""
+    directory = len(tags).to_bytes(2, "little") + b"".join(
+        struct.pack("<HHII", tag, kind, 1, value) for tag, (kind, value) in sorted(tags.items())
+    )
+    return b"II*\0" + (8 + len(pixels)).to_bytes(4, "little") + pixels + directory + bytes(4)
+
+
+def tiled_tiff(size: tuple[int, int], tile: tuple[int, int]) -> bytes:
+    """A gray TIFF of a single tile, compressed by Deflate."""
+    pixels = zlib.compress(bytes(100))
+    return tiff(
+        {
+            **{256: (4, size[0]), 257: (4, size[1]), 258: (3, 8), 259: (3, 8), 262: (3, 1)},
+            **{277: (3, 1), 322: (4, tile[0]), 323: (4, tile[1])},
+            **{324: (4, 8), 325: (4, len(pixels))},
+        },
+        pixels=pixels,
+    )
+
+
+def gif_with_frames(canvas: tuple[int, int], frames: Iterable[tuple[int, int]]) -> bytes:
+    """A GIF whose canvas and frames have any size, and next to no pixels."""
+    screen = b"GIF89a" + struct.pack("<HHBBB", *canvas, 0x80, 0, 0) + bytes(6)
+    return (
+        screen
+        + b"".join(
+            b"," + struct.pack("<HHHHB", 0, 0, *frame, 0) + b"\x02\x02\x4c\x01\0"
+            for frame in frames
+        )
+        + b";"
+    )
+
+
+def webp_with_canvas(width: int, height: int) -> bytes:
+    """An animated WebP whose canvas is larger than its frame."""
+    first, second = Image.new("RGB", (8, 8)), Image.new("RGB", (8, 8), "red")
+    data = bytearray(save(first, "WEBP", save_all=True, append_images=[second]))
+    start = data.index(b"VP8X") + 12
+    data[start : start + 6] = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    return bytes(data)
+
+
+def icon(image: bytes, *, side: int = 16) -> bytes:
+    """An icon of one image, whose size the directory says to be `side`."""
+    directory = b"\0\0\1\0\1\0" + bytes((side, side, 0, 0, 1, 0, 32, 0))
+    return directory + len(image).to_bytes(4, "little") + (22).to_bytes(4, "little") + image

@@ -1,0 +1,156 @@
+"""What decoding an image takes, as far as its header tells, and how much of that is too much.
+
+The figures are those of Pillow 12 and simplejpeg 1.9, at the peak of resident memory;
+`python -m benchmarks.decoders` measures them, and docs/limits.md has the table.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from PIL import ImageFile, TiffImagePlugin
+from PIL.ExifTags import Base
+
+from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
+
+_BYTES_PER_MB = 1_000_000
+
+# Bytes of a pixel in Pillow's memory; 4 in all other modes.
+_PIXEL_BYTES = {"1": 1, "L": 1, "P": 1}
+# Gray samples of 16 bits, until they are reduced to 8.
+_WIDE_PIXEL_BYTES = 11
+# What decoders take beyond the pixels: while they decode, and until the image is let go.
+_DECODER_BYTES = {"WEBP": (12, 8), "AVIF": (8, 4)}
+_JPEG_2000_BYTES_PER_BAND = 5
+
+# Every JPEG may have as many scans, more only if they visit fewer pixels in all: a scan visits
+# each of its blocks, which takes about 0.45 ns a pixel, though it may have 20 bytes.
+_MANY_SCANS = 12
+_MAX_SCANNED_PIXELS = 2_000_000_000
+
+_UNCOMPRESSED = 1
+
+_ICON_ENTRY = struct.Struct("<12xI")
+_PNG_SIZE = struct.Struct(">8s8xII")
+_BITMAP_SIZE = struct.Struct("<4xii")
+
+
+def check_memory(size_bytes: float, *, size: tuple[int, int], settings: ImageConfig) -> None:
+    """Refuses an image that takes too much memory.
+
+    Raises:
+        RejectedError: It takes more than `max_decoded_mb`.
+    """
+    if size_bytes > settings.max_decoded_mb * _BYTES_PER_MB:
+        raise RejectedError(
+            Reason.DECODE_BOMB,
+            f"decoding its {size[0]} x {size[1]} pixels takes {size_bytes / _BYTES_PER_MB:.0f} MB, "
+            f"more than max_decoded_mb, {settings.max_decoded_mb}",
+        )
+
+
+def check_scans(scans: int, *, header: ImageHeader) -> None:
+    """Refuses a JPEG file whose scans, one over the other, take too long.
+
+    Raises:
+        RejectedError: They visit too many pixels.
+    """
+    pixels = header.width * header.height
+    if scans > _MANY_SCANS and scans * pixels > _MAX_SCANNED_PIXELS:
+        raise RejectedError(
+            Reason.DECODE_BOMB,
+            f"JPEG: {scans} scans of {header.width} x {header.height} pixels; at most "
+            f"{max(_MANY_SCANS, _MAX_SCANNED_PIXELS // pixels)} of so many are decoded",
+        )
+
+
+def check_opened(
+    image: ImageFile.ImageFile,
+    *,
+    header: ImageHeader,
+    settings: ImageConfig,
+    converts: bool,
+) -> None:
+    """Refuses an image that Pillow has opened, before it is decoded.
+
+    Args:
+        image: The opened file.
+        header: What the file says of itself.
+        settings: The limits; and how it is converted.
+        converts: Whether it is converted once it is decoded.
+
+    Raises:
+        RejectedError: It has more pixels than `max_pixels`, or takes more than `max_decoded_mb`.
+    """
+    pixels = image.width * image.height
+    check_pixel_count(*image.size, max_pixels=settings.max_pixels)
+    stored = _PIXEL_BYTES.get(image.mode, 4)
+    decoder, kept = _DECODER_BYTES.get(image.format or "", (0, 0))
+    if image.mode.startswith("I;16"):
+        decoder = _WIDE_PIXEL_BYTES - stored
+    if image.format == "JPEG2000":
+        decoder = max(decoder, _JPEG_2000_BYTES_PER_BAND * len(image.getbands()))
+    size_bytes: float = pixels * (stored + decoder) + header.coefficient_bytes
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        size_bytes += _check_tiles(image, settings=settings)
+    if converts:
+        # Each step of conversion makes a copy: resizing makes one more in between.
+        copies = 1
+        if settings.max_side is not None and max(image.size) > settings.max_side:
+            copies = 3
+        elif image.has_transparency_data or header.orientation != 1:
+            copies = 2
+        copy = 1 if header.storable and header.gray else 4
+        size_bytes = max(size_bytes, pixels * (stored + kept + copies * copy))
+    check_memory(size_bytes, size=image.size, settings=settings)
+
+
+def check_icon(data: bytes, *, settings: ImageConfig) -> None:
+    """Refuses an icon file for any of its images: Pillow decodes the largest as it opens the file.
+
+    Raises:
+        RejectedError: As for `check_opened`.
+    """
+    count = int.from_bytes(data[4:6], "little")
+    for entry in range(6, min(6 + 16 * count, len(data) - _ICON_ENTRY.size + 1), 16):
+        (start,) = _ICON_ENTRY.unpack_from(data, entry)
+        if start + _PNG_SIZE.size > len(data):
+            continue
+        signature, width, height = _PNG_SIZE.unpack_from(data, start)
+        if signature != b"\x89PNG\r\n\x1a\n":
+            # The height of a bitmap is that of its mask as well.
+            width, height = map(abs, _BITMAP_SIZE.unpack_from(data, start))
+            height //= 2
+        check_pixel_count(width, height, max_pixels=settings.max_pixels)
+        check_memory(4 * width * height, size=(width, height), settings=settings)
+
+
+def _check_tiles(image: TiffImagePlugin.TiffImageFile, *, settings: ImageConfig) -> float:
+    """Returns the bytes of the tile, or strip, that libtiff decompresses at a time.
+
+    Tiles reach over the border, which may make many more pixels of them than the image has.
+    """
+    tags = image.tag_v2
+    # As they lie in the file; the decoded image may be turned.
+    width, height = (_first(tags.get(tag), 1) for tag in (Base.ImageWidth, Base.ImageLength))
+    tile_width = _first(tags.get(Base.TileWidth), width)
+    tile_height = _first(tags.get(Base.TileLength), 0)
+    if tile_height:
+        columns, rows = -(-width // tile_width), -(-height // tile_height)
+        check_pixel_count(columns * tile_width, rows * tile_height, max_pixels=settings.max_pixels)
+    else:
+        tile_height = min(height, _first(tags.get(Base.RowsPerStrip), height))
+    if tags.get(Base.Compression, _UNCOMPRESSED) == _UNCOMPRESSED:
+        return 0
+    bits = _first(tags.get(Base.BitsPerSample), 1) * _first(tags.get(Base.SamplesPerPixel), 1)
+    return tile_width * tile_height * bits / 8
+
+
+def _first(value: object, default: int) -> int:
+    """Returns a tag's first number, if it is one above 0."""
+    if isinstance(value, tuple) and value:
+        value = value[0]
+    return value if isinstance(value, int) and value > 0 else default
