@@ -168,6 +168,39 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     anonymous: _Anonymous = False
 
 
+class VerifyArguments(Arguments, frozen=True, kw_only=True):
+    """`verify`.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+        beam_options: As of `BuildArguments`.
+    """
+
+    USAGE = "shardbeam verify PATH [--decode | --quick] [flags]"
+    HELP = """\
+Reads every byte of a dataset, compares it with what the dataset says of itself, and prints what
+is wrong. The exit code is 5 where anything is.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
+"""
+    EPILOG = """\
+All of Apache Beam's pipeline options are taken, too. Without --runner, it runs on this machine.
+"""
+
+    path: str
+    beam_options: Mapping[str, Any]
+    decode: Annotated[bool, named("decode all images, strictly")] = False
+    quick: Annotated[bool, named("compare names and sizes, and read no shard")] = False
+    report: Annotated[
+        str | None,
+        named(
+            "write the result as JSON to this file; with --runner it must be named", metavar="URI"
+        ),
+    ] = None
+    json: Annotated[bool, named("print the result as one JSON object")] = False
+    anonymous: _Anonymous = False
+
+
 class SampleArguments(Arguments, frozen=True, kw_only=True):
     """`sample shapes`."""
 
@@ -200,12 +233,13 @@ commands:
   plan      list and join as build would, write nothing, and print what would be built
   formats   list the formats of images and annotations, and the flags of each
   show      print the first Examples of a dataset, or of any TFRecord file
+  verify    read every byte of a dataset, and print what is wrong with it
   sample    draw a small dataset to try things with
 
 shardbeam COMMAND --help tells about a command.
 
 exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects, 4 another run writes
-to the output, 130 interrupted
+to the output, 5 verify has found damage, 130 interrupted
 """
 
 
@@ -214,6 +248,7 @@ COMMANDS: dict[str, type[Arguments]] = {
     "plan": BuildArguments,
     "formats": FormatsArguments,
     "show": ShowArguments,
+    "verify": VerifyArguments,
     "sample": SampleArguments,
 }
 
@@ -410,6 +445,8 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
     command = _find_command(words)
     if COMMANDS[command] is BuildArguments:
         return _parse_build(words)
+    if command == "verify":
+        return _parse_verify(words)
     given = make_parser(command).parse_strictly(words)
     names = given.pop("words")
     if command == "formats":
@@ -440,36 +477,53 @@ def _find_command(words: Sequence[str]) -> str:
 
 def _parse_build(words: Sequence[str]) -> BuildArguments:
     # Imported here: Beam's import takes seconds, and the other commands do without.
-    from shardbeam.pipelines.runners import (
-        DATAFLOW_RUNNER,
-        REFUSED_FLAGS,
-        beam_parser,
-        check_beam_options,
-    )
+    from shardbeam.pipelines.runners import DATAFLOW_RUNNER
 
-    parser = make_parser("build", beam=beam_parser())
-    given = parser.parse_strictly(words, refused=REFUSED_FLAGS)
-    command, *targets = given.pop("words") or [""]
+    names, given, options = _parse_with_beam("build", words)
+    command, *targets = names or [""]
     if COMMANDS.get(command) is not BuildArguments:
         raise UsageError(f"expected a command ({', '.join(COMMANDS)}) first, got {command!r}")
     if len(targets) != 1:
         got = " ".join(targets) or "none"
         raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
-    _set_anonymous(given)
     run = {name: given.pop(name) for name in _flags(BuildArguments) if name in given}
-    dataset = {name: given.pop(name) for name in _dataset_flags() if name in given}
-    options = check_beam_options(
-        {name: value for name, value in given.items() if value != parser.get_default(name)}
-    )
     if run.get("wait") is False and options.get("runner") != DATAFLOW_RUNNER:
         raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
     overrides = run.get("set", [])
     return BuildArguments(
         command=command,
-        config=_make_config(dataset, overrides=overrides, command=command, target=targets[0]),
+        config=_make_config(given, overrides=overrides, command=command, target=targets[0]),
         beam_options=options,
         **run,
     )
+
+
+def _parse_verify(words: Sequence[str]) -> VerifyArguments:
+    names, given, options = _parse_with_beam("verify", words)
+    if len(names) != 2 or names[0] != "verify" or not names[1]:
+        raise UsageError("expected `verify PATH`, with one path")
+    if given.get("decode") and given.get("quick"):
+        raise UsageError("--quick reads no image that --decode could decode; leave one out")
+    return VerifyArguments(path=names[1], beam_options=options, **given)
+
+
+def _parse_with_beam(
+    command: str, words: Sequence[str]
+) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """Parses a command line that may hold Beam's options: the words, our flags, and Beam's."""
+    from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser, check_beam_options
+
+    parser = make_parser(command, beam=beam_parser())
+    given = parser.parse_strictly(words, refused=REFUSED_FLAGS)
+    names = given.pop("words")
+    _set_anonymous(given)
+    ours = {name for flags in flags_of(COMMANDS[command]).values() for name in flags}
+    options = {
+        name: value
+        for name, value in given.items()
+        if name not in ours and value != parser.get_default(name)
+    }
+    return names, {name: given[name] for name in given if name in ours}, check_beam_options(options)
 
 
 def _set_anonymous(given: Mapping[str, Any]) -> None:

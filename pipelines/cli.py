@@ -16,6 +16,7 @@ from shardbeam.pipelines.arguments import (
     BuildArguments,
     SampleArguments,
     ShowArguments,
+    VerifyArguments,
     make_parser,
     parse_arguments,
 )
@@ -81,6 +82,10 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             return _run_build(build)
         if isinstance(arguments, SampleArguments):
             return _run_sample(arguments)
+        if isinstance(arguments, VerifyArguments):
+            from shardbeam.pipelines.verify import run_verify
+
+            return run_verify(arguments)
         # Imported here, as rich takes a while.
         from shardbeam.pipelines.show import show_dataset, show_formats
 

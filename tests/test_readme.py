@@ -75,6 +75,7 @@ def test_the_commands_run() -> None:
         ["build", "coco"],
         ["build", "image-folder"],
         ["show", "data/tfrecords/coco"],
+        ["verify", "data/tfrecords/coco"],
     ]
     for command in commands:
         assert main(command[1:]) == 0

@@ -7,6 +7,7 @@
 - `WriteShards`: reads, checks, converts and encodes the images, and writes the shards
 - `WriteToTFRecord`: the same by the arguments of Beam's transform of that name
 - `CommitDataset`: moves what was written into place, or refuses it
+- `VerifyShards`: reads shards to their end, and compares them with what is said of them
 
 Each name is imported when it is first used, so that the rooms (`core`, `storage`, `containers`,
 `images`, `examples`, `formats`, `dataset`) never pay for Beam's import. `beam` is the room of what
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from shardbeam.transforms.list_images import ListImages as ListImages
     from shardbeam.transforms.read_annotations import ReadAnnotations as ReadAnnotations
     from shardbeam.transforms.take_census import TakeCensus as TakeCensus
+    from shardbeam.transforms.verify_shards import VerifyShards as VerifyShards
     from shardbeam.transforms.write_shards import WriteShards as WriteShards
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
@@ -33,6 +35,7 @@ _MODULES = {
     "ListImages": "list_images",
     "ReadAnnotations": "read_annotations",
     "TakeCensus": "take_census",
+    "VerifyShards": "verify_shards",
     "WriteShards": "write_shards",
     "WriteToTFRecord": "write_to_tfrecord",
 }

@@ -187,11 +187,14 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         # Commands and words.
         (
             "biuld coco",
-            "expected a command (build, plan, formats, show, sample), got 'biuld'; did you mean "
-            "build?",
+            "expected a command (build, plan, formats, show, verify, sample), got 'biuld'; "
+            "did you mean build?",
         ),
-        ("--json", "expected a command (build, plan, formats, show, sample)"),
-        ("--name build", "expected a command (build, plan, formats, show, sample) first, got ''"),
+        ("--json", "expected a command (build, plan, formats, show, verify, sample)"),
+        (
+            "--name build",
+            "expected a command (build, plan, formats, show, verify, sample) first, got ''",
+        ),
         ("build", f"build: expected one config file or format ({FORMATS}), got none"),
         ("build a b", f"build: expected one config file or format ({FORMATS}), got a b"),
         (

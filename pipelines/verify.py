@@ -1,0 +1,103 @@
+"""`shardbeam verify`: reads a dataset to its last byte, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+
+import msgspec
+from rich.filesize import decimal
+
+from shardbeam.pipelines.arguments import VerifyArguments
+from shardbeam.pipelines.failures import UsageError, explain_failure
+from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
+from shardbeam.pipelines.terminal import escape, write_stdout
+from shardbeam.transforms.dataset.verify import Checks, plan_checks
+from shardbeam.transforms.dataset.verify_shard import ShardReport, merge_reports
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+WHOLE, DAMAGED = 0, 5
+# A person reads no more; the report has them all.
+_PRINTED = 100
+
+
+def run_verify(arguments: VerifyArguments) -> int:
+    """Verifies a dataset, and prints what is wrong.
+
+    Returns:
+        The exit code: 0 where nothing is, 5 otherwise.
+
+    Raises:
+        InputError: There is no dataset.
+        RunError: A worker could not read it.
+        UsageError: A cluster's workers need a `--report`.
+    """
+    checks = plan_checks(arguments.path)
+    found = ShardReport(count=len(checks.problems), problems=checks.problems)
+    if not arguments.quick:
+        found = merge_reports([found, _check_shards(checks, arguments=arguments)])
+    if arguments.report:
+        storage_for(arguments.report).replace(arguments.report, msgspec.json.encode(found))
+    _print(found, path=checks.path, arguments=arguments)
+    return DAMAGED if found.count else WHOLE
+
+
+def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
+    # Imported here: a quick look needs no Beam.
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.transforms.combiners import ToList
+
+    from shardbeam.pipelines.runners import LocalRunner, make_runner
+    from shardbeam.transforms.verify_shards import VerifyShards
+
+    options = PipelineOptions([], **arguments.beam_options)
+    runner = make_runner(options)
+    if not arguments.report and not isinstance(runner, LocalRunner):
+        raise UsageError(
+            f"--runner={type(runner).__name__}: name a file that its workers and this machine "
+            "see, for the result: --report URI"
+        )
+    say_when_interrupted(NOTHING_WRITTEN)
+    with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+        uri = arguments.report or join_uri(folder, "report.json")
+        pipeline = beam.Pipeline(runner=runner, options=options)
+        (
+            pipeline
+            | beam.Create(checks.shards)
+            | VerifyShards(decode=arguments.decode)
+            | ToList()
+            | "WriteReport" >> beam.Map(_write_report, uri=uri)
+        )
+        try:
+            pipeline.run().wait_until_finish()
+        except Exception as error:
+            raise explain_failure(error) from error
+        return msgspec.json.decode(storage_for(uri).read(uri), type=ShardReport)
+
+
+def _write_report(reports: Iterable[ShardReport], *, uri: str) -> None:
+    ordered = sorted(reports, key=lambda report: [str(problem) for problem in report.problems])
+    storage_for(uri).replace(uri, msgspec.json.encode(merge_reports(ordered)))
+
+
+def _print(found: ShardReport, *, path: str, arguments: VerifyArguments) -> None:
+    if arguments.json:
+        report = {"path": path, **msgspec.to_builtins(found)}
+        write_stdout(msgspec.json.encode(report).decode() + "\n")
+        return
+    for problem in found.problems[:_PRINTED]:
+        write_stdout(f"{escape(str(problem))}\n")
+    if found.count > _PRINTED:
+        write_stdout(f"... and {found.count - _PRINTED:,} more\n")
+    read = (
+        "names and sizes alone"
+        if arguments.quick
+        else f"{found.shards:,} shards, {found.examples:,} examples, {decimal(found.num_bytes)}"
+    )
+    if found.count:
+        problems = "1 problem" if found.count == 1 else f"{found.count:,} problems"
+        write_stdout(f"damaged: {escape(path)}: {problems} ({read})\n")
+    else:
+        write_stdout(f"whole: {escape(path)}: {read}\n")

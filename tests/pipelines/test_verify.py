@@ -1,0 +1,102 @@
+"""`shardbeam verify` as a command, and the build that mends what it finds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.dataset import coco_words, read_dataset, run
+
+SETTINGS = ("--set", "output.num_shards=3")
+SHARD = "coco-train.tfrecord-00001-of-00003"
+
+
+@pytest.fixture(scope="module")
+def whole(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("whole") / "dataset"
+    assert run(*coco_words(shapes, output, *SETTINGS)).exit_code == 0
+    return output
+
+
+@pytest.fixture
+def damaged(whole: Path, tmp_path: Path) -> Path:
+    folder = Path(shutil.copytree(whole, tmp_path / "damaged"))
+    data = bytearray((folder / SHARD).read_bytes())
+    data[200] ^= 1
+    (folder / SHARD).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("flags", [(), ("--decode",), ("--quick",)])
+def test_a_whole_dataset(whole: Path, flags: tuple[str, ...]) -> None:
+    result = run("verify", str(whole), *flags)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"whole: {whole}: ")
+    assert ("3 shards, 40 examples" in result.stdout) == ("--quick" not in flags)
+
+
+def test_a_damaged_dataset(damaged: Path) -> None:
+    result = run("verify", str(damaged))
+    assert result.exit_code == 5
+    problem, last = result.stdout.splitlines()
+    assert problem.startswith(f"{SHARD}: byte 0: ")
+    assert problem.endswith("the checksum of a record's data does not match")
+    assert last.startswith(f"damaged: {damaged}: 1 problem (3 shards, 39 examples, ")
+
+
+def test_json_and_a_file_for_the_result(damaged: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    (damaged / "labels.txt").unlink()
+    result = run("verify", str(damaged), "--json", "--report", str(report))
+    assert result.exit_code == 5
+    document = json.loads(result.stdout)
+    assert document == {"path": str(damaged), **json.loads(report.read_bytes())}
+    assert (document["count"], document["examples"]) == (2, 39)
+    assert [problem.get("place") for problem in document["problems"]] == [None, "byte 0"]
+
+
+def test_a_quick_look_reads_no_shard(damaged: Path) -> None:
+    assert run("verify", str(damaged), "--quick").exit_code == 0
+    (damaged / SHARD).write_bytes(b"")
+    result = run("verify", str(damaged), "--quick")
+    assert result.exit_code == 5
+    assert f"{SHARD}: has 0 bytes; the manifest says " in result.stdout
+
+
+def test_names_of_files_cannot_forge_lines(damaged: Path) -> None:
+    (damaged / "x.tfrecord\nwhole: y").write_text("")
+    assert "\nwhole" not in run("verify", str(damaged)).stdout
+
+
+def test_building_on_the_dataset_itself_mends_it(shapes: Path, whole: Path, damaged: Path) -> None:
+    (damaged / "index" / f"{SHARD[:-14]}00002-of-00003.parquet").unlink()
+    words = coco_words(shapes, damaged, *SETTINGS, "--overwrite", "--reuse", str(damaged))
+    result = run(*words)
+    assert result.exit_code == 0
+    assert "reused: 1 of 3 shards copied" in result.stdout
+    assert read_dataset(damaged) == read_dataset(whole)
+    assert run("verify", str(damaged), "--decode").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("nowhere",), 1, "nowhere: nothing is there"),
+        ((), 2, "expected `verify PATH`, with one path"),
+        (("a", "--quick", "--decode"), 2, "--quick reads no image that --decode could decode"),
+        (("a", "--decod"), 2, "unknown flag --decod; did you mean --decode?"),
+    ],
+)
+def test_wrong_usage(words: tuple[str, ...], code: int, message: str) -> None:
+    result = run("verify", *words)
+    assert result.exit_code == code
+    assert message in result.stderr
+
+
+def test_workers_elsewhere_need_a_file_for_the_result(whole: Path) -> None:
+    result = run("verify", str(whole), "--runner=PrismRunner")
+    assert result.exit_code == 2
+    assert "--report URI" in result.stderr
