@@ -29,7 +29,7 @@ from shardbeam.configs.load import (
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.json_log import JSON
+from shardbeam.pipelines.logs import JSON
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.load import built_in_formats, find_format

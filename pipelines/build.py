@@ -26,6 +26,12 @@ from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.write_shards import WriteShards
 
 
+def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
+    """Adds the graph that only lists to a pipeline: one `Census`, of nothing but the listing."""
+    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+    return (listed.census,) | TakeCensus()
+
+
 class Gathered(NamedTuple):
     """What is known before an image is read.
 
@@ -45,9 +51,7 @@ class Gathered(NamedTuple):
 def gather_records(pipeline: beam.Pipeline, *, plan: Plan) -> Gathered:
     """Adds the first half of the graph to a pipeline: list, read, join, census.
 
-    Args:
-        pipeline: The pipeline.
-        plan: What to build.
+    It reads no image and writes nothing: it is all that `shardbeam plan` runs.
     """
     # images: ((source, join), ListedImage); masks: ((source, join), AnnotationEntry)
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)

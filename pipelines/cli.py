@@ -22,9 +22,14 @@ from shardbeam.pipelines.arguments import (
 )
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
-from shardbeam.pipelines.json_log import everything_as_json, wants_json_log
-from shardbeam.pipelines.logs import configure_logging, log_everything
-from shardbeam.pipelines.terminal import escape, write_stdout
+from shardbeam.pipelines.logs import (
+    configure_logging,
+    escape,
+    everything_as_json,
+    log_everything,
+    wants_json_log,
+    write_stdout,
+)
 
 _FAILED = 1
 _USAGE = 2
@@ -109,12 +114,11 @@ def _exit_code(error: Exception) -> int | None:
     """Returns the exit code of an error whose message is for users; None for any other error."""
     from shardbeam.configs.load import ConfigError
     from shardbeam.pipelines.failures import RunError
-    from shardbeam.pipelines.versions import OutputError
     from shardbeam.transforms.core.errors import InputError
     from shardbeam.transforms.dataset.lease import LeaseError
     from shardbeam.transforms.formats.load import FormatError
 
-    if isinstance(error, (ConfigError, FormatError, OutputError, UsageError)):
+    if isinstance(error, (ConfigError, FormatError, UsageError)):
         return _USAGE
     if isinstance(error, (InputError, RunError)):
         return _FAILED
@@ -130,7 +134,7 @@ def _print_failure(
     json_log: bool,
 ) -> None:
     """Prints the summary of a run that ended without one; that of a bug holds the traceback."""
-    from shardbeam.pipelines.summary import Summary, print_summary
+    from shardbeam.pipelines.report import Summary, print_summary
     from shardbeam.transforms.dataset.outcome import Outcome, Status
 
     message = str(error) if code is not None else f"{type(error).__name__}: {error}"

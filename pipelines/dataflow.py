@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import json
 import os
 import re
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import google.cloud.storage as storage
@@ -29,6 +30,7 @@ from apache_beam.utils.retry import PermanentException
 from google.api_core.exceptions import GoogleAPICallError, NotFound
 
 from shardbeam.pipelines.failures import RunError, UsageError
+from shardbeam.pipelines.logs import escape, write_line, write_stdout
 from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, check_image
 
@@ -246,3 +248,30 @@ def submit_job(
         project=google.project,
         region=google.region,
     )
+
+
+def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) -> None:
+    """Prints what was submitted, where nobody waits for its end.
+
+    Args:
+        job: The job; None where a template was written instead.
+        output: The dataset's folder.
+        as_json: Whether to print one JSON object on one line: `status` (`submitted` or
+            `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.
+        json_log: As for `print_summary` of `pipelines.report`.
+    """
+    value: dict[str, Any] = {"status": "submitted" if job else "template"}
+    value |= {"exit_code": 0, "output": output}
+    lines = [f"template written, for: {escape(output)}"]
+    if job is not None:
+        value |= {"job_id": job.id, "console": job.console, "cancel": job.cancel_command}
+        lines = [
+            f"submitted, for: {escape(output)}",
+            f"job: {job.id}",
+            f"console: {job.console}",
+            f"to cancel it: {job.cancel_command}",
+        ]
+    if as_json or not json_log:
+        write_stdout(json.dumps(value) + "\n" if as_json else "\n".join(lines) + "\n")
+    if json_log:
+        write_line(lines[0], step="summary", **value)

@@ -13,7 +13,7 @@ _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 
 
 class UsageError(Exception):
-    """A command line that cannot be understood; the message is one line."""
+    """What the command line asks for cannot be done; the message is one line."""
 
 
 class RunError(Exception):

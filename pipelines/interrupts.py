@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 # All that the thread needs: an import in it could meet one that the main thread has half done.
-from shardbeam.pipelines.json_log import render_line, wants_json_log
-from shardbeam.pipelines.terminal import escape
+from shardbeam.pipelines.logs import escape, render_line, wants_json_log
 
 EXIT_CODE = 130
 NOTHING_WRITTEN = "interrupted; nothing was written"

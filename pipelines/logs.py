@@ -1,17 +1,119 @@
-"""Beam's logs, on stderr."""
+"""What the command says beside its result: text for people, or JSON lines for programs.
+
+With `--log-format json` each line on stderr is one JSON object, as Cloud Logging reads it
+(https://cloud.google.com/logging/docs/structured-logging). Its keys:
+    severity: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
+    message: What happened, in words.
+    time: When, UTC, RFC 3339.
+    logger: Which logger of Python's said it; `shardbeam` is the command itself.
+    step: The step of the graph that a worker was at, or the phase of the run (`list`, `write`,
+        `summary`), where that is known.
+    stack_trace: The traceback of an error.
+
+Progress and summary have counts besides.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
+import itertools
+import json
 import logging
+import os
 import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from shardbeam.pipelines.json_log import JsonHandler
+LOG_FORMAT = "--log-format"
+TEXT, JSON = "text", "json"
+OWN_LOGGER = "shardbeam"
 
+# Python's levels are ten apart; each severity holds what lies between.
+_SEVERITIES = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # Beam warns of each server that it starts and ends.
 _NOISE = ("Really starting service", "Really destroying service")
 # Our own errors, which the command says in one line: a worker's traceback tells users nothing.
 _OUR_ERRORS = ("InputError", "RefusedError")
+_STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
+_lock = threading.Lock()
+_log = logging.getLogger(OWN_LOGGER)
+
+
+def escape(text: str) -> str:
+    r"""Writes what a terminal would obey, or cannot show, as `\x1b` or `\udcff`."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
+    )
+
+
+def write_stdout(text: str) -> bool:
+    """Writes to stdout, whatever its encoding.
+
+    Returns:
+        Whether somebody reads it; a reader that has left is no error.
+    """
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more when it ends, and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
+
+
+def wants_json_log(arguments: Sequence[str]) -> bool:
+    """Says whether a command line asks for JSON logs: also one that cannot be understood."""
+    values = [
+        following if word == LOG_FORMAT else word.removeprefix(f"{LOG_FORMAT}=")
+        for word, following in itertools.pairwise([*arguments, ""])
+        if word == LOG_FORMAT or word.startswith(f"{LOG_FORMAT}=")
+    ]
+    return values[-1:] == [JSON]
+
+
+def render_line(
+    message: str,
+    *,
+    severity: str = "INFO",
+    logger: str = OWN_LOGGER,
+    created_s: float | None = None,
+    **fields: Any,  # noqa: ANN401  # Whatever JSON can hold.
+) -> str:
+    """Renders one log line, in ASCII; whatever the message holds, it stays one line.
+
+    Args:
+        message: What happened.
+        severity: How bad it is.
+        logger: Who says so.
+        created_s: When, in seconds since 1970; now where None.
+        fields: Further keys; those that are empty strings are left out.
+    """
+    utc = datetime.timezone.utc
+    when = (
+        datetime.datetime.now(tz=utc)
+        if created_s is None
+        else datetime.datetime.fromtimestamp(created_s, tz=utc)
+    )
+    line = {
+        "severity": severity,
+        # Names of files need not be valid Unicode, but strict parsers want just that.
+        "message": message.encode("utf-8", "backslashreplace").decode(),
+        "time": when.isoformat(timespec="milliseconds"),
+        "logger": logger,
+        **{key: value for key, value in fields.items() if value != ""},
+    }
+    return json.dumps(line, default=str) + "\n"
+
+
+def write_line(message: str, **fields: Any) -> None:  # noqa: ANN401  # As above.
+    """Writes a log line to stderr, as `render_line` makes it."""
+    _write_stderr(render_line(message, **fields))
 
 
 def configure_logging(*, as_json: bool = False) -> None:
@@ -20,7 +122,7 @@ def configure_logging(*, as_json: bool = False) -> None:
     Args:
         as_json: Whether each of them is one JSON object, for programs.
     """
-    handler: logging.Handler = JsonHandler() if as_json else _StderrHandler()
+    handler: logging.Handler = JsonHandler() if as_json else _TextHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_news)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -34,13 +136,61 @@ def log_everything() -> None:
         handler.removeFilter(_is_news)
 
 
-class _StderrHandler(logging.Handler):
-    """Writes to what stderr is at the moment: a live progress line replaces it for a while."""
+@contextlib.contextmanager
+def everything_as_json() -> Iterator[None]:
+    """Makes log records of what Python prints by itself: warnings, and errors of threads."""
+    before = threading.excepthook, sys.unraisablehook
+
+    def log_thread_error(arguments: threading.ExceptHookArgs) -> None:
+        if arguments.exc_value is not None and arguments.exc_type is not SystemExit:
+            _log.error("a thread failed", exc_info=arguments.exc_value)
+
+    def log_unraisable(arguments: sys.UnraisableHookArgs) -> None:
+        _log.error(arguments.err_msg or "an error was ignored", exc_info=arguments.exc_value)
+
+    logging.captureWarnings(True)
+    threading.excepthook, sys.unraisablehook = log_thread_error, log_unraisable
+    try:
+        yield
+    finally:
+        threading.excepthook, sys.unraisablehook = before
+        logging.captureWarnings(False)
+
+
+class JsonHandler(logging.Handler):
+    """Writes log records as JSON lines."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Where stderr is gone, there is nobody to tell.
-        with contextlib.suppress(OSError):
-            sys.stderr.write(f"{self.format(record)}\n")
+        """Writes one record."""
+        try:
+            trace = record.exc_text or ""
+            if record.exc_info and not trace:
+                trace = "".join(traceback.format_exception(*record.exc_info))
+            write_line(
+                record.getMessage(),
+                severity=_severity(record.levelno),
+                logger=record.name,
+                created_s=record.created,
+                step=_current_step(),
+                stack_trace=f"{trace}\n{record.stack_info}".strip() if record.stack_info else trace,
+            )
+        except Exception:  # noqa: BLE001  # As in logging itself: a bad record ends nothing.
+            # Its arguments do not fit its text.
+            message = f"cannot be formatted: {record.msg!r}"
+            write_line(message, severity="WARNING", logger=record.name)
+
+
+class _TextHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        _write_stderr(f"{self.format(record)}\n")
+
+
+def _write_stderr(text: str) -> None:
+    """Writes to what stderr is at the moment: a live progress line replaces it for a while."""
+    # Where stderr is gone, there is nobody to tell.
+    with _lock, contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -51,3 +201,17 @@ def _is_news(record: logging.LogRecord) -> bool:
         return False
     message = record.getMessage()
     return not any(text in message for text in (*_OUR_ERRORS, *_NOISE))
+
+
+def _severity(level: int) -> str:
+    return _SEVERITIES[max(0, min(level // 10, len(_SEVERITIES)) - 1)]
+
+
+def _current_step() -> str:
+    """Names the step of the graph that this thread is at, if it is one of a Beam worker."""
+    # Not imported: where nothing has imported it, there are no workers.
+    sampler = sys.modules.get(_STATE_SAMPLER)
+    tracker = sampler.get_current_tracker() if sampler is not None else None
+    state = tracker.current_state() if tracker is not None else None
+    context = getattr(state, "name_context", None)
+    return str(getattr(context, "step_name", None) or "")

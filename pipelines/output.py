@@ -1,29 +1,176 @@
-"""The output folder before a run: where it is, what is in it, and the right to write there."""
+"""The output before a run: which folder it is, what is in it, and the right to write there.
+
+Also which dataset `--reuse` names.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
+import hashlib
 import logging
+import os
+import re
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from shardbeam.configs.placeholders import DATE, FINGERPRINT, placeholders
-from shardbeam.pipelines.plan import Plan
-from shardbeam.pipelines.versions import Inputs, OutputError, check_apart, is_version, place_output
+import msgspec
+
+from shardbeam.configs.load import ConfigError
+from shardbeam.configs.placeholders import (
+    DATE,
+    FINGERPRINT,
+    VERSION,
+    fill_template,
+    parse_template,
+    placeholders,
+)
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.plan import Plan, absolute_path
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.commit import DATASET_INFO, foreign_files, read_manifest
+from shardbeam.transforms.dataset.census import ListingSummary
+from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST, foreign_files, read_manifest
 from shardbeam.transforms.dataset.dataset import RunRecord, read_runs
 from shardbeam.transforms.dataset.folder_lock import FolderLock
 from shardbeam.transforms.dataset.lease import Lease
 from shardbeam.transforms.dataset.object_lease import ObjectLease
-from shardbeam.transforms.dataset.pointer import read_pointer
+from shardbeam.transforms.dataset.pointer import pointed_folder, read_pointer
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors, staged_commits
+from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 _log = logging.getLogger(__name__)
 
+_PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
+_FINGERPRINT_DIGITS = 12
 _NAMED_FILES = 3
+
+
+# Which folder
+
+
+class Inputs:
+    """What a plan reads, as far as that can be told without reading an image.
+
+    Args:
+        plan: The plan's digest.
+        annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each file
+            that defines a format.
+        list_images: Lists the images; called once, and only if that is needed.
+    """
+
+    def __init__(
+        self,
+        *,
+        plan: str,
+        annotation_files: tuple[tuple[str, int, str], ...],
+        list_images: Callable[[], ListingSummary],
+    ) -> None:
+        self.annotation_files = annotation_files
+        self._plan = plan
+        self._list_images = list_images
+
+    @functools.cached_property
+    def _listing(self) -> str:
+        return self._list_images().fingerprint
+
+    @property
+    def fingerprint(self) -> str:
+        """Digests plan and inputs: all that `were_read_by` compares."""
+        facts = msgspec.json.encode([self._plan, self.annotation_files, self._listing])
+        return hashlib.sha256(facts).hexdigest()[:_FINGERPRINT_DIGITS]
+
+    def were_read_by(self, run: RunRecord) -> bool:
+        """Says whether a run had the same plan and inputs."""
+        return (
+            run.plan == self._plan
+            and run.annotation_files == self.annotation_files
+            and run.listing.fingerprint == self._listing
+        )
+
+
+def place_output(plan: Plan, *, inputs: Inputs, started: datetime.datetime) -> Plan:
+    """Puts values in place of the placeholders in a plan's output.
+
+    Args:
+        plan: The plan.
+        inputs: What it reads; listed only where `{fingerprint}` stands.
+        started: When the run was started, UTC.
+    """
+    values = {VERSION: plan.dataset.version, DATE: run_date(started)}
+    if FINGERPRINT in placeholders(plan.output_template):
+        values[FINGERPRINT] = inputs.fingerprint
+    return dataclasses.replace(plan, output=fill_template(plan.output_template, values))
+
+
+def run_date(started: datetime.datetime) -> str:
+    """Returns what `{date}` stands for: the UTC date of the run's start, `YYYYMMDD`.
+
+    A run that was killed, and is started again on another day, has another folder, and does not
+    find its finished shards.
+    """
+    return f"{started.astimezone(datetime.timezone.utc):%Y%m%d}"
+
+
+def check_versions(plan: Plan, *, if_changed: bool) -> None:
+    """Checks what the config says about versions, before anything is asked of any storage.
+
+    Raises:
+        ConfigError: Nothing could tell which version `--if-changed` compares with.
+        UsageError: The pointer would lie where readers or runs take it for something else.
+    """
+    if if_changed and not plan.latest and DATE in placeholders(plan.output_template):
+        raise ConfigError(
+            origin="config",
+            path=("output", "latest"),
+            problem="missing; with {date} in output.path, --if-changed finds the last version by "
+            "this pointer; add it, or put {fingerprint} in place of {date}",
+        )
+    if not plan.latest:
+        return
+    if re.match(f"{_version_pattern(plan.output_template.rstrip('/'))}(/|$)", plan.latest):
+        raise UsageError(
+            f"{plan.latest}: output.latest lies within the folder of a version; choose another path"
+        )
+    parts = plan.output_template.split("/")
+    if any(_matches(plan.latest, "/".join(parts[:count])) for count in range(1, len(parts))):
+        raise UsageError(
+            f"{plan.latest}: output.latest is a file, but output.path lies below it; choose "
+            "another path"
+        )
+    _check_apart(plan.latest, sources=plan.sources, key="output.latest")
+
+
+def _check_apart(path: str, *, sources: Iterable[Source], key: str) -> None:
+    """Refuses an output within an image root: a run would list what it writes."""
+    for root in (root for source in sources for root in source.format.roots()):
+        if f"{_real_path(path)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
+            raise UsageError(
+                f"{path}: lies within the images' folder {root}, whose listing would "
+                f"hold what is written; choose another {key}"
+            )
+
+
+def _real_path(path: str) -> str:
+    """Follows symbolic links on local disk, behind which one folder may lie within another."""
+    return path if is_uri(path) else os.path.realpath(path)
+
+
+def _matches(path: str, template: str) -> bool:
+    """Says whether a path can be what a path with placeholders is called in one of its runs."""
+    return re.fullmatch(_version_pattern(template), path) is not None
+
+
+def _version_pattern(template: str) -> str:
+    return "".join(
+        _PATTERNS[part.text] if part.is_placeholder else re.escape(part.text)
+        for part in parse_template(template)
+    )
+
+
+# What is in it
 
 
 class Output(NamedTuple):
@@ -76,11 +223,11 @@ def hold_output(
 
     Raises:
         LeaseError: Another run holds it.
-        OutputError: The output folder cannot be used as asked.
+        UsageError: The output folder cannot be used as asked.
         InputError: It cannot be written, or the input cannot be listed.
     """
     plan = place_output(plan, inputs=inputs, started=started)
-    check_apart(plan.output, sources=plan.sources)
+    _check_apart(plan.output, sources=plan.sources, key="output.path")
     lease = _find_lease(plan.output, plan=plan, runner=runner)
     try:
         while True:
@@ -107,7 +254,7 @@ def _find_lease(output: str, *, plan: Plan, runner: str) -> Lease:
         if storage_for(output).can_swap:
             return ObjectLease(output, plan=plan.digest, runner=runner)
     except InputError as error:
-        raise OutputError(str(error)) from error
+        raise UsageError(str(error)) from error
     except OSError as error:
         raise _not_a_folder(output, error) from error
     _log.warning("%s: this storage keeps no lease; let only one run at a time write there", output)
@@ -118,21 +265,17 @@ def _look(plan: Plan, *, inputs: Inputs, overwrite: bool, if_changed: bool) -> O
     """Looks whether the output may be written, and has to be. Writes nothing.
 
     Raises:
-        OutputError: It may not.
+        UsageError: It may not.
         InputError: The input cannot be listed.
     """
     latest = read_latest(plan)
-    if if_changed:
-        current = _find_current(plan, inputs=inputs, latest=latest)
-        if current is not None:
-            return current
-    if _is_committed(plan.output):
+    found = _find_current(plan, inputs=inputs, latest=latest) if if_changed else None
+    if found is None and _is_committed(plan.output):
         if not overwrite:
-            committed = _find_uncleared(plan, latest=latest)
-            if committed is not None:
-                return committed
-        _check_replaceable(plan, overwrite=overwrite, if_changed=if_changed, latest=latest)
-    return Output(plan)
+            found = _find_uncleared(plan, latest=latest)
+        if found is None:
+            _check_replaceable(plan, overwrite=overwrite, if_changed=if_changed, latest=latest)
+    return found or Output(plan)
 
 
 def read_latest(plan: Plan) -> str | None:
@@ -141,15 +284,15 @@ def read_latest(plan: Plan) -> str | None:
     What is no version of this plan's output is not followed.
 
     Raises:
-        OutputError: The file is no pointer.
+        UsageError: The file is no pointer.
     """
     if not plan.latest:
         return None
     try:
         folder = read_pointer(plan.latest)
     except InputError as error:
-        raise OutputError(str(error)) from error
-    return folder if folder is not None and is_version(folder, plan=plan) else None
+        raise UsageError(str(error)) from error
+    return folder if folder is not None and _matches(folder, plan.output_template) else None
 
 
 def _find_current(plan: Plan, *, inputs: Inputs, latest: str | None) -> Output | None:
@@ -178,9 +321,7 @@ def _find_current(plan: Plan, *, inputs: Inputs, latest: str | None) -> Output |
 def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
     """Finds a commit of this plan that was killed after `dataset_info.json` was written."""
     staging = Staging(output=plan.output, plan=plan.digest, run_id="")
-    if not staging.was_committed():
-        return None
-    last = _last_run(plan.output)
+    last = _last_run(plan.output) if staging.was_committed() else None
     if last is None or last.plan != plan.digest:
         return None
     return Output(
@@ -200,7 +341,7 @@ def _is_committed(output: str) -> bool:
     """Says whether `output` holds a committed dataset of ours.
 
     Raises:
-        OutputError: It holds something else, which must not be mixed with a dataset, or it
+        UsageError: It holds something else, which must not be mixed with a dataset, or it
             is no folder.
     """
     try:
@@ -210,43 +351,115 @@ def _is_committed(output: str) -> bool:
             return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
         foreign = foreign_files(output)
     except InputError as error:
-        raise OutputError(str(error)) from error
+        raise UsageError(str(error)) from error
     except OSError as error:
         raise _not_a_folder(output, error) from error
     if foreign:
         names = ", ".join(foreign[:_NAMED_FILES])
         more = f" and {len(foreign) - _NAMED_FILES} more" if len(foreign) > _NAMED_FILES else ""
-        raise OutputError(
+        raise UsageError(
             f"{output}: holds files that are not Shardbeam's ({names}{more}); choose another "
             "output.path, or empty the folder"
         )
     return False
 
 
-def _not_a_folder(output: str, error: OSError) -> OutputError:
-    return OutputError(f"{output}: cannot be a dataset's folder: {error.strerror}")
+def _not_a_folder(output: str, error: OSError) -> UsageError:
+    return UsageError(f"{output}: cannot be a dataset's folder: {error.strerror}")
 
 
 def _check_replaceable(
     plan: Plan, *, overwrite: bool, if_changed: bool, latest: str | None
 ) -> None:
-    """Decides whether the committed dataset in a plan's output may be replaced.
-
-    Raises:
-        OutputError: It may not.
-    """
+    """Refuses to replace the committed dataset in a plan's output, if it must not be."""
     if not overwrite:
         changed = "; inputs or config have changed" if if_changed else ""
         fix = "choose another output.path"
         has_fingerprint = FINGERPRINT in placeholders(plan.output_template)
         if plan.output != plan.output_template and not has_fingerprint:
             fix = "put {fingerprint} into output.path"
-        raise OutputError(
+        raise UsageError(
             f"{plan.output}: holds a committed dataset already{changed}; add --overwrite to "
             f"replace it, or {fix}"
         )
     if latest == plan.output:
-        raise OutputError(
+        raise UsageError(
             f"{plan.output}: readers are led here by {plan.latest}, and would see half a dataset "
             "while it is replaced; put {fingerprint} into output.path, or choose another version"
         )
+
+
+# What it may take over
+
+
+def find_previous(path: str, *, plan: Plan) -> str:
+    """Finds the dataset that `--reuse` names, whose unchanged shards are to be copied.
+
+    Args:
+        path: Its folder, or a file whose only line is the path of that folder. What the plan's own
+            runs write need not be there yet, so that the first run of a schedule is no other
+            command than the later ones.
+        plan: The plan, not placed yet.
+
+    Returns:
+        The dataset's folder; empty where there is none yet.
+
+    Raises:
+        UsageError: There is no committed dataset of ours, and the build would not write it.
+    """
+    named = _normalized(path)
+    try:
+        if _is_dataset(named):
+            return named
+        pointed = _read_pointer(named)
+        if pointed and _is_dataset(pointed):
+            return pointed
+    except InputError as error:
+        raise UsageError(f"--reuse: {error}") from error
+    except OSError as error:
+        raise UsageError(f"--reuse: {path}: cannot be read: {error.strerror or error}") from error
+    where = f"{pointed} (which {named} names)" if pointed else named
+    if named not in map(_normalized, _own_paths(plan)):
+        raise UsageError(
+            f"--reuse: no committed dataset of Shardbeam's in {where}; name the folder of "
+            "one, or leave --reuse out"
+        )
+    _log.warning("--reuse: no committed dataset in %s yet; all shards are written", where)
+    return ""
+
+
+def _own_paths(plan: Plan) -> Collection[str]:
+    """Names what a plan's runs write; `{date}` and `{fingerprint}` stand as they are."""
+    values = {VERSION: plan.dataset.version, DATE: "{date}", FINGERPRINT: "{fingerprint}"}
+    own = fill_template(plan.output_template, values)
+    return (own, plan.latest) if plan.latest else (own,)
+
+
+def _normalized(path: str) -> str:
+    return absolute_path(path).rstrip("/") or "/"
+
+
+def _is_dataset(folder: str) -> bool:
+    """Says so without reading what may be long: the shards' keys tell all that matters."""
+    return all(
+        storage_for(folder).stat(join_uri(folder, name)) is not None
+        for name in (DATASET_INFO, MANIFEST)
+    )
+
+
+def _read_pointer(uri: str) -> str:
+    """Reads the path that a pointer names; empty where `uri` is no file.
+
+    Raises:
+        UsageError: It holds something else.
+    """
+    file = storage_for(uri).stat(uri)
+    if file is None:
+        return ""
+    folder = pointed_folder(file)
+    if folder is None:
+        raise UsageError(
+            f"--reuse: {uri}: expected a dataset's folder, or a pointer (one line with the "
+            "absolute path or URI of such a folder)"
+        )
+    return folder.rstrip("/")

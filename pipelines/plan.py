@@ -48,7 +48,7 @@ class Plan:
         join: Rules of the join.
         encoder: How a record becomes an Example.
         dataset: What concerns the dataset as a whole.
-        output: The dataset's folder; as in the template until `pipelines.versions` has placed it.
+        output: The dataset's folder; as in the template until `pipelines.output` has placed it.
         output_template: The same, with placeholders.
         latest: The pointer to what was committed last; empty where there is none.
         file_name_prefix: Name of every shard up to its number, with `{split}`.

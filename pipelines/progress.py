@@ -9,17 +9,22 @@ import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple, Protocol, TextIO
+from typing import NamedTuple, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from shardbeam.pipelines.json_log import render_line
+from shardbeam.pipelines.logs import render_line
+from shardbeam.transforms.dataset.outcome import ShardProgress, Totals
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.find import storage_for
 
 _POLL_S = 0.5
+# A listing is billed, and takes its time.
+_REMOTE_POLL_S = 5.0
 _LOG_LINE_EVERY_S = 10.0
 _RATE_WINDOW_S = 30.0
-# Long enough to read the last state, short enough not to hold up whoever waits for the end.
+# Long enough to read the last state, short enough not to hold up the end of the run.
 _STOP_TIMEOUT_S = 5.0
 
 _log = logging.getLogger(__name__)
@@ -45,11 +50,47 @@ class ProgressSnapshot(NamedTuple):
     images_resumed: int = 0
 
 
+class StagedProgress:
+    """Reads what a run's workers tell in staging, and no more of it than has changed.
+
+    Attributes:
+        poll_s: Seconds from one reading to the next.
+    """
+
+    def __init__(self, staging: Staging) -> None:
+        self.poll_s = _REMOTE_POLL_S if storage_for(staging.root).is_remote else _POLL_S
+        self._staging = staging
+        self._totals: Totals | None = None
+        self._seen: dict[str, tuple[str, ShardProgress]] = {}
+
+    def read(self) -> ProgressSnapshot:
+        """Returns how far the run is."""
+        self._totals = self._totals or self._staging.read_totals()
+        if self._totals is None:
+            return ProgressSnapshot()
+        shards = self._staging.read_progress(self._seen)
+        return ProgressSnapshot(
+            shards_done=sum(shard.finished for shard in shards),
+            shards_total=self._totals.shards,
+            images_done=sum(shard.examples for shard in shards),
+            images_total=self._totals.examples,
+            shards_resumed=sum(shard.resumed for shard in shards),
+            images_resumed=sum(shard.examples for shard in shards if shard.resumed),
+        )
+
+
 class ProgressMonitor:
     """Shows a run's progress from a thread of its own while the context is entered.
 
     On a terminal a live line, otherwise a line about every ten seconds and one at the end.
     What fails here is logged for debugging and never reaches the run.
+
+    Args:
+        read: Tells how far the run is; called in the thread.
+        stream: Where to show it, such as `sys.stderr`.
+        clock: Seconds from any start.
+        poll_s: Seconds from one call of `read` to the next.
+        as_json: Whether lines are JSON objects, also on a terminal.
     """
 
     def __init__(
@@ -61,27 +102,14 @@ class ProgressMonitor:
         poll_s: float = _POLL_S,
         as_json: bool = False,
     ) -> None:
-        """Prepares, and shows nothing yet.
-
-        Args:
-            read: Tells how far the run is; called in the thread.
-            stream: Where to show it, such as `sys.stderr`.
-            clock: Seconds from any start.
-            poll_s: Seconds from one call of `read` to the next.
-            as_json: Whether lines are JSON objects, also on a terminal.
-        """
         self._read = read
-        self._stream = stream
         self._poll_s = poll_s
         self._rate = _Rate(clock=clock)
-        self._display: _Display
-        if as_json:
-            self._display = _LogLines(stream, clock=clock, render=_render_json)
-        elif stream.isatty():
-            # Imported here: it takes a while, and a schedule has no terminal.
-            self._display = _LiveLine(stream)
-        else:
-            self._display = _LogLines(stream, clock=clock, render=_render_text)
+        self._display = (
+            _LiveLine(stream)
+            if stream.isatty() and not as_json
+            else _LogLines(stream, clock=clock, as_json=as_json)
+        )
         self._totals_known = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
@@ -129,11 +157,7 @@ class _Console(Console):
 
 
 class _LiveLine:
-    """Shows progress on a terminal as one line that changes, until it is closed.
-
-    Args:
-        stream: A terminal.
-    """
+    """Shows progress on a terminal as one line that changes, until it is closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._progress = Progress(
@@ -148,7 +172,6 @@ class _LiveLine:
         self._task = self._progress.add_task("", total=None)
 
     def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None:
-        """Shows how far a run is."""
         self._progress.update(
             self._task,
             description=describe(snapshot, images_per_s),
@@ -158,8 +181,50 @@ class _LiveLine:
         self._progress.start()
 
     def close(self) -> None:
-        """Takes the line away."""
         self._progress.stop()
+
+
+class _LogLines:
+    """Writes a line now and then, and at the end the last one that was not written."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float], as_json: bool) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._as_json = as_json
+        self._next_s = clock() + _LOG_LINE_EVERY_S
+        self._last = ""
+
+    def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None:
+        line = _render(snapshot, images_per_s, as_json=self._as_json)
+        if self._clock() >= self._next_s:
+            self._next_s = self._clock() + _LOG_LINE_EVERY_S
+            self._write(line)
+        elif snapshot.images_done > 0:
+            self._last = line
+
+    def close(self) -> None:
+        if self._last:
+            self._write(self._last)
+
+    def _write(self, line: str) -> None:
+        self._last = ""
+        self._stream.write(line)
+        self._stream.flush()
+
+
+def _render(snapshot: ProgressSnapshot, images_per_s: float, *, as_json: bool) -> str:
+    text = describe(snapshot, images_per_s)
+    if not as_json:
+        return f"shardbeam: {text}\n"
+    if snapshot.images_total is None:
+        return render_line(text, step="list")
+    return render_line(
+        text,
+        step="write",
+        **snapshot._asdict(),
+        images_per_s=round(images_per_s, 1),
+        eta_s=_eta_s(snapshot, images_per_s),
+    )
 
 
 def describe(snapshot: ProgressSnapshot, images_per_s: float) -> str:
@@ -184,22 +249,6 @@ def _eta_s(snapshot: ProgressSnapshot, images_per_s: float) -> int | None:
     return round(left / images_per_s) if left > 0 and images_per_s > 0 else None
 
 
-def _render_text(snapshot: ProgressSnapshot, images_per_s: float) -> str:
-    return f"shardbeam: {describe(snapshot, images_per_s)}\n"
-
-
-def _render_json(snapshot: ProgressSnapshot, images_per_s: float) -> str:
-    if snapshot.images_total is None:
-        return render_line(describe(snapshot, images_per_s), step="list")
-    return render_line(
-        describe(snapshot, images_per_s),
-        step="write",
-        **snapshot._asdict(),
-        images_per_s=round(images_per_s, 1),
-        eta_s=_eta_s(snapshot, images_per_s),
-    )
-
-
 class _Rate:
     """Images a second, over the last half minute."""
 
@@ -215,42 +264,3 @@ class _Rate:
             self._samples.popleft()
         since, images = self._samples[0]
         return (done - images) / (now - since) if now > since else 0.0
-
-
-class _Display(Protocol):
-    def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class _LogLines:
-    def __init__(
-        self,
-        stream: TextIO,
-        *,
-        clock: Callable[[], float],
-        render: Callable[[ProgressSnapshot, float], str],
-    ) -> None:
-        self._stream = stream
-        self._clock = clock
-        self._render = render
-        self._next_s = clock() + _LOG_LINE_EVERY_S
-        # What is still to be said at the end.
-        self._last = ""
-
-    def show(self, snapshot: ProgressSnapshot, images_per_s: float) -> None:
-        line = self._render(snapshot, images_per_s)
-        if self._clock() >= self._next_s:
-            self._next_s = self._clock() + _LOG_LINE_EVERY_S
-            self._write(line)
-        elif snapshot.images_done > 0:
-            self._last = line
-
-    def close(self) -> None:
-        if self._last:
-            self._write(self._last)
-
-    def _write(self, line: str) -> None:
-        self._last = ""
-        self._stream.write(line)
-        self._stream.flush()

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import msgspec
@@ -21,34 +21,35 @@ from apache_beam.options.pipeline_options import (
     PipelineOptions,
     StandardOptions,
 )
+from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineRunner
 
 from shardbeam.pipelines.arguments import BuildArguments
-from shardbeam.pipelines.build import build_dataset
+from shardbeam.pipelines.build import build_dataset, gather_records, list_inputs
 from shardbeam.pipelines.failures import UsageError, ended_as_failed, explain_failure
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
-from shardbeam.pipelines.json_log import write_line
-from shardbeam.pipelines.output import hold_output, read_latest
-from shardbeam.pipelines.plan import Plan, make_plan
-from shardbeam.pipelines.preview import Preview, list_inputs, preview_dataset
-from shardbeam.pipelines.previous import find_previous
-from shardbeam.pipelines.progress import ProgressMonitor
-from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, UsageMeter, make_runner
-from shardbeam.pipelines.staged_progress import StagedProgress
-from shardbeam.pipelines.summary import Summary, print_job, print_summary
-from shardbeam.pipelines.versions import (
+from shardbeam.pipelines.logs import write_line
+from shardbeam.pipelines.output import (
     Inputs,
+    Output,
     check_versions,
-    name_output,
+    find_previous,
+    hold_output,
     place_output,
+    read_latest,
 )
+from shardbeam.pipelines.plan import Plan, make_plan
+from shardbeam.pipelines.progress import ProgressMonitor, StagedProgress
+from shardbeam.pipelines.report import Summary, print_summary
+from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, UsageMeter, make_runner
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.census import ListingSummary
+from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import DATASET_INFO
 from shardbeam.transforms.dataset.dataset import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
-from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Status
+from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
+from shardbeam.transforms.dataset.shard_plan import plan_shards
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -64,9 +65,6 @@ _CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 _CLUSTER_WORDS = (
     "the cluster may go on with the job: look there before the same command is started again"
 )
-
-T = TypeVar("T", Preview, ListingSummary)
-
 _EXIT_CODES = {Status.APPROVED: 0, Status.COMMITTED: 0, Status.REFUSED: 3, Status.FAILED: 1}
 
 
@@ -78,211 +76,12 @@ def run_build(arguments: BuildArguments) -> int:
 
     Raises:
         LeaseError: Another run writes to the output, or has taken it over from this one.
-        UsageError: A job that Dataflow could not run as asked, or nothing there to reuse.
-        OutputError: The output folder cannot be used as asked.
+        UsageError: A job that Dataflow could not run as asked, nothing there to reuse, or an output
+            folder that cannot be used as asked.
         InputError: The input cannot be used.
         RunError: The same, found out by a worker.
     """
-    meter = UsageMeter()
-    plan = make_plan(arguments.config)
-    own = [path for path in (name_output(plan), plan.latest) if path]
-    previous = find_previous(arguments.reuse, own=own) if arguments.reuse else ""
-    # Without an empty list of flags Beam would read the program's own command line.
-    options = PipelineOptions([], **arguments.beam_options)
-    on_dataflow = options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
-    if on_dataflow:
-        # Imported here: its clients take a while, and no other runner needs them.
-        try:
-            from shardbeam.pipelines.dataflow import prepare_job
-        except ImportError as error:
-            raise UsageError(
-                f"--runner={DATAFLOW_RUNNER}: a package that only Dataflow needs is missing "
-                f"({error}); run: pip install 'shardbeam[dataflow]'"
-            ) from error
-
-        prepare_job(options, plan=plan, previous=previous)
-    check_versions(plan, if_changed=arguments.if_changed)
-    started = datetime.datetime.now(tz=datetime.timezone.utc)
-    started_s = time.monotonic()
-    runner = make_runner(options)
-    inputs = Inputs(
-        plan=plan.digest,
-        annotation_files=_stat_annotation_files(plan),
-        list_images=functools.partial(_list_images, plan),
-    )
-    lease, found = hold_output(
-        plan,
-        inputs=inputs,
-        started=started,
-        overwrite=arguments.overwrite,
-        if_changed=arguments.if_changed,
-        runner=type(runner).__name__,
-    )
-    plan = found.plan
-    with lease:
-        if found.current is None:
-            return _build(
-                arguments,
-                plan,
-                annotation_files=inputs.annotation_files,
-                previous=previous,
-                options=options,
-                runner=runner,
-                lease=lease,
-                meter=meter,
-                started=started,
-                started_s=started_s,
-            )
-        message = found.message
-        if found.left is not None:
-            found.left.clear()
-        if found.is_pointer_stale:
-            # Perhaps a run was killed after its commit.
-            write_pointer(plan.latest, folder=plan.output)
-            message += f"; {plan.latest} names this version again"
-        lease.release()
-        return _finish(
-            arguments,
-            plan,
-            outcome=msgspec.structs.replace(
-                found.current.outcome, message=message, reuse=None, resumed=Resumed()
-            ),
-            started_s=started_s,
-            usage=meter.usage(),
-            current=True,
-        )
-
-
-def _build(
-    arguments: BuildArguments,
-    plan: Plan,
-    *,
-    annotation_files: tuple[tuple[str, int, str], ...],
-    previous: str,
-    options: PipelineOptions,
-    runner: PipelineRunner,
-    lease: Lease,
-    meter: UsageMeter,
-    started: datetime.datetime,
-    started_s: float,
-) -> int:
-    """Builds, with the lease in hand; see `run_build`."""
-    on_dataflow = type(runner).__name__ == DATAFLOW_RUNNER
-    run_id = f"{started:%Y%m%dT%H%M%S.%fZ}"
-    staging = Staging(
-        output=plan.output, plan=plan.digest, run_id=run_id, lease=lease.claim(is_job=on_dataflow)
-    )
-    say_when_interrupted(
-        "interrupted; the same command goes on with the shards that are finished",
-        ask=functools.partial(_end_early, staging, lease=lease),
-    )
-    pipeline = beam.Pipeline(runner=runner, options=options)
-    build_dataset(
-        pipeline,
-        plan=plan,
-        staging=staging,
-        run=RunSettings(
-            started_at=started.isoformat(),
-            runner=type(runner).__name__,
-            annotation_files=annotation_files,
-            latest=plan.latest,
-            previous=previous,
-        ),
-        processes=arguments.processes or _count_processes(runner, options=options),
-        threads=arguments.threads,
-        read_ahead=arguments.read_ahead,
-    )
-    follow = functools.partial(_run_to_end, pipeline, runner=runner, meter=meter)
-    if on_dataflow:
-        job = _submit(pipeline, runner=runner, options=options)
-        _hand_over(lease, job, options=options)
-        if job is None or not _waits(arguments):
-            lease.leave()
-            print_job(job, output=plan.output, as_json=arguments.json, json_log=arguments.json_log)
-            return 0
-        follow = functools.partial(_follow, job, meter=meter, json_log=arguments.json_log)
-        say_when_interrupted(
-            f"interrupted; job {job.id} goes on without this command. To cancel it: "
-            f"{job.cancel_command}"
-        )
-    progress = StagedProgress(staging)
-    monitor = ProgressMonitor(
-        read=progress.read,
-        stream=sys.stderr,
-        poll_s=progress.poll_s,
-        as_json=arguments.json_log,
-    )
-    error: Exception | None = None
-    with monitor:
-        try:
-            follow()
-        except Exception as raised:  # noqa: BLE001  # Runners change an error's type.
-            error = raised
-    if error is not None and not _has_ended(error, runner=runner):
-        lease.leave()
-    recorded = _read_outcome(staging)
-    if recorded is None or recorded.status is Status.APPROVED:
-        # It ended before its gate, or after it and before it was committed.
-        raise explain_failure(error)
-    # Before the requests are added up.
-    lease.release()
-    return _finish(arguments, plan, outcome=recorded, started_s=started_s, usage=meter.usage())
-
-
-def _end_early(staging: Staging, *, lease: Lease) -> str:
-    """Releases the lease of a build in this process; returns what of the build is kept."""
-    # First, so that what goes on here for a moment more cannot commit after this.
-    lease.release(wait_s=_RELEASE_S)
-    recorded = _read_outcome(staging)
-    if recorded is not None and recorded.status is Status.COMMITTED:
-        return f"interrupted; the dataset is committed: {staging.output}"
-    done = StagedProgress(staging).read()
-    if not done.shards_done:
-        return "interrupted; no shard was finished: the same command starts anew"
-    return (
-        f"interrupted; {done.shards_done:,} of {done.shards_total:,} shards are finished, and the "
-        "same command goes on with the others"
-    )
-
-
-def _run_to_end(pipeline: beam.Pipeline, *, runner: PipelineRunner, meter: UsageMeter) -> None:
-    """Runs a pipeline to its end, and adds up what its workers counted."""
-    on_cluster = type(runner).__name__ in _CLUSTER_RUNNERS
-    if on_cluster:
-        say_when_interrupted(f"interrupted; {_CLUSTER_WORDS}")
-    result = pipeline.run()
-    if on_cluster:
-
-        def cancel() -> str:
-            # Beam's job server takes the order, and Flink may finish the job all the same.
-            result.cancel()
-            return f"interrupted; the job server was told to cancel the job, but {_CLUSTER_WORDS}"
-
-        say_when_interrupted(f"interrupted; {_CLUSTER_WORDS}", ask=cancel)
-    result.wait_until_finish()
-    meter.add_result(result)
-
-
-def _count_processes(runner: PipelineRunner, *, options: PipelineOptions) -> int:
-    """Says how many processes write shards for each worker; 0 for as many as are worth it."""
-    direct = options.view_as(DirectOptions)
-    is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
-    return 0 if isinstance(runner, LocalRunner) and is_alone else 1
-
-
-def _ends_with_process(runner: PipelineRunner) -> bool:
-    return type(runner).__name__ not in (DATAFLOW_RUNNER, *_CLUSTER_RUNNERS)
-
-
-def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
-    """Says whether a run that this process follows no more, because of an error, has ended."""
-    if _ends_with_process(runner):
-        return True
-    if type(runner).__name__ == DATAFLOW_RUNNER:
-        from shardbeam.pipelines.dataflow import JobEndedError
-
-        return isinstance(error, JobEndedError)
-    return ended_as_failed(error)
+    return _Run(arguments).build()
 
 
 def run_plan(arguments: BuildArguments) -> int:
@@ -292,6 +91,7 @@ def run_plan(arguments: BuildArguments) -> int:
         The exit code.
 
     Raises:
+        UsageError: The output folder cannot be used as asked.
         InputError: The input cannot be used.
         RunError: The same, found out by a worker.
     """
@@ -299,21 +99,199 @@ def run_plan(arguments: BuildArguments) -> int:
     check_versions(plan, if_changed=arguments.if_changed)
     # Only so that its errors are shown.
     read_latest(plan)
-    started = datetime.datetime.now(tz=datetime.timezone.utc)
+    started = _now()
     started_s = time.monotonic()
     annotation_files = _stat_annotation_files(plan)
-    preview = _run_locally(functools.partial(preview_dataset, plan=plan), Preview)
-    if isinstance(preview, Exception):
-        raise explain_failure(preview)
+    census = _take_census(lambda pipeline: gather_records(pipeline, plan=plan).census)
+    outcome = _preview(census, plan=plan)
     inputs = Inputs(
-        plan=plan.digest,
-        annotation_files=annotation_files,
-        list_images=lambda: preview.listing,
+        plan=plan.digest, annotation_files=annotation_files, list_images=lambda: census.listing
     )
     plan = place_output(plan, inputs=inputs, started=started)
-    return _finish(
-        arguments, plan, outcome=preview.outcome, started_s=started_s, usage=StorageUsage()
-    )
+    return _finish(arguments, plan, outcome=outcome, started_s=started_s, usage=StorageUsage())
+
+
+class _Run:
+    """A build, from its command line to its exit code."""
+
+    def __init__(self, arguments: BuildArguments) -> None:
+        self._arguments = arguments
+        self._meter = UsageMeter()
+        self._plan = make_plan(arguments.config)
+        self._previous = find_previous(arguments.reuse, plan=self._plan) if arguments.reuse else ""
+        # Without an empty list of flags Beam would read the program's own command line.
+        self._options = PipelineOptions([], **arguments.beam_options)
+        self._on_dataflow = self._options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
+        if self._on_dataflow:
+            _prepare_job(self._options, plan=self._plan, previous=self._previous)
+        check_versions(self._plan, if_changed=arguments.if_changed)
+        self._started = _now()
+        self._started_s = time.monotonic()
+        self._runner = make_runner(self._options)
+        self._inputs = Inputs(
+            plan=self._plan.digest,
+            annotation_files=_stat_annotation_files(self._plan),
+            list_images=functools.partial(_list_images, self._plan),
+        )
+
+    def build(self) -> int:
+        """Builds where there is anything to do; returns the exit code."""
+        lease, found = hold_output(
+            self._plan,
+            inputs=self._inputs,
+            started=self._started,
+            overwrite=self._arguments.overwrite,
+            if_changed=self._arguments.if_changed,
+            runner=type(self._runner).__name__,
+        )
+        self._plan = found.plan
+        with lease:
+            if found.current is not None:
+                return self._keep(found.current, found, lease=lease)
+            run_id = f"{self._started:%Y%m%dT%H%M%S.%fZ}"
+            claim = lease.claim(is_job=self._on_dataflow)
+            staging = Staging(
+                output=self._plan.output, plan=self._plan.digest, run_id=run_id, lease=claim
+            )
+            say_when_interrupted(
+                "interrupted; the same command goes on with the shards that are finished",
+                ask=functools.partial(_end_early, staging, lease=lease),
+            )
+            pipeline = self._make_pipeline(staging)
+            if not self._on_dataflow:
+                follow = functools.partial(
+                    _run_to_end, pipeline, runner=self._runner, meter=self._meter
+                )
+                return self._follow(follow, staging=staging, lease=lease)
+            job = self._submit(pipeline, lease=lease)
+            if job is not None and self._waits():
+                follow = functools.partial(self._follow_job, job)
+                return self._follow(follow, staging=staging, lease=lease)
+            lease.leave()
+            from shardbeam.pipelines.dataflow import print_job
+
+            print_job(
+                job,
+                output=self._plan.output,
+                as_json=self._arguments.json,
+                json_log=self._arguments.json_log,
+            )
+            return 0
+
+    def _keep(self, current: RunRecord, found: Output, *, lease: Lease) -> int:
+        """Leaves a dataset as it is, and mends what a kill after its commit has left."""
+        message = found.message
+        if found.left is not None:
+            found.left.clear()
+        if found.is_pointer_stale:
+            write_pointer(self._plan.latest, folder=self._plan.output)
+            message += f"; {self._plan.latest} names this version again"
+        lease.release()
+        outcome = msgspec.structs.replace(
+            current.outcome, message=message, reuse=None, resumed=Resumed()
+        )
+        return self._finish(outcome, current=True)
+
+    def _make_pipeline(self, staging: Staging) -> beam.Pipeline:
+        pipeline = beam.Pipeline(runner=self._runner, options=self._options)
+        direct = self._options.view_as(DirectOptions)
+        is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
+        # As many as are worth it, where no other worker is on this machine.
+        processes = 0 if isinstance(self._runner, LocalRunner) and is_alone else 1
+        build_dataset(
+            pipeline,
+            plan=self._plan,
+            staging=staging,
+            run=RunSettings(
+                started_at=self._started.isoformat(),
+                runner=type(self._runner).__name__,
+                annotation_files=self._inputs.annotation_files,
+                latest=self._plan.latest,
+                previous=self._previous,
+            ),
+            processes=self._arguments.processes or processes,
+            threads=self._arguments.threads,
+            read_ahead=self._arguments.read_ahead,
+        )
+        return pipeline
+
+    def _submit(self, pipeline: beam.Pipeline, *, lease: Lease) -> Job | None:
+        """Submits a job to Dataflow, and makes it the holder of the lease.
+
+        Returns:
+            The job; None where a template was written instead, which is going to start it.
+
+        Raises:
+            LeaseLostError: Another run has the lease.
+        """
+        from shardbeam.pipelines.dataflow import submit_job
+
+        say_when_interrupted(
+            "interrupted while the job was submitted; the console says whether it runs all the same"
+        )
+        job = submit_job(pipeline, runner=self._runner, options=self._options)
+        name = self._options.view_as(GoogleCloudOptions).job_name
+        try:
+            lease.hand_over(f"job {job.id}" if job else f"a job named {name}")
+        except LeaseLostError as error:
+            if job is None:
+                raise
+            raise LeaseLostError(
+                f"{error}. Job {job.id} was submitted all the same, and will not commit; to cancel "
+                f"it: {job.cancel_command}"
+            ) from error
+        return job
+
+    def _waits(self) -> bool:
+        wait = self._arguments.wait
+        return sys.stderr.isatty() if wait is None else wait
+
+    def _follow_job(self, job: Job) -> None:
+        say_when_interrupted(
+            f"interrupted; job {job.id} goes on without this command. To cancel it: "
+            f"{job.cancel_command}"
+        )
+        message = f"job {job.id}: {job.console}"
+        if self._arguments.json_log:
+            write_line(message)
+        else:
+            sys.stderr.write(f"shardbeam: {message}\n")
+        job.follow()
+        self._meter.add_result(job.result)
+
+    def _follow(self, follow: Callable[[], None], *, staging: Staging, lease: Lease) -> int:
+        """Shows the progress of what `follow` waits for, and then what came of it."""
+        progress = StagedProgress(staging)
+        error: Exception | None = None
+        with ProgressMonitor(
+            read=progress.read,
+            stream=sys.stderr,
+            poll_s=progress.poll_s,
+            as_json=self._arguments.json_log,
+        ):
+            try:
+                follow()
+            except Exception as raised:  # noqa: BLE001  # Runners change an error's type.
+                error = raised
+        if error is not None and not _has_ended(error, runner=self._runner):
+            lease.leave()
+        recorded = _read_outcome(staging)
+        if recorded is None or recorded.status is Status.APPROVED:
+            # It ended before its gate, or after it and before it was committed.
+            raise explain_failure(error)
+        # Before the requests are added up.
+        lease.release()
+        return self._finish(recorded)
+
+    def _finish(self, outcome: Outcome, *, current: bool = False) -> int:
+        return _finish(
+            self._arguments,
+            self._plan,
+            outcome=outcome,
+            started_s=self._started_s,
+            usage=self._meter.usage(),
+            current=current,
+        )
 
 
 def _finish(
@@ -339,6 +317,80 @@ def _finish(
     return exit_code
 
 
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(tz=datetime.timezone.utc)
+
+
+def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None:
+    # Imported here: its clients take a while, and no other runner needs them.
+    try:
+        from shardbeam.pipelines.dataflow import prepare_job
+    except ImportError as error:
+        raise UsageError(
+            f"--runner={DATAFLOW_RUNNER}: a package that only Dataflow needs is missing "
+            f"({error}); run: pip install 'shardbeam[dataflow]'"
+        ) from error
+
+    prepare_job(options, plan=plan, previous=previous)
+
+
+def _run_to_end(pipeline: beam.Pipeline, *, runner: PipelineRunner, meter: UsageMeter) -> None:
+    """Runs a pipeline to its end, and adds up what its workers counted."""
+    on_cluster = type(runner).__name__ in _CLUSTER_RUNNERS
+    if on_cluster:
+        say_when_interrupted(f"interrupted; {_CLUSTER_WORDS}")
+    result = pipeline.run()
+    if on_cluster:
+
+        def cancel() -> str:
+            # Beam's job server takes the order, and Flink may finish the job all the same.
+            result.cancel()
+            return f"interrupted; the job server was told to cancel the job, but {_CLUSTER_WORDS}"
+
+        say_when_interrupted(f"interrupted; {_CLUSTER_WORDS}", ask=cancel)
+    result.wait_until_finish()
+    meter.add_result(result)
+
+
+def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
+    """Says whether a run that this process follows no more, because of an error, has ended."""
+    name = type(runner).__name__
+    if name == DATAFLOW_RUNNER:
+        from shardbeam.pipelines.dataflow import JobEndedError
+
+        return isinstance(error, JobEndedError)
+    return name not in _CLUSTER_RUNNERS or ended_as_failed(error)
+
+
+def _end_early(staging: Staging, *, lease: Lease) -> str:
+    """Releases the lease of a build in this process; returns what of the build is kept."""
+    # First, so that what goes on here for a moment more cannot commit after this.
+    lease.release(wait_s=_RELEASE_S)
+    recorded = _read_outcome(staging)
+    if recorded is not None and recorded.status is Status.COMMITTED:
+        return f"interrupted; the dataset is committed: {staging.output}"
+    done = StagedProgress(staging).read()
+    if not done.shards_done:
+        return "interrupted; no shard was finished: the same command starts anew"
+    return (
+        f"interrupted; {done.shards_done:,} of {done.shards_total:,} shards are finished, and the "
+        "same command goes on with the others"
+    )
+
+
+def _read_outcome(staging: Staging) -> Outcome | None:
+    """Returns a run's outcome: from `runs/` once it is committed, from staging before."""
+    storage = storage_for(staging.output)
+    # The finish may have failed between the two files.
+    if storage.stat(join_uri(staging.output, DATASET_INFO)) is not None:
+        with contextlib.suppress(FileNotFoundError):
+            data = storage.read(join_uri(staging.output, run_path(staging.run_id)))
+            return msgspec.json.decode(data, type=RunRecord).outcome
+    with contextlib.suppress(FileNotFoundError):
+        return msgspec.json.decode(storage.read(staging.outcome_uri), type=Outcome)
+    return None
+
+
 def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
     """Describes annotation files, and those of formats: `(uri, size in bytes, version)` each."""
     files = []
@@ -354,25 +406,33 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
 
 
 def _list_images(plan: Plan) -> ListingSummary:
-    listing = _run_locally(functools.partial(list_inputs, plan=plan), ListingSummary)
-    if isinstance(listing, Exception):
-        raise explain_failure(listing)
-    return listing
+    return _take_census(functools.partial(list_inputs, plan=plan)).listing
 
 
-def _run_locally(build: Callable[..., None], result_type: type[T]) -> T | Exception:
-    """Runs a graph that ends in one small result, in this process; returns that or the error."""
+def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Census:
+    """Runs a graph that ends in a census, in this process.
+
+    Raises:
+        RunError: The input cannot be used.
+    """
     options = PipelineOptions([])
     with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
         say_when_interrupted(NOTHING_WRITTEN, ask=functools.partial(_clear, folder))
-        uri = join_uri(folder, "result.json")
+        path = Path(folder, "census")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
-        build(pipeline, result_uri=uri)
+        graph(pipeline) | "WriteCensus" >> beam.Map(_write_census, path=path)
+        failed: Exception | None = None
         try:
             pipeline.run().wait_until_finish()
         except Exception as error:  # noqa: BLE001  # Runners change an error's type.
-            return error
-        return msgspec.json.decode(Path(uri).read_bytes(), type=result_type)
+            failed = error
+        if failed is not None:
+            raise explain_failure(failed)
+        return msgspec.msgpack.decode(path.read_bytes(), type=Census)
+
+
+def _write_census(census: Census, *, path: Path) -> None:
+    path.write_bytes(msgspec.msgpack.encode(census))
 
 
 def _clear(folder: str) -> str:
@@ -380,53 +440,25 @@ def _clear(folder: str) -> str:
     return NOTHING_WRITTEN
 
 
-def _waits(arguments: BuildArguments) -> bool:
-    return sys.stderr.isatty() if arguments.wait is None else arguments.wait
+def _preview(census: Census, *, plan: Plan) -> Outcome:
+    """Says what a build would write.
 
-
-def _submit(
-    pipeline: beam.Pipeline, *, runner: PipelineRunner, options: PipelineOptions
-) -> Job | None:
-    from shardbeam.pipelines.dataflow import submit_job
-
-    say_when_interrupted(
-        "interrupted while the job was submitted; the console says whether it runs all the same"
+    Raises:
+        InputError: A split has no examples.
+    """
+    shards = plan_shards(
+        census,
+        splits=plan.splits.names,
+        num_shards=plan.num_shards,
+        shard_size_bytes=plan.shard_size_bytes,
     )
-    return submit_job(pipeline, runner=runner, options=options)
-
-
-def _hand_over(lease: Lease, job: Job | None, *, options: PipelineOptions) -> None:
-    """Makes a job, or the one that a template is going to start, the holder of the lease."""
-    name = options.view_as(GoogleCloudOptions).job_name
-    try:
-        lease.hand_over(f"job {job.id}" if job else f"a job named {name}")
-    except LeaseLostError as error:
-        if job is None:
-            raise
-        raise LeaseLostError(
-            f"{error}. Job {job.id} was submitted all the same, and will not commit; to cancel "
-            f"it: {job.cancel_command}"
-        ) from error
-
-
-def _follow(job: Job, *, meter: UsageMeter, json_log: bool) -> None:
-    message = f"job {job.id}: {job.console}"
-    if json_log:
-        write_line(message)
-    else:
-        sys.stderr.write(f"shardbeam: {message}\n")
-    job.follow()
-    meter.add_result(job.result)
-
-
-def _read_outcome(staging: Staging) -> Outcome | None:
-    """Returns a run's outcome: from `runs/` once it is committed, from staging before."""
-    storage = storage_for(staging.output)
-    # The finish may have failed between the two files.
-    if storage.stat(join_uri(staging.output, DATASET_INFO)) is not None:
-        with contextlib.suppress(FileNotFoundError):
-            data = storage.read(join_uri(staging.output, run_path(staging.run_id)))
-            return msgspec.json.decode(data, type=RunRecord).outcome
-    with contextlib.suppress(FileNotFoundError):
-        return msgspec.json.decode(storage.read(staging.outcome_uri), type=Outcome)
-    return None
+    counts = {
+        split: msgspec.structs.replace(
+            joined,
+            listed=census.listing.files.get(split, joined.listed),
+            shards=shards.num_shards[split],
+        )
+        for split in plan.splits.names
+        for joined in [census.splits.get(split, SplitOutcome())]
+    }
+    return Outcome(status=Status.APPROVED, splits=counts)

@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from shardbeam.pipelines.arguments import VerifyArguments
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
-from shardbeam.pipelines.terminal import escape, write_stdout
+from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import ShardReport, merge_reports
 from shardbeam.transforms.storage.base import join_uri

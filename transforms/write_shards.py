@@ -14,7 +14,6 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import in_global_window, report_usage
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.process import tune_process
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash, shard_index
 from shardbeam.transforms.dataset.census import Census
@@ -169,7 +168,6 @@ class _WriteShardFn(beam.DoFn):
         self._settings = settings
 
     def setup(self) -> None:
-        tune_process()
         # Started when it is known how much there is to write.
         self._writers: ShardWriters | None = None
 

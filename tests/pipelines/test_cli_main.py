@@ -16,7 +16,7 @@ import shardbeam.pipelines.run
 from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
-from shardbeam.pipelines.versions import OutputError
+from shardbeam.pipelines.failures import UsageError
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError
@@ -155,7 +155,7 @@ def test_plan_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (InputError(uri="a.json", place="line 3", problem="cut off"), 1, "a.json: line 3: cut off"),
         (FormatError("format 'x:Y' is none"), 2, "format 'x:Y' is none"),
-        (OutputError("o: not empty"), 2, "o: not empty"),
+        (UsageError("o: not empty"), 2, "o: not empty"),
         (ConfigError(origin="config", path=("name",), problem="no"), 2, "config: name: no"),
         (InputError(uri="\x1b[2J", problem="two\nlines"), 1, r"\x1b[2J: two\nlines"),
     ],

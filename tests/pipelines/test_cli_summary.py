@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from shardbeam.pipelines.summary import Summary, print_summary, render_json, render_text
-from shardbeam.pipelines.tables import Layout
+from shardbeam.pipelines.report import Layout, Summary, print_summary, render_json, render_text
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
 

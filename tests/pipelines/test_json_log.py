@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 import shardbeam.pipelines.run
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
-from shardbeam.pipelines.json_log import (
+from shardbeam.pipelines.logs import (
     JsonHandler,
+    configure_logging,
     everything_as_json,
+    log_everything,
     render_line,
     wants_json_log,
 )
-from shardbeam.pipelines.logs import configure_logging, log_everything
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
 from tests.support.builds import wait_for_a_shard
 from tests.support.dataset import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.terminal import escape
+from shardbeam.pipelines.logs import escape
 from tests.support.builds import Build, Json, build, build_config, write_coco
 from tests.support.image_makers import photograph, save
 

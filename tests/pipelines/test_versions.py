@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-import shardbeam.pipelines.versions
-from shardbeam.pipelines.versions import run_date
+import shardbeam.pipelines.output
+from shardbeam.pipelines.output import run_date
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.pointer import decode_pointer, read_pointer, write_pointer
 from shardbeam.transforms.dataset.read.dataset import open_dataset
@@ -32,7 +32,7 @@ def set_date(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def set_date(day: str) -> None:
         started = datetime.datetime.fromisoformat(f"{day}T23:59:00+00:00")
-        monkeypatch.setattr(shardbeam.pipelines.versions, "run_date", lambda _: run_date(started))
+        monkeypatch.setattr(shardbeam.pipelines.output, "run_date", lambda _: run_date(started))
 
     return set_date
 

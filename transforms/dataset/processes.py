@@ -34,7 +34,7 @@ from multiprocessing.connection import Connection
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.process import tune_process, usable_cpus
+from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.previous_shard import copy_shard, find_record
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter, finish_progress
@@ -238,7 +238,6 @@ def _serve(connection: Connection, settings: ShardSettings, processes: int) -> N
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # What goes wrong is an answer; what libraries print must not come between the program's lines.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    tune_process()
     writer = ShardWriter(settings, processes=processes)
     while True:
         shard = connection.recv()

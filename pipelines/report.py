@@ -1,20 +1,22 @@
-"""What a run did, for people as a table, and for programs as JSON."""
+"""What a command prints on stdout: what a run did, as tables for people or JSON for programs."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import msgspec
+from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from shardbeam.pipelines.json_log import write_line
-from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
-from shardbeam.pipelines.terminal import escape, write_stdout
+from shardbeam.pipelines.logs import escape, write_line, write_stdout
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.outcome import (
@@ -25,8 +27,51 @@ from shardbeam.transforms.dataset.outcome import (
 )
 from shardbeam.transforms.storage.usage import StorageUsage
 
-if TYPE_CHECKING:
-    from shardbeam.pipelines.dataflow import Job
+
+class Layout(NamedTuple):
+    """How a table is drawn.
+
+    Attributes:
+        columns: Width to fit into; longer cells are folded, and never cut.
+        styled: Whether the headings are in bold (for terminals).
+    """
+
+    columns: int
+    styled: bool
+
+
+# Where nothing limits the width, nothing is to be folded.
+PLAIN = Layout(columns=10_000, styled=False)
+
+
+def stdout_layout() -> Layout:
+    """Returns what suits stdout: a terminal's width, or no limit in a pipe or a file."""
+    if sys.stdout.isatty():
+        return Layout(columns=shutil.get_terminal_size().columns, styled=True)
+    return PLAIN
+
+
+def make_table(*texts: str, numbers: Iterable[str]) -> Table:
+    """Makes an empty table.
+
+    Args:
+        *texts: Headings of the first columns.
+        numbers: Headings of the columns after them, whose cells stand at the right.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, overflow="fold", justify="right")
+    return table
+
+
+def render_table(table: Table, *, layout: Layout) -> str:
+    """Draws a table as lines of text."""
+    console = Console(file=io.StringIO(), width=layout.columns, force_terminal=layout.styled)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +86,6 @@ class Summary:
         current: Whether nothing was done, as inputs and config are those of the dataset there.
         usage: What was asked of object storage; for a plan, what a build would ask.
         latest: The pointer that names the dataset; empty if there is none.
-        interrupted: Whether it ended by a signal, and goes on when it is started again.
         trace: The traceback of an error that nobody expected.
     """
 
@@ -52,7 +96,6 @@ class Summary:
     current: bool = False
     usage: StorageUsage = dataclasses.field(default_factory=StorageUsage)
     latest: str = ""
-    interrupted: bool = False
     trace: str = ""
 
     @property
@@ -80,63 +123,25 @@ def print_summary(summary: Summary, *, as_json: bool, json_log: bool = False) ->
     elif not json_log:
         write_stdout(render_text(summary, layout=stdout_layout()))
     if json_log:
-        log_summary(summary)
-
-
-def log_summary(summary: Summary) -> None:
-    """Writes a summary as a line of a JSON log: that of `render_json`, and what lines have."""
-    fields = _json_fields(summary)
-    del fields["message"]
-    # What went wrong begins with the file that it concerns.
-    failed = summary.outcome.status is Status.FAILED and summary.outcome.message
-    told = [summary.outcome.message] if failed else [_heading(summary), summary.outcome.message]
-    write_line(
-        "; ".join(text for text in told if text),
-        severity=_severity(summary),
-        step="summary",
-        stack_trace=summary.trace,
-        **fields,
-    )
-
-
-def _severity(summary: Summary) -> str:
-    if summary.interrupted:
-        return "WARNING"
-    return "ERROR" if summary.exit_code else "INFO"
-
-
-def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool = False) -> None:
-    """Prints what was submitted, where nobody waits for its end.
-
-    Args:
-        job: The job; None where a template was written instead.
-        output: The dataset's folder.
-        as_json: Whether to print one JSON object on one line: `status` (`submitted` or
-            `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.
-        json_log: As for `print_summary`.
-    """
-    value: dict[str, Any] = {"status": "submitted" if job else "template"}
-    value |= {"exit_code": 0, "output": output}
-    lines = [f"template written, for: {escape(output)}"]
-    if job is not None:
-        value |= {"job_id": job.id, "console": job.console, "cancel": job.cancel_command}
-        lines = [
-            f"submitted, for: {escape(output)}",
-            f"job: {job.id}",
-            f"console: {job.console}",
-            f"to cancel it: {job.cancel_command}",
-        ]
-    if as_json or not json_log:
-        write_stdout(json.dumps(value) + "\n" if as_json else "\n".join(lines) + "\n")
-    if json_log:
-        write_line(lines[0], step="summary", **value)
+        fields = _json_fields(summary)
+        message = fields.pop("message")
+        # What went wrong begins with the file that it concerns.
+        failed = message and summary.outcome.status is Status.FAILED
+        told = [message] if failed else [_heading(summary), message]
+        write_line(
+            "; ".join(filter(None, told)),
+            severity="ERROR" if summary.exit_code else "INFO",
+            step="summary",
+            stack_trace=summary.trace,
+            **fields,
+        )
 
 
 def render_json(summary: Summary) -> str:
     """Renders a summary as one JSON object on one line, in ASCII.
 
     Its keys:
-        status: `committed`, `refused`, `failed`, `interrupted`, or `approved` for a plan.
+        status: `committed`, `refused`, `failed`, or `approved` for a plan.
         exit_code: The command's exit code.
         current: Whether nothing was done, as nothing had changed.
         output: The dataset's folder.
@@ -159,7 +164,7 @@ def render_json(summary: Summary) -> str:
 def _json_fields(summary: Summary) -> dict[str, Any]:
     outcome = summary.outcome
     return {
-        "status": "interrupted" if summary.interrupted else outcome.status.value,
+        "status": outcome.status.value,
         "exit_code": summary.exit_code,
         "current": summary.current,
         "output": summary.output,
@@ -180,8 +185,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
 
 def render_text(summary: Summary, *, layout: Layout = PLAIN) -> str:
     """Renders a summary for people."""
-    outcome = summary.outcome
-    tables = [_counts_table(outcome), _codes_table(outcome.splits)]
+    tables = [_counts_table(summary.outcome), _codes_table(summary.outcome)]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
     return "\n".join([*parts, "\n".join(_closing_lines(summary))]) + "\n"
 
@@ -230,9 +234,9 @@ def _plan_cells(split: SplitOutcome) -> list[str]:
     ]
 
 
-def _codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
+def _codes_table(outcome: Outcome) -> Table:
     table = make_table("split", "what", "why", numbers=["images"])
-    for name, split in splits.items():
+    for name, split in outcome.splits.items():
         for what, counts in (
             ("rejected", split.rejected),
             ("excluded", split.excluded),
@@ -259,22 +263,19 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         )
     if outcome.reuse is not None:
         yield from _describe_reuse(outcome.reuse, shards=shards)
-    if summary.usage:
-        yield f"object storage: {_describe_usage(summary.usage)}"
+    if usage := summary.usage:
+        requests = ", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items())
+        received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
+        yield f"object storage: {requests}; {received} received, {sent} sent"
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
 
 
 def _heading(summary: Summary) -> str:
-    if summary.interrupted:
-        what = "interrupted"
-    elif summary.current:
-        what = "unchanged"
-    elif summary.outcome.status is Status.COMMITTED:
-        what = "committed"
-    elif summary.outcome.status is Status.APPROVED:
-        what = "plan only, nothing written"
-    else:
-        what = f"{summary.outcome.status.value}, nothing committed"
+    status = summary.outcome.status
+    what = {
+        Status.COMMITTED: "unchanged" if summary.current else "committed",
+        Status.APPROVED: "plan only, nothing written",
+    }.get(status, f"{status.value}, nothing committed")
     return f"{what}: {summary.output}"
 
 
@@ -290,8 +291,3 @@ def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
             "no shard is as it was there: where splits have another number of shards, other "
             "settings or other versions of codecs, none can be; output.num_shards keeps the number"
         )
-
-
-def _describe_usage(usage: StorageUsage) -> str:
-    requests = ", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items())
-    return f"{requests}; {decimal(usage.bytes_received)} received, {decimal(usage.bytes_sent)} sent"
