@@ -54,105 +54,60 @@ def test_names_without_ids_are_numbered_in_sorted_order(
     assert label_map.ids == expected
 
 
-def test_contiguous_ids_follow_the_order_of_source_ids() -> None:
-    settings = LabelSettings(ids="contiguous")
-
-    label_map = _map(*_categories({"zebra": 3, "ant": 90, "bee": 7}), settings=settings)
-
-    assert label_map.ids == {"zebra": 1, "bee": 2, "ant": 3}
-
-
-def test_a_name_means_one_class_in_all_sources() -> None:
-    label_map = _map(*_categories({"dog": 18}), *_categories({"dog": 18}, origin="b.json"))
-
-    assert label_map.ids == {"dog": 18}
-
-
-def test_a_name_without_id_takes_that_of_another_source() -> None:
-    folders = _categories({"dog": None}, origin="the images' names")
-
-    assert _map(*_categories({"cat": 0, "dog": 1}), *folders).ids == {"cat": 0, "dog": 1}
-
-
-def test_ids_of_classes_left_out_do_not_matter() -> None:
-    categories = [*_categories({"cat": 3}), *_categories({"dog": None}, origin="names")]
-
-    assert _map(*categories, settings=LabelSettings(exclude=["cat"])).ids == {"dog": 1}
-
-
-def test_include_and_exclude() -> None:
-    categories = _categories({"ant": 1, "bee": 2, "cat": 3})
-
-    included = _map(*categories, settings=LabelSettings(include=["cat", "ant"]))
-    excluded = _map(*categories, settings=LabelSettings(exclude=["bee"]))
-    both = _map(*categories, settings=LabelSettings(include=["cat", "ant"], exclude=["ant"]))
-
-    assert included.ids == {"ant": 1, "cat": 3}
-    assert included.lookup("bee") is None
-    assert excluded.ids == {"ant": 1, "cat": 3}
-    assert both.ids == {"cat": 3}
-
-
-def test_merged_names_take_the_smallest_of_their_ids() -> None:
-    settings = LabelSettings(merge={"vehicle": ["truck", "car"]})
-
-    label_map = _map(*_categories({"car": 3, "truck": 8, "dog": 5}), settings=settings)
-
-    assert label_map.ids == {"vehicle": 3, "dog": 5}
-    assert label_map.lookup("truck") == ("vehicle", 3)
-    assert label_map.lookup("vehicle") is None
-
-
-def test_a_merged_name_may_be_one_of_the_source() -> None:
-    settings = LabelSettings(merge={"car": ["truck"]})
-
-    label_map = _map(*_categories({"car": 3, "truck": 2}), settings=settings)
-
-    assert label_map.ids == {"car": 2}
-    assert label_map.lookup("car") == label_map.lookup("truck") == ("car", 2)
-
-
-def test_merging_comes_before_include_and_exclude() -> None:
-    categories = _categories({"car": 3, "truck": 8, "dog": 5})
-    merge = {"vehicle": ["truck", "car"]}
-
-    included = LabelSettings(merge=merge, include=["vehicle"])
-    excluded = LabelSettings(merge=merge, exclude=["vehicle"])
-
-    assert _map(*categories, settings=included).ids == {"vehicle": 3}
-    assert _map(*categories, settings=excluded).ids == {"dog": 5}
-
-
-def test_merging_happens_once() -> None:
-    settings = LabelSettings(merge={"a": ["b"], "c": ["a"]})
-
-    label_map = _map(*_categories({"a": 1, "b": 2}), settings=settings)
-
-    assert label_map.lookup("b") == ("a", 2)
-    assert label_map.lookup("a") == ("c", 1)
-
-
-def test_merging_mends_ids_that_contradict_each_other() -> None:
-    categories = [*_categories({"dog": 18}), *_categories({"dog": 2, "hound": 18}, origin="b.json")]
-
-    assert _map(*categories, settings=LabelSettings(merge={"dog": ["hound", "dog"]})).ids == {
-        "dog": 2
-    }
-
-
-def test_no_categories_are_an_empty_map() -> None:
-    assert _map() == LabelMap(ids={}, names={})
+_PETS = {"car": 3, "truck": 8, "dog": 5}
+_VEHICLES = {"vehicle": ["truck", "car"]}
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("ant", None), ("bee", "insect"), ("cat", "cat"), ("dog", None)]
+    ("declared", "settings", "ids"),
+    [
+        ([], LabelSettings(), {}),
+        # Of several sources, or files, that may leave ids out.
+        ([{"dog": 18}, {"dog": 18}], LabelSettings(), {"dog": 18}),
+        ([{"cat": 0, "dog": 1}, {"dog": None}], LabelSettings(), {"cat": 0, "dog": 1}),
+        # Contiguous ids keep the sources' order.
+        (
+            [{"zebra": 3, "ant": 90, "bee": 7}],
+            LabelSettings(ids="contiguous"),
+            {"zebra": 1, "bee": 2, "ant": 3},
+        ),
+        # Classes left out contradict nothing.
+        ([{"cat": 3}, {"dog": None}], LabelSettings(exclude=["cat"]), {"dog": 1}),
+        ([{"dog": 18, "cat": 1}, {"dog": 2}], LabelSettings(exclude=["dog"]), {"cat": 1}),
+        ([_PETS], LabelSettings(include=["dog", "car"]), {"car": 3, "dog": 5}),
+        ([_PETS], LabelSettings(exclude=["truck"]), {"car": 3, "dog": 5}),
+        ([_PETS], LabelSettings(include=["dog", "car"], exclude=["car"]), {"dog": 5}),
+        # A merged name takes the smallest id, and is what include and exclude name.
+        ([_PETS], LabelSettings(merge=_VEHICLES), {"vehicle": 3, "dog": 5}),
+        ([_PETS], LabelSettings(merge=_VEHICLES, include=["vehicle"]), {"vehicle": 3}),
+        ([_PETS], LabelSettings(merge=_VEHICLES, exclude=["vehicle"]), {"dog": 5}),
+        ([_PETS], LabelSettings(merge={"dog": ["truck"]}), {"car": 3, "dog": 5}),
+        # Merging happens once.
+        ([{"a": 1, "b": 2}], LabelSettings(merge={"a": ["b"], "c": ["a"]}), {"c": 1, "a": 2}),
+        # Merging mends ids that contradict each other.
+        (
+            [{"dog": 18}, {"dog": 2, "hound": 18}],
+            LabelSettings(merge={"dog": ["hound", "dog"]}),
+            {"dog": 2},
+        ),
+    ],
 )
-def test_written_name(name: str, expected: str | None) -> None:
-    settings = LabelSettings(
-        merge={"insect": ["bee"]}, include=["insect", "cat", "dog"], exclude=["dog"]
-    )
+def test_ids_of_what_is_written(
+    declared: list[dict[str, int | None]], settings: LabelSettings, ids: dict[str, int]
+) -> None:
+    categories = [
+        category
+        for file, names in enumerate(declared)
+        for category in _categories(names, origin=f"{file}.json")
+    ]
 
-    assert settings.written_name(name) == expected
+    label_map = _map(*categories, settings=settings)
+
+    assert label_map.ids == ids
+    for category in categories:
+        written = settings.written_name(category.name)
+        expected = None if written is None else (written, ids[written])
+        assert label_map.lookup(category.name) == expected
 
 
 def test_settings_survive_pickling() -> None:
@@ -204,12 +159,6 @@ def test_sources_that_contradict_each_other(
     for part in parts:
         assert part in message
     assert _map(*categories, settings=LabelSettings(ids="contiguous")).ids
-
-
-def test_contradictions_among_classes_left_out_do_not_matter() -> None:
-    categories = [*_categories({"dog": 18, "cat": 1}), *_categories({"dog": 2}, origin="b.json")]
-
-    assert _map(*categories, settings=LabelSettings(exclude=["dog"])).ids == {"cat": 1}
 
 
 @pytest.mark.parametrize(
