@@ -283,8 +283,6 @@ def test_key_is_the_normalized_file_name(file_name: str, key: str) -> None:
     ("written", "key"),
     [
         (r"a\u0000.jpg", r"a\x00.jpg"),
-        (r"\ud83d.jpg", r"\x00.jpg"),
-        (r"\udc00\ud83d\\.jpg", r"\x00\x00\.jpg"),
         ("", "image_id=7"),
         ("./", "image_id=7"),
     ],
@@ -300,13 +298,39 @@ def test_unreadable_file_name_is_a_defect(written: str, key: str) -> None:
     assert parsed.images().keys() == {"b.jpg"}
 
 
-def test_surrogate_pairs_and_escaped_backslashes_stay_beside_a_lone_surrogate() -> None:
-    data = json.dumps(document(images=[image(file_name="@1"), image(id=8, file_name="@2")]))
-    data = data.replace("@1", r"\ud83d").replace("@2", r"\ud83d\ude00\\ud83d.jpg")
+@pytest.mark.parametrize(
+    ("written", "file_name", "lone"),
+    [
+        (r"\ud83d.jpg", "\ufffd.jpg", 1),
+        (r"\udc00\ud83d\\.jpg", "\ufffd\ufffd\\.jpg", 2),
+        # A pair, and what an escaped backslash begins, stay as they are.
+        (r"\ud83d\ude00\\ud83d.jpg", "😀\\ud83d.jpg", 0),
+    ],
+)
+def test_lone_surrogates_of_an_image_are_replaced_and_counted(
+    written: str, file_name: str, lone: int
+) -> None:
+    data = json.dumps(document(images=[image(file_name="@@"), image(id=8, file_name="b.jpg")]))
 
-    parsed = read_coco(data.encode())
+    found = read_coco(data.replace("@@", written).encode()).images()
 
-    assert parsed.images().keys() == {"😀\\ud83d.jpg"}
+    assert found.keys() == {file_name, "b.jpg"}
+    assert found[file_name].corrections == ({"lone_surrogate_replaced": lone} if lone else {})
+    assert found["b.jpg"].corrections == {}
+
+
+def test_lone_surrogates_of_a_class_are_counted_for_each_of_its_objects() -> None:
+    content = document(
+        images=[image(), image(id=8, file_name="b.jpg")],
+        annotations=[annotation(), annotation(id=2), annotation(id=3, category_id=2)],
+        categories=[{"id": 18, "name": "d@g"}, {"id": 2, "name": "cat"}],
+    )
+
+    parsed = read_coco(json.dumps(content).replace("@", r"\udfff").encode())
+
+    assert [category.name for category in parsed.categories] == ["d\ufffdg", "cat"]
+    assert parsed.images()["a.jpg"].corrections == {"lone_surrogate_replaced": 2}
+    assert parsed.images()["b.jpg"].corrections == {}
 
 
 def test_image_ids_that_are_no_clean_text_make_no_unclean_keys() -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.formats.annotation_file import repeated_key
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.coco_reading import URI, annotation, document, image, read_coco
@@ -165,17 +169,77 @@ def test_a_bad_annotation_of_an_unknown_image_counts_with_the_others() -> None:
 
 
 @pytest.mark.parametrize("key", ["caption", "image_id"])
-def test_half_a_surrogate_pair_in_an_annotation_is_a_nul(key: str) -> None:
+def test_a_lone_surrogate_in_an_annotation_is_replaced(key: str) -> None:
     content = document(annotations=[annotation(), annotation(**{key: "@"})])
     data = json.dumps(content).replace("@", r"\ud83d").encode()
 
     parsed = read_coco(data, tasks=["detection", "captions"])
 
     found = parsed.images()["a.jpg"]
-    assert found.captions == (("\0",) if key == "caption" else ())
+    assert found.captions == (("\ufffd",) if key == "caption" else ())
+    assert found.corrections.get("lone_surrogate_replaced", 0) == (key == "caption")
     assert [entry.key for entry in parsed.defects()] == (
-        [r"image_id=\x00"] if key == "image_id" else []
+        ["image_id=\ufffd"] if key == "image_id" else []
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "twice", "place", "key"),
+    [
+        ('"images": [', '"images": [], "images": [', "$", "images"),
+        ('"annotations": [', '"annotations": null, "annotations": [', "$", "annotations"),
+        ('"categories": [', '"categories": [{"id": 3}], "categories": [', "$", "categories"),
+        ('"info": {}', '"info": {}, "info": 3', "$", "info"),
+        ('"info": {}', r'"info": {}, "info": "\ud800"', "$", "info"),
+        ('"file_name": ', '"file_name": "b.jpg", "file_name": ', "$.images[0]", "file_name"),
+        ('"id": 1,', '"id": 1, "id": 1,', "$.annotations[0]", "id"),
+        (
+            '"image_id": ',
+            r'"x": "\"\ud800", "image_id":8,"image_id": ',
+            "$.annotations[0]",
+            "image_id",
+        ),
+        ('"iscrowd": ', '"segments": [{"id": 1}], "x": 1, "x": ', "$.annotations[0]", "x"),
+        ('"name": ', '"name": "cat", "name": ', "$.categories[0]", "name"),
+    ],
+)
+def test_a_key_that_is_given_twice(written: str, twice: str, place: str, key: str) -> None:
+    data = json.dumps(document())
+    assert data.count(written) == 1
+
+    with pytest.raises(InputError) as raised:
+        read_coco(data.replace(written, twice).encode())
+
+    assert (raised.value.uri, raised.value.place) == (URI, place)
+    assert raised.value.problem == f"the key {key!r} is given twice"
+
+
+@given(
+    keys=st.lists(st.text(st.sampled_from('ab"\\é:,\ud800')), min_size=1, max_size=4),
+    values=st.lists(
+        st.recursive(
+            st.integers() | st.text(st.sampled_from('ab":,\\')),
+            lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abid"), inner),
+        ),
+        min_size=4,
+        max_size=4,
+    ),
+    is_ascii=st.booleans(),
+)
+def test_a_key_is_repeated_or_not(keys: list[str], values: list[Any], is_ascii: bool) -> None:
+    """As Python's decoder sees it, where keys need no escapes."""
+    pairs = [
+        f"{json.dumps(key, ensure_ascii=is_ascii or not key.isprintable())}: {json.dumps(value)}"
+        for key, value in zip(keys, values, strict=False)
+    ]
+    repeated = [key for key, count in Counter(keys).items() if count > 1]
+
+    found = repeated_key(f"{{{', '.join(pairs)}}}".encode())
+
+    if all(key.isascii() and json.dumps(key) == f'"{key}"' for key in keys):
+        assert (found in repeated) if repeated else found is None
+    else:
+        assert found is None or found in repeated
 
 
 def test_file_that_is_not_there(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class Correction(str, enum.Enum):
     EXCLUDED_LABEL_DROPPED = "excluded_label_dropped"
     DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
     CONFIDENCE_DROPPED = "confidence_dropped"
+    LONE_SURROGATE_REPLACED = "lone_surrogate_replaced"
     SIZE_CORRECTED = "size_corrected"
     ORIENTATION_APPLIED = "orientation_applied"
     IMAGE_CONVERTED = "image_converted"

@@ -37,6 +37,13 @@ _ESCAPE = re.compile(
 )
 
 
+# A whole file has too many texts to compare them.
+_SHORT_BYTES = 1 << 16
+# U+FFFD in a spelling of its own, to be told from one that was there.
+_MENDED = rb"\uFffD"
+_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
     """Reads an annotation file whole, without its UTF-8 byte order mark.
 
@@ -90,8 +97,7 @@ def decode_json(
 ) -> T:
     """Decodes a JSON file, or a part of one.
 
-    Half of a surrogate pair, which JSON's escapes can write and no text can hold, is read as a
-    NUL character.
+    Lone surrogates are mended (`mend_surrogates`).
 
     Args:
         data: The file's content, or the part as `msgspec.Raw` has left it.
@@ -112,7 +118,7 @@ def decode_json(
         raise InputError(uri=uri, place=where, problem="expected UTF-8 text") from error
     except msgspec.DecodeError as error:
         text = bytes(data)
-        mended = _ESCAPE.sub(_without_lone_surrogate, text)
+        mended = mend_surrogates(text)
         if mended != text:
             return decode_json(mended, decoder=decoder, uri=uri, place=place)
         if place:
@@ -133,9 +139,43 @@ def foreign_content(data: bytes) -> str | None:
     return None
 
 
-def _without_lone_surrogate(escape: re.Match[bytes]) -> bytes:
-    # As long as what it replaces, so that places in errors stay right.
-    return rb"\u0000" if escape[1] else escape[0]
+def mend_surrogates(text: bytes) -> bytes:
+    """Puts U+FFFD in place of lone surrogates, which JSON can write and no text can hold.
+
+    The result is as long as the text, so that places in errors stay right.
+    """
+    return _ESCAPE.sub(lambda escape: _MENDED if escape[1] else escape[0], text)
+
+
+def count_mended(text: bytes | msgspec.Raw) -> int:
+    """Counts the lone surrogates that `mend_surrogates` has replaced in JSON that was decoded."""
+    return bytes(text).count(_MENDED)
+
+
+def repeated_key(text: bytes | msgspec.Raw) -> str | None:
+    """Names a key that a JSON object has twice, of which a decoder takes the last; None if none.
+
+    Keys that are written with escapes are not compared.
+    """
+    data = bytes(text)
+    if len(data) < _SHORT_BYTES and b"\\" not in data:
+        # Called for each of a million annotations: most have no two texts that are the same.
+        texts = data.split(b'"')[1::2]
+        if len(set(texts)) == len(texts):
+            return None
+    try:
+        values = {key: bytes(value) for key, value in _object_decoder.decode(data).items()}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        mended = mend_surrogates(data)
+        # A key that cannot be decoded is none that is read.
+        return None if mended == data else repeated_key(mended)
+
+    def count_outside(part: bytes) -> int:
+        return data.count(part) - sum(value.count(part) for value in values.values())
+
+    if count_outside(b'"') == 2 * len(values) or any(set(key) & {'"', "\\"} for key in values):
+        return None
+    return next((key for key in values if count_outside(f'"{key}"'.encode()) > 1), None)
 
 
 def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) -> InputError:

@@ -24,7 +24,12 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.examples.features import MAX_FLOAT32
-from shardbeam.transforms.formats.annotation_file import decode_json, read_annotation_file
+from shardbeam.transforms.formats.annotation_file import (
+    count_mended,
+    decode_json,
+    read_annotation_file,
+    repeated_key,
+)
 from shardbeam.transforms.formats.names import escape_key, key_problem
 from shardbeam.transforms.storage.base import Storage
 
@@ -41,6 +46,7 @@ _ABSENT = msgspec.Raw()
 _NO_SEGMENTATION = re.compile(rb"(null|\[\s*\]|\{\s*\})?")
 _KEYPOINT_VALUES = 3
 _VISIBILITIES = frozenset({0.0, 1.0, 2.0})
+_SECTIONS = ("images", "annotations", "categories")
 # COCO's files of test images hold these sections, and no annotations.
 _IMAGE_INFO_SECTIONS = frozenset({"info", "licenses", "images", "categories"})
 
@@ -71,8 +77,6 @@ class CocoCategory(msgspec.Struct, gc=False):
 
 class _Document(msgspec.Struct, Generic[ImageT]):
     images: list[ImageT] | None = None
-    # Text at first: decoded all at once, annotations take over twice the file's size.
-    annotations: list[msgspec.Raw] | None = None
     categories: list[CocoCategory] | None = None
 
 
@@ -96,6 +100,7 @@ class _Owner(msgspec.Struct, gc=False):
 
 
 _sections_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_entries_decoder = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _annotation_decoder = msgspec.json.Decoder(_Annotation)
 _owner_decoder = msgspec.json.Decoder(_Owner)
 _names_decoder = msgspec.json.Decoder(list[str] | None)
@@ -134,24 +139,32 @@ class CocoFile(Generic[ImageT]):
             InputError: The file cannot be read, is not JSON, has no `images`, has an image or a
                 category that is malformed, or gives two categories one id.
         """
-        data = read_annotation_file(uri, storage=storage)
-        decoder = msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # It is one.
-        document: _Document[ImageT] = decode_json(data, decoder=decoder, uri=uri)
-        self._found: Sequence[str] = ()
-        if None in (document.images, document.annotations, document.categories):
-            sections = decode_json(data, decoder=_sections_decoder, uri=uri)
-            # `null` is as good as nothing; a file may have no section at all.
-            self._found = sorted(
-                name for name, text in sections.items() if bytes(text) != b"null"
-            ) or ("none",)
         self.uri = uri
         self._image_type = image_type
+        data = read_annotation_file(uri, storage=storage)
+        sections = decode_json(data, decoder=_sections_decoder, uri=uri)
+        self._check_keys(data, place="$")
+        decoder = msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # It is one.
+        document: _Document[ImageT] = decode_json(data, decoder=decoder, uri=uri)
+        # `null` is as good as nothing; a file may have no section at all.
+        self._found = [name for name, text in sections.items() if memoryview(text) != b"null"]
+        self.require("images")
         self.images: Sequence[ImageT] = document.images or ()
-        self.annotations: Sequence[msgspec.Raw] = document.annotations or ()
+        # Text at first: decoded all at once, annotations take over twice the file's size.
+        self.annotations = self._entries(sections, "annotations")
         self.categories: dict[int, CocoCategory] = {}
         self.names: dict[int | None, str] = {}
-        self.require("images")
+        # {position of an image, or name of a category: lone surrogates in its texts}
+        self._lone_surrogates: dict[int | str, int] = {}
+        for index, text in enumerate(self._entries(sections, "images")):
+            self._check_keys(text, place=f"$.images[{index}]")
+            if lone := count_mended(text):
+                self._lone_surrogates[index] = lone
+        texts = self._entries(sections, "categories")
         for index, category in enumerate(document.categories or ()):
+            self._check_keys(texts[index], place=f"$.categories[{index}]")
+            if lone := count_mended(texts[index]):
+                self._lone_surrogates[category.name] = lone
             if category.id not in self.names:
                 self.categories[index] = category
             name = self.names.setdefault(category.id, category.name)
@@ -162,10 +175,19 @@ class CocoFile(Generic[ImageT]):
                     problem=f"{category.name!r} has id {category.id}, which is {name!r}'s",
                 )
 
+    def _entries(self, sections: Mapping[str, msgspec.Raw], name: str) -> Sequence[msgspec.Raw]:
+        section, place = sections.get(name, msgspec.Raw(b"null")), f"$.{name}"
+        return decode_json(section, decoder=_entries_decoder, uri=self.uri, place=place) or ()
+
+    def _check_keys(self, text: bytes | msgspec.Raw, *, place: str) -> None:
+        key = repeated_key(text)
+        if key is not None:
+            raise InputError(uri=self.uri, place=place, problem=f"the key {key!r} is given twice")
+
     @property
     def is_image_info(self) -> bool:
         """Whether the file lists images and has no annotations, as for COCO's test images."""
-        return bool(self._found) and set(self._found) <= _IMAGE_INFO_SECTIONS
+        return set(self._found) <= _IMAGE_INFO_SECTIONS
 
     def require(self, *names: str) -> None:
         """Checks that the file has some of the sections.
@@ -173,13 +195,14 @@ class CocoFile(Generic[ImageT]):
         Raises:
             InputError: It lacks one.
         """
-        if self._found and not set(names) <= set(self._found):
-            missing = [name for name in _Document.__struct_fields__ if name not in self._found]
+        if not set(names) <= set(self._found):
+            missing = [name for name in _SECTIONS if name not in self._found]
+            found = sorted(self._found)[:20] or ["none"]
             raise InputError(
                 uri=self.uri,
                 place="$",
                 problem="expected the sections images, annotations and categories of COCO; "
-                f"missing: {', '.join(missing)}; found: {', '.join(self._found[:20])}",
+                f"missing: {', '.join(missing)}; found: {', '.join(found)}",
             )
 
     def decode(self, index: int, *, decoder: msgspec.json.Decoder[T]) -> T:
@@ -225,6 +248,7 @@ class CocoFile(Generic[ImageT]):
         rows: defaultdict[int, list[int]] = defaultdict(list)
         for index in range(len(self.annotations)):
             image_id = str(self.decode(index, decoder=_owner_decoder).image_id)
+            self._check_keys(self.annotations[index], place=f"$.annotations[{index}]")
             if image_id not in positions:
                 positions[image_id] = len(self.images) + len(unlisted)
                 unlisted.append(image_id)
@@ -243,7 +267,9 @@ class CocoFile(Generic[ImageT]):
                 image_id=str(image.id),
             )
             own = rows.get(position, ())
-            annotations, malformed = _annotations_or_defect(annotate, image, own)
+            found, malformed = _annotations_or_defect(annotate, image, own)
+            if found is not None and self._lone_surrogates:
+                found = self._count_mended(found, position)
             first = positions[str(image.id)]
             defect = self._unusable(position, key=key, keys=keys, first=first, count=len(own))
             if defect is None:
@@ -251,7 +277,7 @@ class CocoFile(Generic[ImageT]):
                 defect = malformed
             yield msgspec.structs.replace(
                 entry,
-                annotations=annotations if defect is None else b"",
+                annotations=b"" if found is None or defect else encode_annotations(found),
                 defect=defect and defect.reason,
                 detail=f"{name}: {defect.detail}" if defect else "",
             )
@@ -268,6 +294,16 @@ class CocoFile(Generic[ImageT]):
                 detail=f"{name}: $.annotations[{own[0]}]: `images` lists no image id {image_id}, "
                 f"which {len(own)} annotations name",
             )
+
+    def _count_mended(self, found: ImageAnnotations, position: int) -> ImageAnnotations:
+        """Counts the lone surrogates of the image's own entry, and of its classes' names."""
+        items = (*found.objects, *found.stuff, *found.segments)
+        texts = (position, *found.labels, *(item.label for item in items))
+        corrections = Counter(found.corrections)
+        corrections[Correction.LONE_SURROGATE_REPLACED.value] += sum(
+            self._lone_surrogates.get(text, 0) for text in texts
+        )
+        return msgspec.structs.replace(found, corrections=dict(sorted((+corrections).items())))
 
     def _unusable(
         self, position: int, *, key: str, keys: Mapping[str, int], first: int, count: int
@@ -296,14 +332,14 @@ def _annotations_or_defect(
     annotate: Callable[[ImageT, Sequence[int]], ImageAnnotations],
     image: ImageT,
     rows: Sequence[int],
-) -> tuple[bytes, RejectedError | None]:
+) -> tuple[ImageAnnotations | None, RejectedError | None]:
     try:
-        return encode_annotations(annotate(image, rows)), None
+        return annotate(image, rows), None
     except RejectedError as error:
-        return b"", error
+        return None, error
     except InputError as error:
         detail = f"{error.place}: {error.problem}"
-        return b"", RejectedError(Reason.ANNOTATION_MALFORMED, detail)
+        return None, RejectedError(Reason.ANNOTATION_MALFORMED, detail)
 
 
 def _id_key(image_id: str) -> str:
@@ -367,6 +403,8 @@ class AnnotationReader:
                 self._known += 1
                 if wants_captions:
                     captions.append(item.caption)
+                    lone = count_mended(self._file.annotations[index])
+                    corrections[Correction.LONE_SURROGATE_REPLACED] += lone
                 if bbox is None:
                     continue
             label = self._file.names.get(item.category_id)
@@ -417,7 +455,7 @@ class AnnotationReader:
             height=int(image.height or 0),
             labels=tuple(labels),
             objects=tuple(objects.values()),
-            corrections=dict(sorted((each.value, count) for each, count in corrections.items())),
+            corrections=dict(sorted((each.value, n) for each, n in corrections.items() if n)),
             captions=tuple(captions),
             stuff=tuple(stuff),
         )
