@@ -147,7 +147,9 @@ class CocoFile(Generic[ImageT]):
         decoder = msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # It is one.
         document: _Document[ImageT] = decode_json(data, decoder=decoder, uri=uri)
         # `null` is as good as nothing; a file may have no section at all.
-        self._found = [name for name, text in sections.items() if memoryview(text) != b"null"]
+        self._found = [
+            name for name, text in sections.items() if bytes(memoryview(text)[:5]) != b"null"
+        ]
         self.require("images")
         self.images: Sequence[ImageT] = document.images or ()
         # Text at first: decoded all at once, annotations take over twice the file's size.
@@ -297,8 +299,9 @@ class CocoFile(Generic[ImageT]):
 
     def _count_mended(self, found: ImageAnnotations, position: int) -> ImageAnnotations:
         """Counts the lone surrogates of the image's own entry, and of its classes' names."""
-        items = (*found.objects, *found.stuff, *found.segments)
-        texts = (position, *found.labels, *(item.label for item in items))
+        labels = [item.label for item in (*found.objects, *found.stuff)]
+        labels += [segment.label for segment in found.segments]
+        texts: list[int | str] = [position, *found.labels, *labels]
         corrections = Counter(found.corrections)
         corrections[Correction.LONE_SURROGATE_REPLACED.value] += sum(
             self._lone_surrogates.get(text, 0) for text in texts
