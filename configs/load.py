@@ -12,6 +12,7 @@ from shardbeam.configs.schema import Config
 from shardbeam.configs.yaml_text import YamlError, parse_yaml
 
 OVERRIDE_ORIGIN = "--set"
+MAX_CONFIG_BYTES = 1_000_000
 
 
 class ConfigError(ValueError):
@@ -46,8 +47,12 @@ def parse_config(
     """Makes a config from the YAML of a config file; for the arguments see `make_config`.
 
     Raises:
-        ConfigError: It is no YAML, or no config.
+        ConfigError: It is larger than `MAX_CONFIG_BYTES`, no YAML, or no config.
     """
+    if len(data) > MAX_CONFIG_BYTES:
+        raise ConfigError(
+            origin=origin, problem=f"larger than {MAX_CONFIG_BYTES // 10**6} MB; is this a config?"
+        )
     try:
         raw = parse_yaml(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

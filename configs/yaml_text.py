@@ -12,12 +12,25 @@ from typing import Any
 
 import yaml
 
+# Values of a document at most, counted each time that an alias or a merge key repeats them.
+_MAX_VALUES = 100_000
+
 
 class YamlError(ValueError):
     """A text is not YAML, or not such as configs use; the message is one line, with the place."""
 
 
 class _Loader(yaml.SafeLoader):
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _count_values(node, counted={}) > _MAX_VALUES:
+            raise yaml.MarkedYAMLError(
+                problem=f"more than {_MAX_VALUES:,} values, counted each time that an alias "
+                "(*name) repeats them",
+                problem_mark=node.start_mark,
+            )
+        return node
+
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = self.peek_event()
         if getattr(event, "tag", None) is not None:
@@ -39,6 +52,20 @@ for _tag, _pattern in (
     _Loader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), None
     )
+
+
+def _count_values(node: yaml.Node, *, counted: dict[yaml.Node, int]) -> int:
+    """Counts the values of a document as it is with its aliases written out."""
+    if node not in counted:
+        # What holds itself is refused later.
+        counted[node] = 0
+        parts: list[yaml.Node] = []
+        if isinstance(node, yaml.SequenceNode):
+            parts = node.value
+        elif isinstance(node, yaml.MappingNode):
+            parts = [part for pair in node.value for part in pair]
+        counted[node] = 1 + sum(_count_values(part, counted=counted) for part in parts)
+    return counted[node]
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import msgspec
 from shardbeam.configs.convert import describe_mismatch
 from shardbeam.configs.keys import Key, flag_name, keys_of, named
 from shardbeam.configs.load import (
+    MAX_CONFIG_BYTES,
     OVERRIDE_ORIGIN,
     ConfigError,
     make_config,
@@ -568,7 +569,8 @@ def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
     """
     origin = str(path)
     try:
-        data = storage_for(origin).read(origin)
+        # What is larger is refused unread.
+        data = storage_for(origin).read(origin, size_bytes=MAX_CONFIG_BYTES + 1)
     except (InputError, OSError) as error:
         problem = (
             error.problem if isinstance(error, InputError) else error.strerror or "no such file"

@@ -250,6 +250,8 @@ def test_required_keys(key: str) -> None:
         (b"# nothing\n", "the file is empty"),
         (b"- a\n", "expected a mapping at the top level, such as `name: coco`"),
         (b"name: \xff\n", "expected text in UTF-8"),
+        (b"#" * 1_000_001, "larger than 1 MB; is this a config?"),
+        (b"#" * 1_000_000, "the file is empty"),
         (b"name: d\nname: e\n", "line 2, column 1: the key 'name' is given twice"),
     ],
 )

@@ -117,3 +117,21 @@ def test_refusals_name_the_place(text: str, message: str) -> None:
     with pytest.raises(YamlError) as caught:
         parse_yaml(text)
     assert str(caught.value) == message
+
+
+def doubled(times: int, *, reference: str) -> str:
+    """Anchors that each hold the one before twice."""
+    lines = ["a0: &a0 {k0: 1}"]
+    for number in range(1, times + 1):
+        twice = reference.format(f"*a{number - 1}, *a{number - 1}")
+        lines.append(f"a{number}: &a{number} {{k{number}: 1, {twice}}}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("reference", ["x: [{}]", "<<: [{}]"], ids=["aliases", "merge keys"])
+# Values that 60 doublings stand for are more than any machine could go through.
+@pytest.mark.parametrize("times", [16, 60])
+def test_values_that_aliases_repeat_are_bounded(reference: str, times: int) -> None:
+    assert parse_yaml(doubled(8, reference=reference))["a8"]["k8"] == 1
+    with pytest.raises(YamlError, match=r"^line 1, column 1: more than 100,000 values, counted"):
+        parse_yaml(doubled(times, reference=reference))
