@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
@@ -9,10 +10,7 @@ from hypothesis import strategies as st
 from shardbeam.transforms.dataset.label_files import label_map_pbtxt, labels_txt
 from tests.support.example_builders import make_label_map
 
-# Names of one line, which is all that a label map takes.
-names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
-    lambda name: "\0" not in name and name.splitlines() == [name]
-)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 label_ids = st.dictionaries(names, st.integers(0, 2**31 - 1), max_size=5).filter(
     lambda ids: len(set(ids.values())) == len(ids)
 )
@@ -63,5 +61,20 @@ def test_labels_txt() -> None:
 
 @given(label_ids)
 def test_labels_txt_has_a_line_for_each_name(ids: dict[str, int]) -> None:
-    lines = labels_txt(make_label_map(ids)).decode().split("\n")
-    assert lines == [*sorted(ids, key=ids.__getitem__), ""]
+    lines = labels_txt(make_label_map(ids)).decode().splitlines()
+    for line, name in zip(lines, sorted(ids, key=ids.__getitem__), strict=True):
+        if name.isprintable():
+            assert line == name
+        else:
+            assert not any(unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in line)
+
+
+def test_control_characters_are_escaped() -> None:
+    label_map = make_label_map({"a\nb\t": 0, "c\u2028d\0": 1, "e\x85f": 2})
+    assert labels_txt(label_map) == b"a\\nb\\t\nc\\u2028d\\x00\ne\\x85f\n"
+    lines = label_map_pbtxt(label_map).decode().splitlines()
+    assert [line for line in lines if "name" in line] == [
+        '  name: "a\\012b\\011"',
+        '  name: "c\\342\\200\\250d\\000"',
+        '  name: "e\\302\\205f"',
+    ]

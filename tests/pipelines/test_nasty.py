@@ -254,10 +254,12 @@ def test_files_that_change_after_the_listing_are_rejects(
     assert built.counts()["listed"] == len(paths)
 
 
-def test_a_class_name_of_two_lines_stops_the_run_in_one_line(tmp_path: Path) -> None:
+def test_a_class_name_of_two_lines_is_one_line_of_the_label_files(tmp_path: Path) -> None:
     folder = tmp_path / "images" / "cat\ndog"
     folder.mkdir(parents=True)
     (folder / "1.jpg").write_bytes(JPEG)
     built = build("image-folder", "--images", folder.parent, output=tmp_path / "out")
-    assert built.exit_code == 1
-    assert "class 'cat\\ndog': expected a name of one line" in built.summary["message"]
+    assert built.exit_code == 0
+    assert [example.image_labels for example in built.examples()] == [[("cat\ndog", 0)]]
+    assert (built.output / "labels.txt").read_text() == "cat\\ndog\n"
+    assert r'name: "cat\012dog"' in (built.output / "label_map.pbtxt").read_text()

@@ -64,7 +64,7 @@ def build_label_map(
 
     Raises:
         InputError: The sources contradict each other on ids, the settings name a class that
-            there is not or leave none, or a name cannot stand on a line of its own.
+            there is not or leave none, or a name is empty.
     """
     ordered = sorted(set(categories), key=_source_order)
     _check_names_in_settings({category.name for category in ordered}, settings=settings)
@@ -73,7 +73,11 @@ def build_label_map(
     for category in ordered:
         name = settings.written_name(category.name)
         if name is not None:
-            _check_name(name, category=category)
+            if not name:
+                raise InputError(
+                    uri=category.origin,
+                    problem="class '': expected a name; labels.merge can rename it",
+                )
             names[category.name] = name
             kept.append(category)
     if ordered and not kept:
@@ -195,15 +199,6 @@ def _check_names_in_settings(source_names: Collection[str], *, settings: LabelSe
 def _check_known(name: str, *, known: Collection[str], place: str) -> None:
     if name not in known:
         raise _config_error(place, f"no class is named {name!r}{did_you_mean(name, known=known)}")
-
-
-def _check_name(name: str, *, category: Category) -> None:
-    # Label files hold a name a line.
-    if "\0" in name or name.splitlines() != [name]:
-        raise InputError(
-            uri=category.origin,
-            problem=f"class {name!r}: expected a name of one line; labels.merge can rename it",
-        )
 
 
 def _config_error(key: str, problem: str) -> InputError:

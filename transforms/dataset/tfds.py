@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.label_files import labels_by_id, labels_txt
+from shardbeam.transforms.dataset.label_files import label_line, labels_by_id, labels_txt
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
@@ -107,10 +107,11 @@ def class_names_path(spec: FeatureSpec) -> str:
 
 
 def _fits_class_label(label_map: LabelMap) -> bool:
-    """Says whether ids are 0 to n - 1, and names survive TFDS, which strips each line."""
+    """Says whether ids are 0 to n - 1, and names survive their files, and TFDS's stripping."""
     labels = labels_by_id(label_map)
     return bool(labels) and all(
-        label_id == index and name == name.strip() for index, (name, label_id) in enumerate(labels)
+        label_id == index and name == label_line(name).strip()
+        for index, (name, label_id) in enumerate(labels)
     )
 
 
