@@ -1,4 +1,4 @@
-"""Each built-in format from `gs://`: the same dataset as from local disk."""
+"""Each sample of a format from `gs://`: the same dataset as from local disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tests.support.builds import build
 from tests.support.dataset import read_dataset
 from tests.support.format_samples import SAMPLES, FormatSample
 from tests.support.gcs_server import ProxiedGcs
+from tests.support.odd_samples import ODD_SAMPLES, OddSample
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", [*SAMPLES, *ODD_SAMPLES], ids=lambda sample: sample.name)
 def test_the_same_as_from_local_disk(
-    sample: FormatSample,
+    sample: FormatSample | OddSample,
     gcs: ProxiedGcs,
     bucket: str,
     tmp_path: Path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zipfile
 from pathlib import Path
@@ -140,3 +141,18 @@ def test_archives_that_cannot_be_read_end_in_one_line(
     assert built.exit_code == 1
     assert problem in built.stderr
     assert built.stderr.count("\n") == 1
+
+
+def test_the_order_of_tars_changes_nothing(shapes: Path, tmp_path: Path) -> None:
+    images = [path.read_bytes() for path in sorted((shapes / "images").iterdir())[:6]]
+    for number in range(3):
+        # All of them count from zero.
+        files = {f"{index}.jpg": images[2 * number + index] for index in range(2)}
+        write_tar(tmp_path / f"{number}.tar", files)
+    tars = [("--tars", str(tmp_path / f"{number}.tar")) for number in range(3)]
+
+    for name, given in (("one", tars), ("two", tars[::-1])):
+        built = build("webdataset", *itertools.chain(*given), output=tmp_path / name)
+        assert built.counts()["examples"] == 6
+
+    assert _shards(tmp_path / "one") == _shards(tmp_path / "two")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from shardbeam.transforms.formats.load import built_in_formats
 from tests.support.builds import Build, build
-from tests.support.format_samples import SAMPLES, FormatSample
+from tests.support.format_samples import SAMPLES, Features, FormatSample, observe
+from tests.support.image_makers import Pixels
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
-
-Features = Mapping[str, list[Any]]
 
 
 class BuiltSample(NamedTuple):
@@ -55,23 +53,6 @@ def read_with_tensorflow(built: Build, split: str) -> list[Features]:
     return examples
 
 
-def observe(example: Features, key: str) -> object:
-    """What `FormatSample.values` tells of a key."""
-    import tensorflow as tf
-
-    found = example[key]
-    if key == "image/object/mask":
-        return [int(tf.io.decode_png(mask).numpy().sum()) for mask in found]
-    if key == "image/segmentation/class/encoded":
-        values = tf.io.decode_png(found[0]).numpy()
-        numbers, pixels = np.unique(values, return_counts=True)
-        return dict(zip(numbers.tolist(), pixels.tolist(), strict=True))
-    if key == "image/encoded":
-        first_pixel: list[int] = tf.io.decode_png(found[0]).numpy()[0, 0].tolist()
-        return first_pixel
-    return found
-
-
 def test_no_format_is_left_out() -> None:
     assert {sample.format_name for sample in SAMPLES} == set(built_in_formats())
 
@@ -83,6 +64,11 @@ def test_every_reject_has_its_reason(built: BuiltSample) -> None:
 
 
 def test_tf_data_reads_what_the_source_says(built: BuiltSample) -> None:
+    import tensorflow as tf
+
+    def decode(png: bytes) -> Pixels:
+        return np.asarray(tf.io.decode_png(png))
+
     sample, run = built
     found = {split: read_with_tensorflow(run, split) for split in run.summary["splits"]}
 
@@ -93,7 +79,7 @@ def test_tf_data_reads_what_the_source_says(built: BuiltSample) -> None:
     for key, expected in sample.values.items():
         is_number = isinstance(expected, list) and not isinstance(expected[0], bytes)
         wanted = pytest.approx(expected, abs=1e-6) if is_number else expected
-        assert observe(example, key) == wanted, key
+        assert observe(example, key, decode=decode) == wanted, key
 
 
 def test_tfds_loads_as_many(built: BuiltSample) -> None:

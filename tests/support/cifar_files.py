@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
+
+from tests.support.image_makers import Pixels
 
 CIFAR10_NAMES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
-
-Pixels = npt.NDArray[np.uint8]
 
 
 def write_batch(path: Path, *, labels: list[tuple[int, ...]], seed: int = 0) -> Pixels:

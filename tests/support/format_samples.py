@@ -17,6 +17,7 @@ from PIL import Image
 from tests.support.archive_files import write_files, write_tar, write_zip
 from tests.support.cifar_files import write_cifar10, write_cifar100
 from tests.support.dataset import read_tree
+from tests.support.image_makers import Pixels, pixels
 from tests.support.making import draw, vertex, write_lines
 from tests.support.voc_files import small_voc, voc_xml
 
@@ -25,6 +26,30 @@ SharedData = Callable[[], Path]
 Writer = Callable[[Path, SharedData], object]
 
 LABELSTUDIO = "labelstudio-yolo/test_import_yolo_data_unif_dims"
+
+
+# An Example's values, by key.
+Features = Mapping[str, list[Any]]
+
+
+def observe(features: Features, key: str, *, decode: Callable[[bytes], Pixels] = pixels) -> object:
+    """What a sample says of a key.
+
+    Of an image that is the first pixel, of object masks the pixels that each covers, of a class
+    map `{value: pixels}`; None where the Example has no such key.
+    """
+    if key not in features:
+        return None
+    found = features[key]
+    if key == "image/object/mask":
+        return [int(decode(mask).sum()) for mask in found]
+    if key == "image/segmentation/class/encoded":
+        numbers, counts = np.unique(decode(found[0]), return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    if key == "image/encoded":
+        first_pixel: list[int] = decode(found[0])[0, 0].tolist()
+        return first_pixel
+    return found
 
 
 class FormatSample(NamedTuple):
@@ -37,8 +62,7 @@ class FormatSample(NamedTuple):
         counts: Examples by split.
         key: An image's key.
         split: Its split.
-        values: What its Example must hold, by key. Of an image it is the first pixel, of
-            object masks the pixels that each covers, of a class map `{value: pixels}`.
+        values: What its Example must hold, by key; see `observe`.
         rejects: Rejects by reason.
         variant: Tells samples of the same format apart.
     """

@@ -101,17 +101,15 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         Raises:
             InputError: No batch file is there, or a file of class names cannot be used.
         """
-        splits = set()
+        splits: set[str | None] = set()
         names: dict[str, list[str]] = {}
         for path, file in list_root(self.root):
             base_name = path.rpartition("/")[2]
-            split = self._split_of(path)
-            if split is not None:
-                splits.add(split)
+            splits.add(self._split_of(path))
             for byte in self.label_bytes:
                 if base_name == byte.names_file and byte.name not in names:
                     names[byte.name] = _read_names(file, uri=join_uri(self.root, path))
-        if not splits:
+        if splits <= {None}:
             raise InputError(
                 uri=self.root,
                 problem=f"no {self.expected} here: expected the binary version (not the one for "
@@ -132,16 +130,16 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Number and name of the class that the other label byte gives."""
-        features = []
-        for byte in self._other_bytes():
-            key = f"image/class/{byte.name}"
-            features += [
-                FeatureSpec(f"{key}/label", FeatureKind.INT64, repeated=False),
-                FeatureSpec(
-                    f"{key}/text", FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT
-                ),
-            ]
-        return tuple(ExtraFeature(spec) for spec in features)
+        parts = (
+            ("label", FeatureKind.INT64, FeatureRole.VALUE),
+            ("text", FeatureKind.BYTES, FeatureRole.TEXT),
+        )
+        return tuple(
+            ExtraFeature(FeatureSpec(f"image/class/{byte.name}/{part}", kind, False, role))
+            for index, byte in enumerate(self.label_bytes)
+            for part, kind, role in parts
+            if index != self._label
+        )
 
     def place(self, path: str, *, root: int) -> Place:
         """A batch file is a container, any other file none of the dataset's; see the base class."""
@@ -201,23 +199,25 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
             )
 
     def _entry(self, key: str, *, labels: bytes, split: str, position: int) -> AnnotationEntry:
-        names = []
-        for byte, known, value in zip(self.label_bytes, self._names, labels, strict=True):
-            if value >= len(known):
+        label = ""
+        values: dict[str, tuple[Value, ...]] = {}
+        for index, byte in enumerate(self.label_bytes):
+            known = self._names[index]
+            if labels[index] >= len(known):
                 return AnnotationEntry(
                     key=key,
                     position=position,
                     defect=Reason.ANNOTATION_MALFORMED,
-                    detail=f"the {byte.name} label is {value}, of {len(known)} classes",
+                    detail=f"the {byte.name} label is {labels[index]}, of {len(known)} classes",
                     split=split,
                 )
-            names.append(known[value])
-        values: dict[str, tuple[Value, ...]] = {}
-        for byte in self._other_bytes():
-            index = self.label_bytes.index(byte)
-            values[f"image/class/{byte.name}/label"] = (labels[index],)
-            values[f"image/class/{byte.name}/text"] = (names[index],)
-        annotations = ImageAnnotations(image_id=key, labels=(names[self._label],), values=values)
+            name = known[labels[index]]
+            if index == self._label:
+                label = name
+            else:
+                values[f"image/class/{byte.name}/label"] = (labels[index],)
+                values[f"image/class/{byte.name}/text"] = (name,)
+        annotations = ImageAnnotations(image_id=key, labels=(label,), values=values)
         return AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
@@ -226,17 +226,10 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
             split=split,
         )
 
-    def _other_bytes(self) -> Iterator[_LabelByte]:
-        for index, byte in enumerate(self.label_bytes):
-            if index != self._label:
-                yield byte
-
     def _split_of(self, path: str) -> str | None:
-        if is_hidden(path):
-            return None
         base_name = path.rpartition("/")[2]
         for split, pattern in self.split_files.items():
-            if pattern.fullmatch(base_name):
+            if pattern.fullmatch(base_name) and not is_hidden(path):
                 return split
         return None
 

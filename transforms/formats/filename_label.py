@@ -63,23 +63,17 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
     def _groups(self) -> Sequence[str]:
         return [name for name in self._regex.groupindex if name != _LABEL]
 
-    @functools.cached_property
-    def _is_labelled(self) -> bool:
-        return _LABEL in self._regex.groupindex
-
     @property
     def kinds(self) -> frozenset[Kind]:
         """Labels, where the pattern has a group of them."""
-        return frozenset({Kind.CLASSIFICATION} if self._is_labelled else ())
+        return frozenset({Kind.CLASSIFICATION} if _LABEL in self._regex.groupindex else ())
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """A text for each further named group."""
-        return tuple(
-            ExtraFeature(
-                FeatureSpec(name, FeatureKind.BYTES, repeated=False, role=FeatureRole.TEXT)
-            )
-            for name in self._groups
+        specs = (
+            FeatureSpec(name, FeatureKind.BYTES, False, FeatureRole.TEXT) for name in self._groups
         )
+        return tuple(map(ExtraFeature, specs))
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
         """Takes an image's class from its name; see the base class.
@@ -91,14 +85,16 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
         if exclusion is not None:
             return exclusion
         match = self._regex.search(key)
-        if match is None or (self._is_labelled and not match[_LABEL]):
+        groups = {} if match is None else match.groupdict(default="")
+        label = groups.pop(_LABEL, None)
+        if match is None or label == "":
             raise RejectedError(
                 Reason.NAME_NOT_MATCHED,
                 f"the pattern ({self.pattern}) finds no "
-                f"{_LABEL if self._is_labelled else 'match'} in the name",
+                f"{_LABEL if _LABEL in self._regex.groupindex else 'match'} in the name",
             )
         return ImageAnnotations(
             image_id=key,
-            labels=(match[_LABEL],) if self._is_labelled else (),
-            values={name: (match[name] or "",) for name in self._groups},
+            labels=() if label is None else (label,),
+            values={name: (text,) for name, text in groups.items()},
         )

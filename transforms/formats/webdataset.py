@@ -50,11 +50,12 @@ _MAX_INT64 = 2**63 - 1
 # Of a class's number: those of 64 bits, without the greatest.
 _MAX_DIGITS = 18
 
+# {type of a field: kind, whether it is repeated, and role of its feature}
 _FIELD_KINDS = {
-    "int": (FeatureKind.INT64, FeatureRole.VALUE),
-    "bool": (FeatureKind.INT64, FeatureRole.VALUE),
-    "float": (FeatureKind.FLOAT, FeatureRole.VALUE),
-    "string": (FeatureKind.BYTES, FeatureRole.TEXT),
+    "int": (FeatureKind.INT64, False, FeatureRole.VALUE),
+    "bool": (FeatureKind.INT64, False, FeatureRole.VALUE),
+    "float": (FeatureKind.FLOAT, False, FeatureRole.VALUE),
+    "string": (FeatureKind.BYTES, False, FeatureRole.TEXT),
 }
 
 
@@ -72,6 +73,10 @@ class _File(NamedTuple):
     extension: str
     member: TarMember
     content: bytes | None
+
+    @property
+    def is_image(self) -> bool:
+        return "." not in self.extension and is_image_name(f".{self.extension}")
 
 
 class WebDatasetFormat(Format, frozen=True, kw_only=True):
@@ -104,11 +109,10 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The declared fields of the JSON files."""
-        features = []
-        for name, type_name in self.fields.items():
-            kind, role = _FIELD_KINDS[type_name]
-            features.append(ExtraFeature(FeatureSpec(name, kind, repeated=False, role=role)))
-        return tuple(features)
+        return tuple(
+            ExtraFeature(FeatureSpec(name, *_FIELD_KINDS[type_name]))
+            for name, type_name in self.fields.items()
+        )
 
     def place(self, path: str, *, root: int) -> Place:
         """A tar file is a container; what lies beside is none of the dataset's."""
@@ -137,16 +141,14 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
             itertools.groupby(files, operator.attrgetter("key"))
         ):
             sample = list(group)
-            images = [each for each in sample if not key or _is_image(each)]
+            images = [each for each in sample if not key or each.is_image]
             keys = [f"{tar}/{_as_key(each.member.name)}" for each in images]
             for image_key, image in zip(keys, images, strict=True):
                 yield ListedImage(key=image_key, image=_reference(image.member, file=file))
             if not key:
                 continue
             try:
-                if not images:
-                    raise RejectedError(Reason.MISSING_IMAGE, _without_image(sample))
-                _check_sample(sample, images=images, is_repeated=key in seen)
+                _check_sample(sample, images=len(images), is_repeated=key in seen)
                 annotations = self._annotate(sample)
             except RejectedError as error:
                 # Of two images with one name the join rejects the second by itself.
@@ -229,18 +231,15 @@ def _file(member: TarMember, *, reader: StorageReader) -> _File:
     return _File(match["key"], extension, member, content)
 
 
-def _is_image(file: _File) -> bool:
-    return "." not in file.extension and is_image_name(f".{file.extension}")
-
-
-def _without_image(sample: Sequence[_File]) -> str:
-    held = ", ".join(sorted(ascii(each.extension) for each in sample)[:10])
-    return f"no image among its files ({held}), which must stand together in the tar"
-
-
-def _check_sample(sample: Sequence[_File], *, images: Sequence[_File], is_repeated: bool) -> None:
-    if len(images) > 1:
-        raise RejectedError(Reason.AMBIGUOUS_STEM, f"{len(images)} images in one sample")
+def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) -> None:
+    if not images:
+        held = ", ".join(sorted(ascii(each.extension) for each in sample)[:10])
+        raise RejectedError(
+            Reason.MISSING_IMAGE,
+            f"no image among its files ({held}), which must stand together in the tar",
+        )
+    if images > 1:
+        raise RejectedError(Reason.AMBIGUOUS_STEM, f"{images} images in one sample")
     if is_repeated:
         raise RejectedError(
             Reason.DUPLICATE_KEY,

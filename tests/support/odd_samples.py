@@ -1,0 +1,482 @@
+"""Odd inputs of the formats, most of them partly broken: what becomes of each file.
+
+Each is so small that all it must give can be written down: every image, reject and count.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tests.support.archive_files import Files, tar_bytes, write_files, zip_bytes
+from tests.support.image_makers import plain_jpeg, save
+from tests.support.voc_files import small_voc, voc_object, voc_xml
+
+# {key of an image: what its Example must hold, by key}; see `observe` in `format_samples`.
+Examples = Mapping[str, Mapping[str, object]]
+
+
+class OddSample(NamedTuple):
+    """An input, and all that becomes of it.
+
+    Attributes:
+        name: What it shows.
+        files: The input.
+        words: What follows `shardbeam build`; `{data}` stands for the input's folder.
+        examples: What is written, by split.
+        rejects: `{key: reason}`.
+        details: How details of rejects begin, by key.
+        excluded: `{rule: files}`.
+        corrections: `{correction: count}`.
+        unannotated: How many images have no annotations.
+    """
+
+    name: str
+    files: Files
+    words: str
+    examples: Mapping[str, Examples]
+    rejects: Mapping[str, str] = {}
+    details: Mapping[str, str] = {}
+    excluded: Mapping[str, int] = {}
+    corrections: Mapping[str, int] = {}
+    unannotated: int = 0
+
+    def command(self, data: Path | str) -> list[str]:
+        return _split(self.words, data=data)
+
+    def place(self, folder: Path, **_: object) -> Path:
+        return write_files(folder, self.files)
+
+
+class BadInput(NamedTuple):
+    """An input that ends the run.
+
+    Attributes:
+        name: What is wrong.
+        files: The input.
+        words: As for `OddSample`.
+        exit_code: The command's.
+        message: What stderr holds; `{data}` stands for the folder.
+    """
+
+    name: str
+    files: Files
+    words: str
+    exit_code: int
+    message: str
+
+    def command(self, data: Path | str) -> list[str]:
+        return _split(self.words, data=data)
+
+
+def _split(words: str, *, data: Path | str) -> list[str]:
+    return [word.replace("{data}", str(data)) for word in shlex.split(words)]
+
+
+def _objects(*, xmin: list[float], **more: object) -> dict[str, object]:
+    return {"image/object/bbox/xmin": xmin, **more}
+
+
+def _class_ids(*ids: int) -> dict[str, list[int]]:
+    return {"image/object/class/label": list(ids)}
+
+
+# VOC
+
+# The colours of values 0 to 3, and 255, in VOC's maps.
+_PALETTE = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0), 255: (224, 224, 192)}
+
+
+def _colours(values: npt.NDArray[np.uint8]) -> bytes:
+    """A map in the palette's colours, without the palette."""
+    picture = Image.fromarray(values, "P")
+    palette = [_PALETTE.get(value, (value, 1, 2)) for value in range(256)]
+    picture.putpalette([channel for colour in palette for channel in colour])
+    return save(picture.convert("RGB"), "PNG")
+
+
+def _voc_maps() -> Files:
+    numbers = np.zeros((24, 32), np.uint8)
+    numbers[2:10, 1:9] = 1
+    numbers[12:20, 10:30] = 3
+    numbers[10, 1:9] = 255
+    classes = numbers.copy()
+    classes[numbers == 1] = 2
+    # The second object has no box: it is left out, and takes its number along.
+    objects: tuple[dict[str, object], ...] = (
+        {"name": "bicycle", "xmin": 2, "ymin": 3, "xmax": 9, "ymax": 10},
+        {"name": "cat"},
+        {"name": "bird", "xmin": 11, "ymin": 13, "xmax": 30, "ymax": 20},
+    )
+    return small_voc(
+        **{
+            "Annotations/a.xml": voc_xml(*objects, size=(32, 24)),
+            "SegmentationObject/a.png": _colours(numbers),
+            "SegmentationClass/a.png": _colours(classes),
+        }
+    )
+
+
+def _entity_bomb() -> str:
+    levels = "".join(f'<!ENTITY l{i} "{f"&l{i - 1};" * 10}">' for i in range(1, 12))
+    return f'<!DOCTYPE a [<!ENTITY l0 "ha">{levels}]><annotation>&l11;</annotation>'
+
+
+_XML = voc_xml(voc_object(), size=(32, 24))
+_VOC_VALUES = {
+    "image/object/difficult": [1],
+    "image/object/truncated": [0],
+    "image/object/view": [b"Left"],
+}
+_DEVKIT = "VOCdevkit/VOC2012"
+
+VOC = (
+    OddSample(
+        "voc: maps in colours",
+        _voc_maps(),
+        "voc --root {data} --semantic --set masks=png --splits train",
+        {
+            "train": {
+                "JPEGImages/a.jpg": {
+                    "image/object/class/text": [b"bicycle", b"bird"],
+                    "image/object/class/label": [2, 3],
+                    "image/object/mask": [8 * 8, 8 * 20],
+                    "image/segmentation/class/encoded": {0: 536, 2: 64, 3: 160, 255: 8},
+                }
+            }
+        },
+        excluded={"in_no_split": 1},
+        corrections={"object_without_box_dropped": 1},
+    ),
+    OddSample(
+        "voc: in an archive",
+        {
+            "voc.zip": zip_bytes(
+                {f"{_DEVKIT}/{path}": content for path, content in small_voc().items()}
+            )
+        },
+        "voc --root {data}/voc.zip",
+        {
+            "train": {f"{_DEVKIT}/JPEGImages/a.jpg": _objects(xmin=[9 / 32], **_VOC_VALUES)},
+            "val": {f"{_DEVKIT}/JPEGImages/b.jpg": _objects(xmin=[])},
+        },
+        corrections={"box_clipped": 1},
+    ),
+    OddSample(
+        "voc: images and XML side by side",
+        {
+            "train/a.jpg": plain_jpeg(),
+            "train/a.xml": _XML,
+            "train/b.jpg": plain_jpeg(),
+            "valid/c.jpg": plain_jpeg(),
+            "valid/c.xml": voc_xml(size=(32, 24)),
+        },
+        "voc --root {data} --split all_of_it",
+        {
+            "all_of_it": {
+                "train/a.jpg": _objects(xmin=[9 / 32]),
+                "train/b.jpg": _objects(xmin=[]),
+                "valid/c.jpg": _objects(xmin=[]),
+            }
+        },
+        corrections={"box_clipped": 1},
+        unannotated=1,
+    ),
+    OddSample(
+        "voc: bad files",
+        {
+            "JPEGImages/good.jpg": plain_jpeg(),
+            "Annotations/good.xml": _XML,
+            # Its map alone is not enough.
+            "JPEGImages/broken.jpg": plain_jpeg(),
+            "Annotations/broken.xml": "<annotation>\n<object>",
+            "SegmentationObject/broken.png": _colours(np.zeros((24, 32), np.uint8)),
+            "JPEGImages/bomb.jpg": plain_jpeg(),
+            "Annotations/bomb.xml": _entity_bomb(),
+            "JPEGImages/twice.jpg": plain_jpeg(),
+            "JPEGImages/twice.png": plain_jpeg(),
+            "Annotations/twice.xml": _XML,
+            "JPEGImages/both.jpg": plain_jpeg(),
+            "Annotations/both.xml": _XML,
+            "Annotations/xmls/both.xml": _XML,
+            "JPEGImages/size.jpg": plain_jpeg((16, 16)),
+            "Annotations/size.xml": _XML,
+            "Annotations/alone.xml": _XML,
+            "SegmentationObject/alone_too.png": _colours(np.zeros((24, 32), np.uint8)),
+            "JPEGImages/unlisted.jpg": plain_jpeg(),
+            "Annotations/trimaps/good.png": _colours(np.zeros((24, 32), np.uint8)),
+            "JPEGImages/other.jpg": plain_jpeg(),
+            "ImageSets/Main/train.txt": "good\nbroken\nbomb\ntwice\nboth\nsize\nmissing\nmoved",
+            # An image in two splits stays in the first.
+            "JPEGImages/moved.jpg": plain_jpeg(),
+            "Annotations/moved.xml": _XML,
+            "ImageSets/Main/val.txt": "moved\nother",
+        },
+        "voc --root {data} --set masks=png --set rejects.max_ratio=1",
+        {
+            "train": {
+                "JPEGImages/both.jpg": _objects(xmin=[9 / 32]),
+                "JPEGImages/good.jpg": _objects(xmin=[9 / 32]),
+                "JPEGImages/moved.jpg": _objects(xmin=[9 / 32]),
+            },
+            "val": {"JPEGImages/other.jpg": _objects(xmin=[])},
+        },
+        rejects={
+            "JPEGImages/broken.jpg": "annotation_malformed",
+            "JPEGImages/bomb.jpg": "annotation_malformed",
+            "JPEGImages/twice.jpg": "ambiguous_stem",
+            "JPEGImages/twice.png": "ambiguous_stem",
+            "JPEGImages/both.jpg": "duplicate_key",
+            "JPEGImages/moved.jpg": "duplicate_key",
+            "JPEGImages/size.jpg": "size_mismatch",
+            "missing": "missing_image",
+            "alone": "missing_image",
+            "alone_too": "missing_image",
+        },
+        details={
+            "JPEGImages/broken.jpg": "Annotations/broken.xml: line 2, column 9: the XML is broken: "
+            "no element found"
+        },
+        excluded={"annotation_folder": 1, "in_no_split": 1},
+        corrections={"box_clipped": 3, "mask_empty_no_segmentation": 3},
+        unannotated=1,
+    ),
+)
+
+# YOLO
+
+# As Roboflow exports it.
+_ANIMALS: Files = {
+    "data.yaml": "train: ../train/images\nval: ../valid/images\nnames: [dog, cat]\nnc: 2\n",
+    "README.dataset.txt": "# Animals\nlicense: none\n",
+    "train/images/a.jpg": plain_jpeg(),
+    "train/labels/a.txt": "1 0.5 0.5 0.25 0.2\n",
+    "train/images/empty.jpg": plain_jpeg(),
+    "train/labels/empty.txt": "",
+    "train/images/unlabelled.jpg": plain_jpeg(),
+    "valid/images/b.jpg": plain_jpeg(),
+    "valid/labels/b.txt": "0 0.5 0.5 1 1\n0 0.25 0.5 0.1 0.2\n",
+}
+# A file without labels and no file are both an image without objects; the latter is counted.
+_TRAIN: Examples = {
+    "train/images/a.jpg": _objects(xmin=[0.375], **_class_ids(2)),
+    "train/images/empty.jpg": _objects(xmin=[]),
+    "train/images/unlabelled.jpg": _objects(xmin=[]),
+}
+_VAL: Examples = {"valid/images/b.jpg": _objects(xmin=[0, 0.2], **_class_ids(1, 1))}
+_ONLY_TRAIN: Files = {
+    **_ANIMALS,
+    "data.yaml": "names: [dog, cat]\ntrain: ../train/images\ntest: ../test/images\n",
+}
+_LIST: Files = {
+    "data.yaml": "names: [dog]\ntrain: train.txt\n",
+    "train.txt": "./images/a.jpg\n./images/gone.jpg\n",
+    "images/a.jpg": plain_jpeg(),
+    "images/b.jpg": plain_jpeg(),
+    "labels/a.txt": "0 0.5 0.5 0.5 0.5\n",
+}
+
+YOLO = (
+    *(
+        OddSample(
+            f"yolo: {name}",
+            files,
+            f"yolo {words}",
+            {"train": _TRAIN, "val": _VAL},
+            excluded={"not_an_image_name": 1},
+            unannotated=1,
+        )
+        for name, files, words in (
+            ("splits of a data.yaml", _ANIMALS, "--data {data}/data.yaml"),
+            ("in an archive", {"yolo.zip": zip_bytes(_ANIMALS)}, "--root {data}/yolo.zip"),
+        )
+    ),
+    OddSample(
+        "yolo: segments become masks",
+        {
+            "classes.txt": "dog\ncat\n",
+            "images/a.jpg": plain_jpeg((40, 30)),
+            "labels/a.txt": "0 .1 .1 .5 .1 .5 .5 .1 .5\n1 0.5 0.5 0.5 0.5\n",
+        },
+        "yolo --root {data} --set masks=png",
+        {
+            "train": {
+                "images/a.jpg": _objects(
+                    xmin=[0.1, 0.25],
+                    **_class_ids(1, 2),
+                    **{"image/object/area": [16 * 12, 20 * 15], "image/object/mask": [16 * 12, 0]},
+                )
+            }
+        },
+        corrections={"mask_empty_no_segmentation": 1},
+    ),
+    OddSample(
+        "yolo: bad labels",
+        {
+            **_ANIMALS,
+            "train/labels/a.txt": "0 0.5 0.5 0.5 0.5\n2 0.5 0.5 0.5 0.5\n",
+            "train/labels/empty.txt": "0 20 15 10 5\n",
+            "train/labels/nowhere.txt": "0 0.5 0.5 0.5 0.5\n",
+            "train/images/twice.jpg": plain_jpeg(),
+            "train/images/twice.png": plain_jpeg(),
+            "train/images/sure.jpg": plain_jpeg(),
+            "train/labels/sure.txt": "0 .5 .5 .5 .5 .9\n0 .9 .9 .25 .25\n0 .5 .5 0 0\n",
+        },
+        "yolo --root {data} --set rejects.max_ratio=1",
+        {
+            "train": {
+                "train/images/sure.jpg": _objects(xmin=[0.25, 0.775]),
+                "train/images/unlabelled.jpg": _objects(xmin=[]),
+            },
+            "val": _VAL,
+        },
+        rejects={
+            "train/images/a.jpg": "annotation_malformed",
+            "train/images/empty.jpg": "annotation_malformed",
+            "train/labels/nowhere": "missing_image",
+            "train/images/twice.jpg": "ambiguous_stem",
+            "train/images/twice.png": "ambiguous_stem",
+        },
+        details={
+            "train/images/a.jpg": "train/labels/a.txt: line 2: class 2 has no name: 2 classes are "
+            "named"
+        },
+        excluded={"not_an_image_name": 1},
+        corrections={"box_clipped": 1, "box_without_area_dropped": 1, "confidence_dropped": 1},
+        unannotated=1,
+    ),
+    OddSample(
+        "yolo: a list names a missing image",
+        _LIST,
+        "yolo --root {data} --set rejects.max_ratio=1",
+        {"train": {"images/a.jpg": _objects(xmin=[0.25])}},
+        rejects={"labels/gone": "missing_image"},
+        excluded={"in_no_split": 1},
+    ),
+    # Where the config makes the splits, the list says nothing.
+    OddSample(
+        "yolo: the config makes the splits",
+        _LIST,
+        "yolo --root {data} --fractions all_of_it=1.0",
+        {"all_of_it": {"images/a.jpg": _objects(xmin=[0.25]), "images/b.jpg": _objects(xmin=[])}},
+        unannotated=1,
+    ),
+    # A split that is not there is an error only where it matters.
+    OddSample(
+        "yolo: a split is chosen",
+        _ONLY_TRAIN,
+        "yolo --root {data} --splits train",
+        {"train": _TRAIN},
+        excluded={"in_no_split": 1, "not_an_image_name": 1},
+        unannotated=1,
+    ),
+    OddSample(
+        "yolo: a split is made",
+        _ONLY_TRAIN,
+        "yolo --root {data} --split mine",
+        {"mine": {**_TRAIN, **_VAL}},
+        excluded={"not_an_image_name": 1},
+        unannotated=1,
+    ),
+)
+
+# WebDataset, filename-label
+
+_TAR = tar_bytes(
+    {
+        "1.jpg": plain_jpeg(),
+        "1.cls": b"7",
+        "1.json": b'{"similarity": 0.5}',
+        "2.jpg": b"no image",
+        "3.cls": b"1",
+        "4.jpg": b"1",
+        "4.png": b"2",
+        "5.txt": b"x",
+    }
+)
+
+OTHERS = (
+    OddSample(
+        "webdataset: bad samples, and a field",
+        {"0.tar": _TAR},
+        "webdataset --tars {data} --set rejects.max_ratio=1 "
+        "--set 'splits.train.fields={similarity: float}'",
+        {"train": {"0.tar/1.jpg": {"image/class/label": [7], "similarity": [0.5]}}},
+        rejects={
+            "0.tar/2.jpg": "not_an_image",
+            "0.tar/3": "missing_image",
+            "0.tar/4.jpg": "ambiguous_stem",
+            "0.tar/4.png": "ambiguous_stem",
+            "0.tar/5": "missing_image",
+        },
+    ),
+    OddSample(
+        "filename-label: further groups",
+        {
+            name: plain_jpeg()
+            for name in ("x/left-cat-1.jpg", "x/right-dog-2.jpg", "y/left-dog-3.jpg", "y/none.jpg")
+        },
+        "filename-label --images {data} --set rejects.max_ratio=0.5 "
+        "--pattern '(?P<camera>left|right)-(?P<label>[a-z]+)'",
+        {
+            "train": {
+                "x/left-cat-1.jpg": {"image/class/label": [0], "camera": [b"left"]},
+                "x/right-dog-2.jpg": {"image/class/label": [1], "camera": [b"right"]},
+                "y/left-dog-3.jpg": {"image/class/label": [1], "camera": [b"left"]},
+            }
+        },
+        rejects={"y/none.jpg": "name_not_matched"},
+    ),
+    OddSample(
+        "filename-label: no labels",
+        {"frame7.jpg": plain_jpeg()},
+        r"filename-label --images {data} --pattern '(?P<frame>\d+)'",
+        {"train": {"frame7.jpg": {"frame": [b"7"], "image/class/label": None}}},
+    ),
+)
+
+ODD_SAMPLES = (*VOC, *YOLO, *OTHERS)
+
+BAD_INPUTS = (
+    BadInput(
+        "voc: splits of the lists and of the config",
+        small_voc(),
+        "voc --root {data} --splits val --split x",
+        2,
+        "the config names the splits already, with splits",
+    ),
+    BadInput(
+        "voc: an unknown list",
+        small_voc(),
+        "voc --root {data} --splits vla",
+        1,
+        "no list ImageSets/Main/vla.txt; did you mean 'val'?",
+    ),
+    BadInput(
+        "yolo: a split that is not there",
+        _ONLY_TRAIN,
+        "yolo --root {data}",
+        1,
+        "{data}/data.yaml: test: '../test/images' is not there: tried test/images below the root",
+    ),
+    BadInput(
+        "webdataset: a damaged tar",
+        {"0.tar": tar_bytes({"1.jpg": b"1" * 5000})[:3000]},
+        "webdataset --tars {data}",
+        1,
+        "{data}/0.tar: byte 0: the tar is truncated",
+    ),
+    BadInput(
+        "filename-label: a pattern that cannot work",
+        {"a.jpg": b""},
+        "filename-label --images {data} --pattern '('",
+        2,
+        "pattern: no regular expression",
+    ),
+)
