@@ -1,18 +1,24 @@
 """Finding the storage of a URI by its scheme, and the files that a pattern names.
 
-A path without a scheme lies on the local disk, `gs://` in Google Cloud Storage; all other schemes
-are those that fsspec knows.
+A path without a scheme lies on the local disk, `gs://` in Google Cloud Storage. For any other
+scheme, a module of this folder that is named after it and holds a class of `Storage` named
+`STORAGE` is used; otherwise what fsspec knows.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import functools
+import importlib
+import importlib.util
 import re
+from typing import cast
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import Storage, scheme_of
 
+# Modules with another name than their scheme.
+_MODULES = {"": "local", "gs": "gcs"}
 _WILDCARD = re.compile(r"[*?\[]")
 
 
@@ -28,14 +34,12 @@ def storage_for(uri: str) -> Storage:
 @functools.cache
 def _storage_by_scheme(scheme: str) -> Storage:
     # Imported here: few runs need all of them.
-    if not scheme:
-        from shardbeam.transforms.storage.local import LocalStorage
-
-        return LocalStorage()
-    if scheme == "gs":
-        from shardbeam.transforms.storage.gcs import GcsStorage
-
-        return GcsStorage()
+    name = _MODULES.get(scheme, scheme)
+    module = f"{__package__}.{name}"
+    if name.isidentifier() and importlib.util.find_spec(module) is not None:
+        make = getattr(importlib.import_module(module), "STORAGE", None)
+        if make is not None:
+            return cast(Storage, make())
     from shardbeam.transforms.storage.fsspec import FsspecStorage
 
     return FsspecStorage(scheme)

@@ -352,6 +352,9 @@ class GcsStorage(Storage):
         self._delete(file.uri, generation=file.version)
 
 
+STORAGE = GcsStorage
+
+
 class _Upload(io.RawIOBase):
     """A new object that is uploaded part by part; what is less than one part, in one request."""
 

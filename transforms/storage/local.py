@@ -124,6 +124,9 @@ class LocalStorage(Storage):
             os.rmdir(root)
 
 
+STORAGE = LocalStorage
+
+
 def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[StoredFile]:
     try:
         with os.scandir(folder) as entries:

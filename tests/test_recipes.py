@@ -1,0 +1,240 @@
+"""The recipes of CONTRIBUTING: each is done in a copy of the project, which builds a dataset."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.conftest import PROJECT_ROOT
+from tests.support.archive_files import write_files
+from tests.support.image_makers import plain_jpeg
+
+FOLDERS = ("configs", "pipelines", "shardbeam", "transforms")
+IMAGES = {"cat/1.jpg": plain_jpeg(), "dog/2.jpg": plain_jpeg((40, 30))}
+NAMED = ("NAME", "SCHEME")
+
+FORMAT = '''
+from typing import Annotated
+
+from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.records import ImageAnnotations
+from shardbeam.transforms.formats.base import Format, Kind
+
+
+class Initials(Format, frozen=True, kw_only=True):
+    """The class is the first letter of the name."""
+
+    SUMMARY = "the first letter of the name"
+    kinds = frozenset({Kind.CLASSIFICATION})
+
+    images: Annotated[Location, named("folder of the images", metavar="DIR")]
+
+    def annotate_listed(self, key: str) -> ImageAnnotations:
+        return ImageAnnotations(image_id=key, labels=(key[0],))
+'''
+
+SCHEME = '''
+import msgspec
+
+from shardbeam.transforms.storage.local import LocalStorage
+
+
+class DemoStorage(LocalStorage):
+    """Files of this machine under `demo://`."""
+
+    def list(self, root):
+        for file in super().list(root.removeprefix("demo://")):
+            yield msgspec.structs.replace(file, uri=f"demo://{file.uri}")
+
+    def stat(self, uri):
+        return super().stat(uri.removeprefix("demo://"))
+
+    def read(self, uri, **options):
+        return super().read(uri.removeprefix("demo://"), **options)
+
+
+STORAGE = DemoStorage
+'''
+
+CONTAINER = '''
+import contextlib
+
+from shardbeam.transforms.containers.base import Container
+from shardbeam.transforms.storage.find import storage_for
+
+
+class HexLines(Container):
+    """A record a line, in hexadecimal digits."""
+
+    suffix = ".hex"
+    tfds_name = "hex"
+
+    @contextlib.contextmanager
+    def writer(self, file):
+        def write(chunks, crc32c):
+            offset = file.size_bytes
+            file.write(b"".join(chunks).hex().encode(), b"\\n")
+            return offset
+
+        yield write
+
+    def read(self, file, *, start=0, see=None):
+        offset = start
+        for line in storage_for(file.uri).read(file.uri, offset=start).splitlines():
+            yield offset, bytes.fromhex(line.decode())
+            offset += len(line) + 1
+
+    def describe_place(self, place):
+        return f"byte {place}"
+
+
+CONTAINER = HexLines()
+'''
+
+
+class Recipe(NamedTuple):
+    """What a recipe adds and changes, and what comes of it.
+
+    Attributes:
+        title: Its row in CONTRIBUTING.
+        name: What is added; stands where the row says NAME or SCHEME.
+        added: Content of new files.
+        changed: `{file: {text: what replaces it}}`.
+        words: The build's command line; `{images}` stands for the folder of images.
+        shown: What `shardbeam show` must print of the dataset, as a regular expression.
+        shards: Names of the shards.
+    """
+
+    title: str
+    name: str
+    added: Mapping[str, str]
+    changed: Mapping[str, Mapping[str, str]]
+    words: str
+    shown: str
+    shards: str = "images-train.tfrecord-00000-of-00001"
+
+
+RECIPES = (
+    Recipe(
+        "a format",
+        "initials",
+        {"transforms/formats/initials.py": FORMAT},
+        {
+            "transforms/formats/load.py": {
+                '    "coco":': '    "initials": "shardbeam.transforms.formats.initials:Initials",\n'
+                '    "coco":'
+            }
+        },
+        "initials --images {images}",
+        "'c'",
+    ),
+    Recipe(
+        "an Example key",
+        "",
+        {},
+        {
+            "transforms/examples/image_features.py": {
+                '("image/height", FeatureKind.INT64),': '("image/height", FeatureKind.INT64),\n'
+                '            one_value("image/pixels", FeatureKind.INT64),',
+                '"image/width": [image.width],': '"image/width": [image.width],\n'
+                '        "image/pixels": [image.width * image.height],',
+            },
+        },
+        "image-folder --images {images}",
+        r"image/pixels.*\b1200\b",
+    ),
+    Recipe(
+        "a storage scheme",
+        "demo",
+        {"transforms/storage/demo.py": SCHEME},
+        {},
+        "image-folder --images demo://{images}",
+        "'cat'",
+    ),
+    Recipe(
+        "a container",
+        "hex_lines",
+        {"transforms/containers/hex_lines.py": CONTAINER},
+        {},
+        "image-folder --images {images} --set output.container=hex_lines",
+        "'cat'",
+        "images-train.hex-00000-of-00001",
+    ),
+    Recipe(
+        "the names of shards",
+        "",
+        {},
+        {
+            "transforms/dataset/naming.py": {'"-SSSSS-of-NNNNN"': '"_SSSSS_of_NNNNN"'},
+            "transforms/dataset/tfds.py": {
+                "else {}": 'else {"filepathTemplate": '
+                '"{DATASET}-{SPLIT}.{FILEFORMAT}_{SHARD_INDEX}_of_{NUM_SHARDS}"}'
+            },
+        },
+        "image-folder --images {images}",
+        "'cat'",
+        "images-train.tfrecord_00000_of_00001",
+    ),
+)
+
+
+def _rows() -> dict[str, list[set[str]]]:
+    """The table of CONTRIBUTING: `{title: the files that are written, those that change}`."""
+    text = (PROJECT_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = text.partition("## Recipes\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \|(.*?)\|(.*?)\|$", section, re.MULTILINE)
+    return {
+        title: [set(re.findall(r"`(\S+)`", cell)) for cell in cells]
+        for title, *cells in rows
+        if title != "to add or change"
+    }
+
+
+def _shardbeam(project: Path, *words: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-m", "shardbeam", *words],
+        cwd=project,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_every_recipe_is_tried() -> None:
+    assert [recipe.title for recipe in RECIPES] == list(_rows())
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
+def test_recipe(recipe: Recipe, tmp_path: Path) -> None:
+    written, changed = _rows()[recipe.title]
+    assert {re.sub("|".join(NAMED), recipe.name, file) for file in written} == set(recipe.added)
+    assert changed == set(recipe.changed)
+    project = tmp_path / "project"
+    for folder in FOLDERS:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(PROJECT_ROOT / folder, project / folder, symlinks=True, ignore=ignored)
+    write_files(project, recipe.added)
+    for path, replaced in recipe.changed.items():
+        text = (project / path).read_text(encoding="utf-8")
+        for old, new in replaced.items():
+            assert text.count(old) == 1
+            text = text.replace(old, new)
+        (project / path).write_text(text, encoding="utf-8")
+    images = write_files(tmp_path / "images", IMAGES)
+    output = tmp_path / "out"
+
+    words = recipe.words.replace("{images}", str(images)).split()
+    _shardbeam(project, "build", *words, "--set", "name=images", "--output", str(output))
+
+    assert [path.name for path in output.glob("images-*")] == [recipe.shards]
+    shown = _shardbeam(project, "show", str(output))
+    assert re.search(recipe.shown, shown)
