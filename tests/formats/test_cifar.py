@@ -47,7 +47,7 @@ def test_cifar100(tmp_path: Path, is_coarse: bool) -> None:
 
     assert Counter(found.splits.values()) == {"train": 120, "test": 15}
     same = found.annotations["train.bin/00107"]
-    # Image 107: superclass 7, class 7 as well; 45 tells them apart.
+    # Image 107: superclass 7, class 7 as well; 45 has others.
     other = found.annotations["train.bin/00045"]
     if is_coarse:
         assert (same.labels, other.labels) == (("super 7",), ("super 5",))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,30 +20,22 @@ def _classes_file(folder: Path, content: str | bytes) -> str:
     return str(file)
 
 
-def test_class_is_the_first_folder() -> None:
-    source = ImageFolderFormat(images="i")
-
-    assert source.kinds == {Kind.CLASSIFICATION}
-    assert list(source.annotation_files()) == []
-    assert source.annotate_listed("cat/a.jpg") == ImageAnnotations(
-        image_id="cat/a.jpg", labels=("cat",)
-    )
-
-
 @pytest.mark.parametrize(
     ("key", "label"),
     [
+        ("cat/a.jpg", "cat"),
         ("cat/2024/05/a.jpg", "cat"),
         ("night heron/a b.JPG", "night heron"),
         ("臉書/a.png", "臉書"),
         ("0/a.webp", "0"),
     ],
 )
-def test_class_names_are_kept_as_they_are(key: str, label: str) -> None:
-    found = ImageFolderFormat(images="i").annotate_listed(key)
+def test_the_class_is_the_first_folder(key: str, label: str) -> None:
+    source = ImageFolderFormat(images="i")
 
-    assert isinstance(found, ImageAnnotations)
-    assert found.labels == (label,)
+    assert source.kinds == {Kind.CLASSIFICATION}
+    assert list(source.annotation_files()) == []
+    assert source.annotate_listed(key) == ImageAnnotations(image_id=key, labels=(label,))
 
 
 @pytest.mark.parametrize(
@@ -146,45 +137,3 @@ def test_bad_classes_file(tmp_path: Path, content: str | bytes, place: str, prob
 def test_missing_classes_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
         ImageFolderFormat(images="i", classes=str(tmp_path / "classes.txt")).resolve()
-
-
-# Real folders
-
-
-def _outcomes(root: Path, *, classes: Path | None = None) -> Counter[str]:
-    """Counts what becomes of the files below a root: classes, exclusions and rejects."""
-    source = ImageFolderFormat(images="i", classes=None if classes is None else str(classes))
-    outcomes: Counter[str] = Counter()
-    for file in LocalStorage().list(str(root)):
-        try:
-            found = source.annotate_listed(normalize_key(file.path))
-        except RejectedError as error:
-            outcomes[error.reason.value] += 1
-        else:
-            outcomes[found.value if isinstance(found, Exclusion) else found.labels[0]] += 1
-    return outcomes
-
-
-def test_dali_case_sensitive(shared_data: Path) -> None:
-    assert _outcomes(shared_data / "dali" / "single" / "case_sensitive") == {
-        "84": 1,
-        "100": 1,
-        "414": 1,
-        "510": 1,
-        "695": 1,
-        "814": 3,
-        "not_an_image_name": 1,
-    }
-
-
-def test_mmpretrain(shared_data: Path) -> None:
-    root = shared_data / "mmpretrain" / "dataset"
-
-    # Beside the class folders: an image in none, and six lists.
-    assert _outcomes(root) == {"a": 1, "b": 2, "no_class_folder": 1, "not_an_image_name": 6}
-    # Its list names classes for another use; no folder is among them.
-    assert _outcomes(root, classes=root / "classes.txt") == {
-        "class_not_listed": 3,
-        "no_class_folder": 1,
-        "not_an_image_name": 6,
-    }

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import Category, ListedImage
+from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedImage
 from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.testing import FormatReport, check_format
 from shardbeam.transforms.formats.webdataset import WebDatasetFormat
@@ -25,6 +25,11 @@ from tests.support.making import make_format
 def report(*tars: Path | str, **settings: object) -> FormatReport:
     roots = [str(tar) for tar in tars]
     return check_format(make_format("webdataset", tars=roots, **settings))
+
+
+def items(tar: Path) -> Iterator[ListedImage | AnnotationEntry | Category]:
+    ((name, file),) = list_root(str(tar), open_archives=False)
+    return WebDatasetFormat(tars=[str(tar)]).read_container(file, path=name, root=0)
 
 
 def sample(**files: object) -> dict[str, bytes]:
@@ -98,11 +103,9 @@ def test_samples_are_found_as_they_were_written(
 
 def test_images_are_byte_ranges(tmp_path: Path) -> None:
     path = shard(tmp_path / "a.tar", {"x/1": sample(jpg=b"one"), "2": sample(PNG=b"two")})
-    ((name, file),) = list_root(str(path), open_archives=False)
 
-    items = WebDatasetFormat(tars=[str(path)]).read_container(file, path=name, root=0)
+    images = {item.key: item.image for item in items(path) if isinstance(item, ListedImage)}
 
-    images = {item.key: item.image for item in items if isinstance(item, ListedImage)}
     assert {key: read_bytes(image) for key, image in images.items()} == {
         "a.tar/x/1.jpg": b"one",
         "a.tar/2.PNG": b"two",
@@ -266,11 +269,9 @@ def test_links_are_rejects(tmp_path: Path) -> None:
         image = tarfile.TarInfo("3.jpg")
         image.size = 1
         archive.addfile(image, io.BytesIO(b"3"))
-    ((name, file),) = list_root(str(path), open_archives=False)
 
-    items = WebDatasetFormat(tars=[str(path)]).read_container(file, path=name, root=0)
+    images = {item.key: item.image for item in items(path) if isinstance(item, ListedImage)}
 
-    images = {item.key: item.image for item in items if isinstance(item, ListedImage)}
     assert "link" in images["a.tar/1.jpg"].problem
     assert [each.key for each in report(path).rejects] == ["a.tar/3.jpg"]
 
@@ -280,11 +281,8 @@ def test_classes_are_declared_with_their_numbers(tmp_path: Path) -> None:
         tmp_path / "a.tar",
         {"1": sample(jpg=b"1", cls="7"), "2": sample(jpg=b"2", cls="cat"), "3": sample(jpg=b"3")},
     )
-    ((name, file),) = list_root(str(path), open_archives=False)
 
-    items = WebDatasetFormat(tars=[str(path)]).read_container(file, path=name, root=0)
-
-    assert [item for item in items if isinstance(item, Category)] == [
+    assert [item for item in items(path) if isinstance(item, Category)] == [
         Category(name="7", source_id=7, origin=str(path)),
         Category(name="cat", source_id=None, origin=str(path)),
     ]

@@ -352,9 +352,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
 def _join(key: str, *, is_id: bool = False) -> str:
     """What the files of one image have in common: the path without extensions and role folders.
 
-    Args:
-        key: A file's path, or what a list calls an image.
-        is_id: Whether it is the latter, which may have no extension.
+    A list calls an image by an id (`is_id`), which may have no extension.
     """
     *folders, name = key.split("/")
     if not is_id and name.lower().endswith(".xml"):

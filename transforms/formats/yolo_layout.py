@@ -38,7 +38,7 @@ _LABEL_FOLDERS = frozenset({"labels", "label", "annotations"})
 # What the swap of folders makes of either.
 _LABELS = "labels"
 
-# Where no file tells the splits: folders named like this, with or without `images/` before them.
+# Where no file names the splits: folders named like this, with or without `images/` before them.
 _SPLIT_FOLDERS = {
     "train": ("train",),
     "val": ("val", "valid", "validation"),
@@ -294,11 +294,7 @@ class _Finder:
         """Yields paths below the root that a path of the file may mean, the likeliest first.
 
         Many files were written for another machine, or for another folder to start in, so a path
-        is tried without its leading parts as well.
-
-        Args:
-            value: The path as it is written.
-            least: How many of its parts must be left.
+        is tried without its leading parts as well, until only `least` are left.
         """
         value = value.replace("\\", "/")
         parts = _parts(value)
