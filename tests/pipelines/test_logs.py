@@ -1,4 +1,7 @@
-"""Logs as JSON: each line one object, the last one the summary, whatever happens."""
+"""What reaches stderr beside progress: as text, what users can use; as JSON, all of it.
+
+Of a JSON log each line is one object, and the last one the summary, whatever happens.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,6 @@ import shardbeam.pipelines.run
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.logs import (
-    JsonHandler,
     configure_logging,
     everything_as_json,
     log_everything,
@@ -37,7 +39,7 @@ from tests.support.dataset import (
     start,
     write_mixed,
 )
-from tests.support.watching import WORKING, Steps, Terminal, bare_root, watch
+from tests.support.watching import WORKING, Steps, Terminal, bare_root
 
 SHARDS = ("--set", "output.num_shards=100")
 JSON_LOG = ("--log-format", "json")
@@ -217,14 +219,6 @@ def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_text_is_the_default() -> None:
-    assert watch(Steps(WORKING), io.StringIO()).startswith("shardbeam: 1/4 shards")
-
-
-def log_json(capsys: pytest.CaptureFixture[str]) -> list[Line]:
-    return parse(capsys.readouterr().err)
-
-
 def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.getLogger("mine")
     hook = threading.excepthook
@@ -244,7 +238,9 @@ def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
             thread = threading.Thread(target=_divide)
             thread.start()
             thread.join()
-    *levels, failed, unformatted, warned, thread_failed = log_json(capsys)
+    *levels, failed, unformatted, warned, thread_failed = lines = parse(capsys.readouterr().err)
+    # That is known only to workers.
+    assert not [line for line in lines if "step" in line]
     assert [line["severity"] for line in levels] == [
         *("DEBUG", "INFO", "INFO", "WARNING", "ERROR", "CRITICAL")
     ]
@@ -297,17 +293,6 @@ def test_workers_name_their_step(shapes: Path, tmp_path: Path) -> None:
         assert line["step"].startswith("JoinAnnotations/")
 
 
-def test_a_step_is_known_only_to_workers() -> None:
-    stream = io.StringIO()
-    record = logging.LogRecord("a", logging.INFO, "p", 1, "m", None, None)
-    before, sys.stderr = sys.stderr, stream
-    try:
-        JsonHandler().emit(record)
-    finally:
-        sys.stderr = before
-    assert "step" not in json.loads(stream.getvalue())
-
-
 # The flag
 
 
@@ -330,3 +315,53 @@ def test_another_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "x.yaml", "--log-format", "xml"]) == 2
     message = capsys.readouterr().err
     assert message.startswith("shardbeam: error: --log-format: expected text or json, got 'xml'")
+
+
+# Text
+
+BEAM = "apache_beam.runners.portability.local_job_service"
+
+
+def log_examples() -> None:
+    beam = logging.getLogger(BEAM)
+    beam.info("started")
+    beam.warning("Really starting service: x")
+    beam.warning("Really destroying service: x")
+    beam.error(
+        "shardbeam.transforms.core.errors.InputError: a.json: cut off [while running 'Read']"
+    )
+    beam.error("out of memory")
+    logging.getLogger("mine").warning("Really starting service, says a user's format")
+
+
+def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[str]) -> None:
+    with bare_root():
+        configure_logging()
+        log_examples()
+    assert capsys.readouterr().err == (
+        f"ERROR {BEAM}: out of memory\n"
+        "WARNING mine: Really starting service, says a user's format\n"
+    )
+
+
+def test_everything_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    with bare_root():
+        configure_logging()
+        log_everything()
+        log_examples()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 6
+    assert f"INFO {BEAM}: started" in printed.err
+
+
+def test_logs_go_where_stderr_is_now(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replaced = io.StringIO()
+    with bare_root():
+        configure_logging()
+        monkeypatch.setattr(sys, "stderr", replaced)
+        logging.getLogger(BEAM).error("out of memory")
+    assert replaced.getvalue() == f"ERROR {BEAM}: out of memory\n"
+    assert capsys.readouterr().err == ""

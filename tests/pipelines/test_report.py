@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
+from typing import Any
 
+import msgspec
 import pytest
 
 from shardbeam.pipelines.report import Layout, Summary, print_summary, render_json, render_text
@@ -27,31 +30,16 @@ TRAIN = SplitOutcome(
 TEST = SplitOutcome(listed=10, images=10, examples=10, shards=1, num_bytes=1_000)
 
 
-def summary(
-    status: Status = Status.COMMITTED,
-    *,
-    message: str = "",
-    rejects: str = "",
-    current: bool = False,
-    usage: StorageUsage | None = None,
-    reuse: Reuse | None = None,
-    resumed: Resumed | None = None,
-) -> Summary:
-    return Summary(
-        outcome=Outcome(
-            status=status,
-            splits={"train": TRAIN, "test": TEST},
-            message=message,
-            rejects=rejects,
-            reuse=reuse,
-            resumed=resumed or Resumed(),
-        ),
-        output="out/d",
-        exit_code=0,
-        wall_time_s=2.0,
-        current=current,
-        usage=usage or StorageUsage(),
-    )
+RUN = Summary(
+    outcome=Outcome(status=Status.COMMITTED, splits={"train": TRAIN, "test": TEST}),
+    output="out/d",
+    exit_code=0,
+    wall_time_s=2.0,
+)
+
+
+def summary(**changes: Any) -> Summary:  # noqa: ANN401  # Fields of an Outcome.
+    return dataclasses.replace(RUN, outcome=msgspec.structs.replace(RUN.outcome, **changes))
 
 
 def test_a_build_as_a_table() -> None:
@@ -74,7 +62,7 @@ def test_a_build_as_a_table() -> None:
 
 
 def test_a_plan_as_a_table() -> None:
-    text = render_text(summary(Status.APPROVED))
+    text = render_text(summary(status=Status.APPROVED))
     assert text.startswith(
         "split  examples     bytes  shards  missing  unannotated  rejects so far\n"
         "train     1,000  600.0 MB       4        1            7               3\n"
@@ -90,20 +78,19 @@ def test_a_plan_as_a_table() -> None:
     ],
 )
 def test_what_went_wrong(status: Status, line: str) -> None:
-    assert line in render_text(summary(status, message="Too many.\nSee rejects."))
+    assert line in render_text(summary(status=status, message="Too many.\nSee rejects."))
 
 
 def test_without_splits_there_is_no_table() -> None:
-    outcome = Outcome(status=Status.FAILED, splits={}, message="a.json: cut off")
-    failed = Summary(outcome=outcome, output="o", exit_code=1, wall_time_s=0.0)
+    failed = summary(status=Status.FAILED, splits={}, message="a.json: cut off")
     assert render_text(failed) == (
-        "failed, nothing committed: o\na.json: cut off\nwall time: 0.0 s, 0 images/s\n"
+        "failed, nothing committed: out/d\na.json: cut off\nwall time: 2.0 s, 0 images/s\n"
     )
     assert json.loads(render_json(failed))["splits"] == {}
 
 
 def test_nothing_done_has_no_speed() -> None:
-    text = render_text(summary(current=True))
+    text = render_text(dataclasses.replace(RUN, current=True))
     assert "unchanged: out/d\n" in text
     assert text.endswith("0 images/s\n")
 
@@ -120,8 +107,8 @@ def test_what_was_copied_is_told_and_has_no_speed() -> None:
         "unread_images": 1002,
         "damaged_shards": 0,
     }
-    assert json.loads(render_json(summary()))["reuse"] is None
-    assert "reused" not in render_text(summary())
+    assert json.loads(render_json(RUN))["reuse"] is None
+    assert "reused" not in render_text(RUN)
 
 
 def test_what_was_resumed_is_told_and_has_no_speed() -> None:
@@ -134,7 +121,7 @@ def test_what_was_resumed_is_told_and_has_no_speed() -> None:
         "examples": 1_200,
         "images": 1000,
     }
-    assert "resumed" not in render_text(summary())
+    assert "resumed" not in render_text(RUN)
 
 
 def test_why_little_was_copied() -> None:
@@ -149,9 +136,9 @@ def test_why_little_was_copied() -> None:
 def test_requests_to_object_storage_are_told() -> None:
     usage = StorageUsage(requests={"list": 1, "get": 1_234}, bytes_received=5_000_000, bytes_sent=0)
     line = "1 list, 1,234 get; 5.0 MB received, 0 bytes sent\n"
-    assert f"\nobject storage: {line}" in render_text(summary(usage=usage))
-    assert "object storage" not in render_text(summary())
-    assert json.loads(render_json(summary(usage=usage)))["storage"] == {
+    assert f"\nobject storage: {line}" in render_text(dataclasses.replace(RUN, usage=usage))
+    assert "object storage" not in render_text(RUN)
+    assert json.loads(render_json(dataclasses.replace(RUN, usage=usage)))["storage"] == {
         "requests": {"list": 1, "get": 1_234},
         "bytes_received": 5_000_000,
         "bytes_sent": 0,
@@ -213,11 +200,9 @@ def test_json_is_one_line_of_ascii() -> None:
 
 def test_names_are_neither_markup_nor_commands_to_the_terminal() -> None:
     code = "[red]x[/red]\x1b[2J\udcff"
-    split = SplitOutcome(rejected={code: 1})
-    outcome = Outcome(status=Status.COMMITTED, splits={"[b]train": split}, message=code)
+    told = summary(splits={"[b]train": SplitOutcome(rejected={code: 1})}, message=code)
     text = render_text(
-        Summary(outcome=outcome, output="o\x07", exit_code=0, wall_time_s=1.0),
-        layout=Layout(columns=80, styled=True),
+        dataclasses.replace(told, output="o\x07"), layout=Layout(columns=80, styled=True)
     )
     assert "[b]train" in text
     assert text.count("[red]x[/red]\\x1b[2J\\udcff") == 2
@@ -227,11 +212,7 @@ def test_names_are_neither_markup_nor_commands_to_the_terminal() -> None:
 @pytest.mark.parametrize("columns", [20, 40, 80])
 def test_nothing_is_cut_on_a_narrow_terminal(columns: int) -> None:
     name = "a_rather_long_name_" * 5
-    outcome = Outcome(status=Status.COMMITTED, splits={name: TRAIN})
-    text = render_text(
-        Summary(outcome=outcome, output="o", exit_code=0, wall_time_s=1.0),
-        layout=Layout(columns=columns, styled=False),
-    )
+    text = render_text(summary(splits={name: TRAIN}), layout=Layout(columns=columns, styled=False))
     letters = "".join(text.split())
     assert "…" not in letters
     # Folded over lines, all of it is there: twice its letters, for two tables.
@@ -240,16 +221,14 @@ def test_nothing_is_cut_on_a_narrow_terminal(columns: int) -> None:
 
 def test_a_wide_name_is_on_one_line_where_nothing_limits_the_width() -> None:
     name = "x" * 500
-    outcome = Outcome(status=Status.COMMITTED, splits={name: TRAIN})
-    text = render_text(Summary(outcome=outcome, output="o", exit_code=0, wall_time_s=1.0))
-    assert text.count(name) == 5
+    assert render_text(summary(splits={name: TRAIN})).count(name) == 5
 
 
 def test_stdout_that_is_no_terminal_gets_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
-    print_summary(summary(), as_json=False)
-    assert capsys.readouterr().out == render_text(summary())
-    print_summary(summary(), as_json=True)
-    assert capsys.readouterr().out == render_json(summary())
+    print_summary(RUN, as_json=False)
+    assert capsys.readouterr().out == render_text(RUN)
+    print_summary(RUN, as_json=True)
+    assert capsys.readouterr().out == render_json(RUN)
 
 
 def test_stdout_of_another_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
