@@ -50,6 +50,15 @@ def test_a_text_is_no_number(tmp_path: Path, type_: str, value: object) -> None:
     assert detail.startswith(f"t: byte 0: column a: expected {type_}, got ")
 
 
+def test_lone_surrogates_are_replaced_and_counted(tmp_path: Path) -> None:
+    table = read(rb'{"a": "x\ud800y\udc00"}', rb'{"a": "\ud83d\ude00"}', folder=tmp_path)
+    assert [row["a"] for row in table.values()] == ["x\ufffdy\ufffd", "😀"]
+    assert [found.corrections for _, found in table.annotations()] == [
+        {"lone_surrogate_replaced": 2},
+        {},
+    ]
+
+
 def test_a_key_that_a_whole_file_lacks_may_be_missing(tmp_path: Path) -> None:
     files = {"a": '{"x": 1}\n', "b": '{"x": 1, "y": 2}\n'}
     for names in ("ab", "ba"):

@@ -127,6 +127,7 @@ def test_images_are_byte_ranges(tmp_path: Path) -> None:
         (sample(json={"caption": "A cat"}), (), ("A cat",)),
         (sample(json={"caption": ["A cat", "Cat"]}), (), ("A cat", "Cat")),
         (sample(txt="A cat", json={"caption": "No"}), (), ("A cat",)),
+        (sample(json=rb'{"caption": "A\ud800cat"}'), (), ("A\ufffdcat",)),
         (sample(json={"label": None, "caption": None, "more": {}}), (), ()),
         (sample(seg_png=b"png", npy=b"\x93NUMPY", cls2="9"), (), ()),
     ],
@@ -139,6 +140,8 @@ def test_what_a_sample_says(
     (annotations,) = report(path).annotations.values()
 
     assert (annotations.labels, annotations.captions) == (labels, captions)
+    lone = files.get("json", b"").count(rb"\ud800")
+    assert annotations.corrections.get("lone_surrogate_replaced", 0) == lone
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,21 @@ def count_mended(text: bytes | msgspec.Raw) -> int:
     return bytes(text).count(_MENDED)
 
 
+def decode_row(line: bytes, *, decoder: msgspec.json.Decoder[T]) -> tuple[T, int]:
+    """Decodes one line, or a small file, and counts its lone surrogates, which are mended.
+
+    Raises:
+        msgspec.DecodeError: As the decoder.
+    """
+    try:
+        return decoder.decode(line), 0
+    except msgspec.DecodeError:
+        mended = mend_surrogates(line)
+        if mended == line:
+            raise
+        return decoder.decode(mended), count_mended(mended)
+
+
 def repeated_key(text: bytes | msgspec.Raw) -> str | None:
     """Names a key that a JSON object has twice, of which a decoder takes the last; None if none.
 

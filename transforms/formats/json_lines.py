@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     ObjectAnnotation,
 )
+from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.table import (
     MAX_FRACTION,
@@ -41,6 +43,12 @@ _ML_USE = "aiplatform.googleapis.com/ml_use"
 _SIDES = ("xMin", "yMin", "xMax", "yMax")
 
 _row_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class _MendedRow(dict[str, Any]):
+    """A row with lone surrogates, which were mended."""
+
+    lone_surrogates = 0
 
 
 class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
@@ -87,6 +95,9 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
                 "ignore it there"
             )
         annotations = super()._annotations(row)
+        if isinstance(row, _MendedRow):
+            corrections = {Correction.LONE_SURROGATE_REPLACED.value: row.lone_surrogates}
+            annotations = msgspec.structs.replace(annotations, corrections=corrections)
         if not self._layout.objects:
             return annotations
         return msgspec.structs.replace(
@@ -103,7 +114,11 @@ def _read_rows(
             continue
         row: Row | str
         try:
-            row = _flatten(_row_decoder.decode(line))
+            decoded, lone = decode_row(line, decoder=_row_decoder)
+            row = _flatten(decoded)
+            if lone:
+                row = _MendedRow(row)
+                row.lone_surrogates = lone
         except msgspec.ValidationError as error:
             is_object = line.lstrip().startswith(b"{")
             row = str(error) if is_object else "expected a JSON object"

@@ -18,7 +18,7 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
@@ -34,6 +34,7 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     FeatureSpec,
 )
+from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
@@ -45,6 +46,7 @@ _KEY_AND_EXTENSION = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<extension>[^/]*)"
 _CLASS = "cls"
 _CAPTION = "txt"
 _JSON = "json"
+_json_decoder = msgspec.json.Decoder()
 _MAX_TEXT_BYTES = 16 << 20
 _MAX_INT64 = 2**63 - 1
 # Of a class's number: those of 64 bits, without the greatest.
@@ -180,7 +182,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
             for each in sample
             if each.extension in (_CLASS, _CAPTION, _JSON)
         }
-        document = _decode_object(texts[_JSON]) if _JSON in texts else {}
+        document, lone = _decode_object(texts[_JSON]) if _JSON in texts else ({}, 0)
         if _CLASS in texts:
             labels = [_label(texts[_CLASS], place=f".{_CLASS}")]
         else:
@@ -197,6 +199,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
             image_id=escape_key(sample[0].key),
             labels=tuple(dict.fromkeys(labels)),
             captions=tuple(captions),
+            corrections={Correction.LONE_SURROGATE_REPLACED.value: lone} if lone else {},
             values={
                 name: (_field(document[name], kind=kind, place=f".json: {name}"),)
                 for name, kind in self.fields.items()
@@ -275,14 +278,14 @@ def _decode_text(file: _File) -> str:
         raise _malformed(f".{file.extension}: byte {error.start}: expected UTF-8 text") from error
 
 
-def _decode_object(text: str) -> dict[str, Any]:
+def _decode_object(text: str) -> tuple[dict[str, Any], int]:
     try:
-        document = msgspec.json.decode(text)
+        document, lone = decode_row(text.encode(), decoder=_json_decoder)
     except (ValueError, RecursionError) as error:
         raise _malformed(f".json: {error}") from error
     if not isinstance(document, dict):
         raise _malformed(".json: expected an object")
-    return document
+    return document, lone
 
 
 def _listed(value: object) -> list[object]:
