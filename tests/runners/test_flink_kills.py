@@ -20,7 +20,8 @@ from tests.support.dataset import (
     start,
 )
 
-pytestmark = pytest.mark.runners
+# Each wait for the cluster has a limit of its own, and a test has several.
+pytestmark = [pytest.mark.runners, pytest.mark.timeout(3 * TIMEOUT_S)]
 
 # Each shard is several files to be synced: enough to do for a kill to come between.
 SHARDS = ("--set", "output.num_shards=200")
