@@ -248,11 +248,12 @@ def _staged(number: int, data: Path, scratch: Path) -> tuple[Path, int]:
     for index in range(number):
         shard = staged_shard(index, num_shards=number)
         for file in (shard.data, shard.index):
-            path = Path(staging.uri(file.staged))
+            path = Path(staging.uri(shard.staged, file.path))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         # Not synced to the disk, other than the real one.
-        (path.parent / "done").write_bytes(msgspec.msgpack.encode(shard))
+        done = Path(staging.uri("shards", shard.key, "done"))
+        done.write_bytes(msgspec.msgpack.encode(shard))
     return folder, 0
 
 

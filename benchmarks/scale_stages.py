@@ -40,23 +40,15 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, ListingSummary
-from shardbeam.transforms.dataset.commit import (
-    MANIFEST,
-    RejectsPart,
-    count_splits,
-    prepare_output,
-    read_manifest,
-    write_rejects,
-)
-from shardbeam.transforms.dataset.dataset import (
-    DatasetSettings,
-    RunSettings,
-    metadata_paths,
-    write_dataset_files,
-)
+from shardbeam.transforms.dataset.commit import CommitSettings, gate
+from shardbeam.transforms.dataset.files import ShardFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.judge import count_splits
+from shardbeam.transforms.dataset.manifest import MANIFEST, read_manifest
+from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.rejects import write_rejects
+from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.shard_plan import plan_shards
-from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
@@ -88,7 +80,7 @@ _DATASET = DatasetSettings(
     splits=("train",),
     seed=0,
     max_reject_ratio=0.0,
-    schema=(),
+    features=(),
     config={},
     codecs={},
     shardbeam="0",
@@ -99,27 +91,21 @@ def staged_shard(index: int, *, num_shards: int) -> ShardResult:
     """Describes a shard that was staged: an empty file, and an index as empty."""
     name = f"scale-train.tfrecord-{index:05d}-of-{num_shards:05d}"
 
-    def file(suffix: str, destination: str) -> StagedFile:
-        return StagedFile(
-            staged=f"shards/{index:064x}/{'0' * 32}{suffix}",
-            destination=destination,
-            size_bytes=0,
-            crc32c="00000000",
-        )
-
     return ShardResult(
+        key=f"{index:064x}",
         split="train",
         shard_index=index,
         num_shards=num_shards,
-        data=file(".tfrecord", name),
-        index=file(".parquet", f"index/{name}.parquet"),
-        examples=_SHARD_EXAMPLES,
+        data=ShardFile(path=name, size_bytes=0, crc32c="00000000", examples=_SHARD_EXAMPLES),
+        index=describe_data(f"index/{name}.parquet", b""),
+        records=_SHARD_EXAMPLES,
         images=_SHARD_EXAMPLES,
         fingerprint=f"{index:064x}",
         inputs=_SHARD_EXAMPLES,
-        records=_SHARD_EXAMPLES,
         corrections={"box_clipped": 1},
-        key=f"{index:064x}",
+        excluded={},
+        rejects=(),
+        staged=f"shards/{index:064x}/{'0' * 32}",
     )
 
 
@@ -315,8 +301,12 @@ def _sort_shard(element: tuple[tuple[str, int], Iterable[bytes]]) -> int:
     return len(sorted(element[1]))
 
 
+def _settings(output: str) -> CommitSettings:
+    staging = Staging(output=output, plan="plan", run_id=_RUN_ID)
+    return CommitSettings(dataset=_DATASET, run=_RUN, staging=staging)
+
+
 def commit_stage(number: int, folder: Path) -> None:
-    staging = Staging(output=str(folder / "output"), plan="plan", run_id=_RUN_ID)
     images = number * _SHARD_EXAMPLES
 
     def build(pipeline: beam.Pipeline) -> None:
@@ -328,9 +318,7 @@ def commit_stage(number: int, folder: Path) -> None:
             return pipeline | label >> beam.Create([value])
 
         shards | CommitDataset(
-            dataset=_DATASET,
-            run=_RUN,
-            staging=staging,
+            settings=_settings(str(folder / "output")),
             rejects=pipeline | "NoRejects" >> beam.Create([]).with_output_types(Reject),
             census=one("Census", Census(listing=ListingSummary(files={"train": images}))),
             label_map=one("LabelMap", _NO_LABELS),
@@ -347,23 +335,13 @@ def gather_stage(number: int, folder: Path) -> None:
         for index in range(number)
     ]
     census = Census(listing=ListingSummary(files={"train": number * _SHARD_EXAMPLES}))
-    counts = count_splits(splits=_DATASET.splits, census=census, shards=shards, rejects=[])
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        staging = Staging(output=temporary, plan="plan", run_id=_RUN_ID)
-        prepare_output(
-            [file for shard in shards for file in (shard.data, shard.index)],
-            metadata=metadata_paths(_DATASET),
-            staging=staging,
-            shard_keys=[shard.key for shard in shards],
-        )
-        write_dataset_files(
+        gate(census, shards, [], settings=_settings(temporary))
+        metadata_files(
             dataset=_DATASET,
-            run=_RUN,
-            staging=staging,
-            splits=counts,
+            splits=count_splits(splits=["train"], census=census, shards=shards, rejects=[]),
             shards=shards,
-            rejects=[],
-            listing=census.listing,
+            moved=[file for shard in shards for file in (shard.data, shard.index)],
             label_map=_NO_LABELS,
         )
 
@@ -376,11 +354,11 @@ def read_manifest_stage(number: int, folder: Path) -> None:
 
 
 def rejects_stage(number: int, folder: Path) -> None:
-    staging = Staging(output=str(folder), plan="plan", run_id="run")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         staging = Staging(output=temporary, plan="plan", run_id="run")
-        written = write_rejects(RejectsPart("train"), map(_reject, range(number)), staging=staging)
-    _check(written.listed, expected=number)
+        rejects = map(_reject, range(number))
+        written = write_rejects("train", "rejects/train.jsonl", rejects, staging=staging)
+    _check(sum(written.counts.values()), expected=number)
 
 
 def gcs_list_stage(number: int, folder: Path) -> None:

@@ -13,9 +13,10 @@ from shardbeam.transforms.commit_dataset import CommitDataset
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.check_join import check_join
-from shardbeam.transforms.dataset.dataset import RunSettings
+from shardbeam.transforms.dataset.commit import CommitSettings
+from shardbeam.transforms.dataset.judge import check_join
 from shardbeam.transforms.dataset.naming import ShardNaming
+from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.formats.sources import Source
@@ -126,9 +127,7 @@ def build_dataset(
         label_map=gathered.label_map,
     )
     written.shards | CommitDataset(
-        dataset=plan.dataset,
-        run=run,
-        staging=staging,
+        settings=CommitSettings(dataset=plan.dataset, run=run, staging=staging),
         rejects=(*gathered.rejects, written.rejects) | beam.Flatten(),
         census=gathered.census,
         label_map=gathered.label_map,

@@ -30,12 +30,13 @@ from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.plan import Plan, absolute_path
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import ListingSummary
-from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST, foreign_files, read_manifest
-from shardbeam.transforms.dataset.dataset import RunRecord, read_runs
+from shardbeam.transforms.dataset.commit import foreign_files
 from shardbeam.transforms.dataset.folder_lock import FolderLock
 from shardbeam.transforms.dataset.lease import Lease
+from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST, read_manifest
 from shardbeam.transforms.dataset.object_lease import ObjectLease
 from shardbeam.transforms.dataset.pointer import pointed_folder, read_pointer
+from shardbeam.transforms.dataset.runs import RunRecord, read_runs
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors, staged_commits
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage.base import is_uri, join_uri

@@ -19,7 +19,7 @@ from shardbeam.configs.problem import Problem
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.dataset.dataset import DatasetSettings
+from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
@@ -138,7 +138,7 @@ def make_plan(config: schema.Config) -> Plan:
             splits=splits.names,
             seed=config.seed,
             max_reject_ratio=config.rejects.max_ratio,
-            schema=plan.schema(),
+            features=plan.schema(),
             config=_portable_config(config),
             codecs={**library_versions(), **versions},
             shardbeam=importlib.metadata.version("shardbeam"),

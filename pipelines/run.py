@@ -44,11 +44,11 @@ from shardbeam.pipelines.report import Summary, print_summary
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, UsageMeter, make_runner
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import Census, ListingSummary
-from shardbeam.transforms.dataset.commit import DATASET_INFO
-from shardbeam.transforms.dataset.dataset import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
+from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
+from shardbeam.transforms.dataset.runs import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.shard_plan import plan_shards
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import join_uri

@@ -17,11 +17,11 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash, shard_index
 from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.naming import ShardNaming
 from shardbeam.transforms.dataset.processes import ShardWriters, count_workers
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.shard_plan import ShardPlan, plan_shards
-from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.dataset.staging import Staging, shard_key
 
 _REJECTS = "rejects"

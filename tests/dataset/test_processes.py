@@ -19,6 +19,7 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset import processes
 from shardbeam.transforms.dataset import shard as shard_module
+from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.processes import (
     ShardWriters,
@@ -28,7 +29,6 @@ from shardbeam.transforms.dataset.processes import (
     picklable,
 )
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter
-from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.storage.base import WriteFailedError
 from tests.support.processes import LIMIT_S, worker_processes
 from tests.support.shards import make_settings, make_shard, read_shard
@@ -66,16 +66,11 @@ def start(settings: ShardSettings) -> Iterator[Callable[[int], ShardWriters]]:
 
 def others(shard: Shard, count: int) -> list[Shard]:
     """Shards of the same images and of other keys."""
-    return [msgspec.structs.replace(shard, key=f"key{number}") for number in range(count)]
+    return [msgspec.structs.replace(shard, key=f"{number + 1:064x}") for number in range(count)]
 
 
-def with_path(result: ShardResult, path: str) -> ShardResult:
-    """The result, had its attempt had another name."""
-    return msgspec.structs.replace(
-        result,
-        data=msgspec.structs.replace(result.data, staged=path),
-        index=msgspec.structs.replace(result.index, staged=path),
-    )
+def without_attempt(result: ShardResult) -> ShardResult:
+    return msgspec.structs.replace(result, staged="")
 
 
 # A worker process
@@ -88,8 +83,8 @@ def test_a_worker_writes_what_this_process_would(
     here, beside, again = writer.write(shard), worker.write(shard), worker.write(shard)
     writer.close()
     assert here.examples == 20
-    assert with_path(beside, "x") == with_path(again, "x") == with_path(here, "x")
-    assert len({result.data.staged for result in (here, beside, again)}) == 3
+    assert without_attempt(beside) == without_attempt(again) == without_attempt(here)
+    assert len({result.staged for result in (here, beside, again)}) == 3
     assert len(read_shard(beside, staging=settings.staging)) == 20
 
 
@@ -309,12 +304,12 @@ def test_a_shard_that_is_lost_on_its_way_is_written_anew(
     attempts = 0
     finish = type(settings.staging).finish_shard
 
-    def fail_twice(self: object, result: ShardResult, *, shard_key: str) -> None:
+    def fail_twice(self: object, result: ShardResult) -> None:
         nonlocal attempts
         attempts += 1
         if attempts < 3:
             raise WriteFailedError(uri="u", problem="x")
-        finish(settings.staging, result, shard_key=shard_key)
+        finish(settings.staging, result)
 
     monkeypatch.setattr(type(settings.staging), "finish_shard", fail_twice)
     writer = ShardWriter(settings)

@@ -11,7 +11,6 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from shardbeam.transforms.dataset.commit import prepare_output
-from shardbeam.transforms.dataset.manifest import FileEntry, InputEntry, Manifest, encode_manifest
 from shardbeam.transforms.dataset.outcome import ShardProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile
@@ -19,6 +18,7 @@ from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.gcs import GcsStorage
 from tests.support import gcs_memory as memory
 from tests.support.dataset import coco_words, dataset_files, read_dataset, run
+from tests.support.manifests import make_manifest
 
 OUTPUT = "memory://host/out"
 FILES = 50
@@ -75,22 +75,9 @@ def meet(monkeypatch: pytest.MonkeyPatch, name: str) -> Meeting:
 
 
 def write_output(names: list[str]) -> None:
-    manifest = Manifest(
-        shardbeam="0",
-        name="n",
-        version="1.0.0",
-        seed=0,
-        config={},
-        codecs={},
-        inputs=InputEntry(images=0, fingerprint=""),
-        labels={},
-        features=(),
-        splits={},
-        files=tuple(FileEntry(path=name, size_bytes=0, crc32c="") for name in names),
-    )
     for name in names:
         memory.write(f"{OUTPUT}/{name}", b"old")
-    memory.write(f"{OUTPUT}/manifest.json", encode_manifest(manifest))
+    memory.write(f"{OUTPUT}/manifest.json", make_manifest(*names))
 
 
 def test_an_old_dataset_is_deleted_many_files_at_a_time(

@@ -21,7 +21,7 @@ import msgspec
 import psutil
 import pytest
 
-from shardbeam.transforms.dataset.shard_result import ShardResult
+from shardbeam.transforms.dataset.files import ShardResult
 from tests.support.builds import wait_for, wait_for_a_shard
 from tests.support.crash_points import LONG
 from tests.support.dataset import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.transforms.dataset import commit
+from shardbeam.transforms.dataset import rejects
 from tests.support.builds import Build, build
 from tests.support.dataset import check_whole, read_dataset
 from tests.support.nasty_files import JPEG
@@ -34,7 +34,7 @@ def test_many_rejects_fill_several_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert few.exit_code == 0
     assert [path.name for path in (few.output / "rejects").iterdir()] == ["train.jsonl"]
 
-    monkeypatch.setattr(commit, "_REJECTS_PER_FILE", PER_FILE)
+    monkeypatch.setattr(rejects, "_REJECTS_PER_FILE", PER_FILE)
     many = build_with_rejects(tmp_path, "--overwrite")
     assert many.exit_code == 0
     count = -(-(REJECTED + 1) // PER_FILE)
@@ -65,7 +65,7 @@ def test_many_rejects_fill_several_files(tmp_path: Path, monkeypatch: pytest.Mon
 def test_many_rejects_are_refused_with_all_of_them_in_staging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "_REJECTS_PER_FILE", PER_FILE)
+    monkeypatch.setattr(rejects, "_REJECTS_PER_FILE", PER_FILE)
     built = build_with_rejects(tmp_path, "--set", "rejects.max_ratio=0.5")
     assert built.exit_code == 3
     assert len(built.rejects()) == REJECTED + 1

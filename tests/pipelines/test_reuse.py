@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
-from shardbeam.transforms.dataset import previous_shard
+from shardbeam.transforms.dataset import reuse
 from shardbeam.transforms.examples import encode
 from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.storage.local import LocalStorage
@@ -447,7 +447,7 @@ def test_a_record_that_is_gone_is_no_damage(mixed: Path, first: Path, tmp_path: 
 def test_a_large_shard_is_copied_in_parts(
     mixed: Path, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(previous_shard, "_PART_BYTES", 1000)
+    monkeypatch.setattr(reuse, "_PART_BYTES", 1000)
     words = coco_words(mixed, tmp_path / "out", *SETTINGS, "--reuse", str(first), "--json")
     assert reuse_of(run(*words))["copied_shards"] == SHARDS
     assert read_dataset(tmp_path / "out") == read_dataset(first)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.flex_template import launch
-from shardbeam.transforms.dataset.commit import RUN_FILE
+from shardbeam.transforms.dataset.manifest import RUN_FILE
 from tests.conftest import PROJECT_ROOT
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.dataflow_service import (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shardbeam.transforms.dataset.commit import RUN_FILE
+from shardbeam.transforms.dataset.manifest import RUN_FILE
 from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
 from tests.runners.tools import find_tool

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import google_crc32c
 
 from shardbeam.pipelines.cli import main
-from shardbeam.transforms.dataset.commit import RUN_FILE, RUNS_FOLDER
+from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
 
 COMMAND = Path(sys.executable).with_name("shardbeam")
 # Long enough for a process on a busy machine.
@@ -173,7 +173,7 @@ def check_whole(tree: Mapping[str, bytes]) -> bool:
     manifest = json.loads(tree["manifest.json"])
     shards = {name: split["shards"] for name, split in manifest["splits"].items()}
     listed = [(file["path"], file["size_bytes"], file["crc32c"]) for file in manifest["files"]] + [
-        (shard["path"], shard["num_bytes"], shard["crc32c"])
+        (shard["path"], shard["size_bytes"], shard["crc32c"])
         for split in shards.values()
         for shard in split
     ]

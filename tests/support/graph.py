@@ -8,7 +8,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
 from shardbeam.pipelines.build import build_dataset
 from shardbeam.pipelines.plan import make_plan
-from shardbeam.transforms.dataset.dataset import RunSettings
+from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.staging import Staging
 
 

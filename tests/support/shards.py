@@ -16,9 +16,9 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
-from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.schema import EncoderSettings
@@ -60,7 +60,7 @@ def make_record(path: Path, *, data: bytes) -> Record:
     )
 
 
-def make_shard(folder: Path, *, key: str = "key", images: int = 20) -> Shard:
+def make_shard(folder: Path, *, key: str = "0" * 64, images: int = 20) -> Shard:
     """A shard of small images."""
     return Shard(
         key=key,
@@ -78,12 +78,12 @@ def finished_shards(staging: Staging) -> dict[str, ShardResult]:
     """What the done-files in staging say, by the name that the shard is going to have."""
     done = Path(staging.root).glob("shards/*/done")
     results = [msgspec.msgpack.decode(path.read_bytes(), type=ShardResult) for path in done]
-    return {result.data.destination: result for result in results}
+    return {result.data.path: result for result in results}
 
 
 def read_shard(result: ShardResult, *, staging: Staging) -> list[str]:
     """The file names in a shard's Examples, in their order."""
-    data = Path(staging.uri(result.data.staged)).read_bytes()
+    data = Path(staging.uri(result.staged, result.data.path)).read_bytes()
     assert len(data) == result.data.size_bytes
     examples = [Example.FromString(record) for record in read_records(io.BytesIO(data))]
     return [

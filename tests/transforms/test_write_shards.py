@@ -15,10 +15,10 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.naming import ShardNaming
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.shard import ShardSettings
-from shardbeam.transforms.dataset.shard_result import ShardResult
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.write_shards import WriteResult, WriteShards
 from tests.support.example_builders import make_label_map
@@ -268,10 +268,10 @@ def test_a_shard_that_fails_while_it_ends_fails_the_run(
 ) -> None:
     finish_shard = Staging.finish_shard
 
-    def finish(self: Staging, result: ShardResult, *, shard_key: str) -> None:
+    def finish(self: Staging, result: ShardResult) -> None:
         if result.shard_index == 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finish_shard(self, result, shard_key=shard_key)
+        finish_shard(self, result)
 
     monkeypatch.setattr(Staging, "finish_shard", finish)
     records = [("train", record) for record in make_records(tmp_path / "images", 9)]

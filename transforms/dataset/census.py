@@ -6,18 +6,16 @@ of its own elements, and all of them are merged into one, in any order.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 import msgspec
 
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageRef, Reject
+from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import listing_exclusion
-
-_MODULUS = 1 << 256
 
 
 class ListingSummary(msgspec.Struct):
@@ -25,13 +23,12 @@ class ListingSummary(msgspec.Struct):
 
     Attributes:
         files: `{split: listed images}`.
-        fingerprint: Tells one listing from the next: the sum over all listed files of the SHA-256
-            of URI, place in it, size and version, modulo 2²⁵⁶, in hex. Of containers the files
-            count, not the images in them.
+        fingerprint: Tells one listing from the next: the sum of the fingerprints of all listed
+            files. Of containers the files count, not the images in them.
     """
 
     files: dict[str, int] = {}
-    fingerprint: str = f"{0:064x}"
+    fingerprint: str = add_fingerprints()
 
     def add_images(self, number: int, *, split: str) -> None:
         """Counts images of one split."""
@@ -39,14 +36,12 @@ class ListingSummary(msgspec.Struct):
 
     def add_fingerprint(self, fingerprint: str) -> None:
         """Adds the fingerprint of more files."""
-        total = (int(self.fingerprint, 16) + int(fingerprint, 16)) % _MODULUS
-        self.fingerprint = f"{total:064x}"
+        self.fingerprint = add_fingerprints(self.fingerprint, fingerprint)
 
 
 def fingerprint_file(file: ImageRef) -> str:
-    """Digests where a listed file lies, and which version of it, as `ListingSummary` has it."""
-    text = f"{file.uri}\0{file.offset}\0{file.size_bytes}\0{file.version}"
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Digests where a listed file lies, and which version of it."""
+    return fingerprint(file.uri, file.offset, file.size_bytes, file.version)
 
 
 class SourceCensus(msgspec.Struct):

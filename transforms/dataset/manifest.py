@@ -1,95 +1,29 @@
-"""The manifest: what a dataset holds, and what it was made from."""
+"""What lies in a dataset's folder, and the manifest, which says which files are the dataset's."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, check_paths
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.examples.features import FeatureSpec
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 
-_MODULUS = 1 << 256
-
-
-class Fingerprint:
-    """A digest of a set of images: independent of their order, and mergeable.
-
-    The sum, modulo 2²⁵⁶, of the SHA-256 digests of the images' source, key, size and content.
-
-    Attributes:
-        count: How many images it covers.
-    """
-
-    def __init__(self) -> None:
-        self._sum = 0
-        self.count = 0
-
-    @classmethod
-    def from_hex(cls, digest: str, *, count: int) -> Fingerprint:
-        """Restores what `hex` and `count` gave."""
-        fingerprint = cls()
-        fingerprint._sum = int(digest, 16)
-        fingerprint.count = count
-        return fingerprint
-
-    def add(self, *, source: str, key: str, size_bytes: int, sha256: str) -> None:
-        """Adds one image.
-
-        Args:
-            source: Which input of the config it belongs to.
-            key: Its path relative to the source's root.
-            size_bytes: Its length.
-            sha256: Digest of its bytes, hex.
-        """
-        # Neither names nor keys hold a NUL, so no two images make the same text.
-        text = f"{source}\0{key}\0{size_bytes}\0{sha256}"
-        digest = int.from_bytes(hashlib.sha256(text.encode()).digest(), "big")
-        self._sum = (self._sum + digest) % _MODULUS
-        self.count += 1
-
-    def merge(self, other: Fingerprint) -> None:
-        """Adds the images that another fingerprint covers."""
-        self._sum = (self._sum + other._sum) % _MODULUS
-        self.count += other.count
-
-    def hex(self) -> str:
-        """Returns the digest as 64 hex digits."""
-        return f"{self._sum:064x}"
-
-
-class ShardEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A shard.
-
-    Attributes:
-        path: Its path below the dataset's folder.
-        examples: Examples in it.
-        num_bytes: Length of the file.
-        crc32c: Checksum of the file, 8 hex digits.
-    """
-
-    path: str
-    examples: int
-    num_bytes: int
-    crc32c: str
-
-
-class FileEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file other than a shard.
-
-    Attributes:
-        path: Its path below the dataset's folder.
-        size_bytes: Its length.
-        crc32c: Checksum of the file, 8 hex digits.
-    """
-
-    path: str
-    size_bytes: int
-    crc32c: str
+DATASET_INFO = "dataset_info.json"
+MANIFEST = "manifest.json"
+FEATURES = "features.json"
+LABEL_MAP = "label_map.pbtxt"
+LABELS = "labels.txt"
+RUNS_FOLDER = "runs"
+# A user may well have a `runs` folder, too.
+RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
 
 
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,105 +34,73 @@ class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
         outcome: What became of its inputs.
     """
 
-    shards: tuple[ShardEntry, ...]
+    shards: tuple[ShardFile, ...]
     outcome: SplitOutcome
 
 
-class InputEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The images that a dataset was made from.
-
-    Attributes:
-        images: How many were read.
-        fingerprint: Their `Fingerprint`, hex.
-    """
-
-    images: int
-    fingerprint: str
-
-
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dataset holds, and what it was made from; the same for the same input and config.
+    """What is read of `manifest.json`; `dataset.metadata.metadata_files` says all that it holds.
 
     Attributes:
         shardbeam: Version of Shardbeam.
-        name: The dataset's name.
-        version: The dataset's version.
-        seed: Key of the hash that decides split, shard and order.
         config: The config, without what differs from place to place: output and input roots.
-        codecs: `{library: version}` of all that decides bytes.
-        inputs: The images that were read.
-        labels: `{written label: id}`.
         features: The features of every Example.
         splits: What was written, by split.
         files: The dataset's files other than shards and the manifest itself.
-        checksum: CRC-32C of the manifest without it, 8 hex digits.
     """
 
     shardbeam: str
-    name: str
-    version: str
-    seed: int
     config: dict[str, Any]
-    codecs: Mapping[str, str]
-    inputs: InputEntry
-    labels: Mapping[str, int]
     features: tuple[FeatureSpec, ...]
     splits: Mapping[str, SplitEntry]
-    files: tuple[FileEntry, ...]
-    checksum: str = ""
+    files: tuple[DatasetFile, ...]
+
+    def shards(self) -> Iterator[ShardFile]:
+        """Yields the shards of all splits."""
+        for split in self.splits.values():
+            yield from split.shards
 
     def paths(self) -> Iterator[str]:
         """Yields the paths, below the dataset's folder, of all shards and files it lists."""
-        for split in self.splits.values():
-            for shard in split.shards:
-                yield shard.path
-        for file in self.files:
+        for file in (*self.shards(), *self.files):
             yield file.path
 
 
 _decoder = msgspec.json.Decoder(Manifest)
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
-    """Renders `manifest.json`: indented, keys sorted, with its checksum."""
-    sealed = msgspec.structs.replace(manifest, checksum=manifest_checksum(manifest))
+def encode_manifest(document: Mapping[str, Any]) -> bytes:
+    """Renders `manifest.json`: indented, keys sorted, with a checksum of all else."""
+    checksum = google_crc32c.value(msgspec.json.encode(document, order="sorted"))
+    sealed = {**document, "checksum": f"{checksum:08x}"}
     return msgspec.json.format(msgspec.json.encode(sealed, order="sorted"), indent=2) + b"\n"
 
 
-def manifest_checksum(manifest: Manifest) -> str:
-    """Returns the CRC-32C of a manifest without its checksum."""
-    bare = msgspec.json.encode(msgspec.structs.replace(manifest, checksum=""), order="sorted")
-    return f"{google_crc32c.value(bare):08x}"
+def was_changed(data: bytes) -> bool:
+    """Says whether a manifest was changed after it was written, as far as it has a checksum."""
+    document = msgspec.json.decode(data)
+    return document.pop("checksum", "") != "" and encode_manifest(document) != data
+
+
+def read_manifest(output: str) -> Manifest | None:
+    """Returns the manifest of the dataset in `output`; None where there is none.
+
+    Raises:
+        InputError: It is not one of ours, damaged, or lists a path outside `output`.
+    """
+    uri = join_uri(output, MANIFEST)
+    try:
+        data = storage_for(uri).read(uri)
+    except FileNotFoundError:
+        return None
+    return decode_manifest(data, uri=uri)
 
 
 def decode_manifest(data: bytes, *, uri: str) -> Manifest:
-    """Reads `manifest.json`.
-
-    Args:
-        data: Its content.
-        uri: Where it is, for the error message.
-
-    Raises:
-        InputError: It is damaged, or lists a path outside the dataset's folder.
-    """
+    """Decodes a manifest; see `read_manifest`."""
     try:
         manifest = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not a manifest of Shardbeam: {error}") from error
     check_paths(manifest.paths(), uri=uri)
     return manifest
-
-
-def check_paths(paths: Iterable[str], *, uri: str) -> None:
-    """Checks a list of a dataset's files, which are deleted when the dataset is replaced.
-
-    Args:
-        paths: Paths below the dataset's folder.
-        uri: Where the list is, for the error message.
-
-    Raises:
-        InputError: A path leads out of that folder.
-    """
-    for path in paths:
-        if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
-            raise InputError(uri=uri, problem=f"lists {path!r}, which is not below the dataset")

@@ -35,10 +35,10 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
-from shardbeam.transforms.dataset.previous_shard import copy_shard, find_record
+from shardbeam.transforms.dataset.reuse import copy_shard, find_record
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter, finish_progress
-from shardbeam.transforms.dataset.shard_result import Origin, ShardResult
 from shardbeam.transforms.storage.usage import usage_counter
 
 _log = logging.getLogger(__name__)

@@ -27,10 +27,10 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
 from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardFile, ShardResult
+from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.index import IndexRow, index_parquet
-from shardbeam.transforms.dataset.manifest import Fingerprint
 from shardbeam.transforms.dataset.outcome import ShardProgress
-from shardbeam.transforms.dataset.shard_result import Origin, ShardResult, StagedFile
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.examples.encode import (
     EncodedExample,
@@ -131,7 +131,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     origin: Origin = Origin.WRITTEN
 
     @property
-    def index_name(self) -> str:
+    def index_path(self) -> str:
         """The path of its index below the dataset's folder."""
         return f"index/{self.file_name}.parquet"
 
@@ -234,25 +234,21 @@ def write_shard(
             that counts.
     """
     staging = settings.staging
+    staged = staging.new_attempt(shard_key=shard.key)
     container = find_container(settings.container)
-    attempt = staging.new_attempt(shard_key=shard.key)
-    data, index = f"{attempt}{container.suffix}", f"{attempt}.parquet"
     rows: list[IndexRow] = []
     rejects: list[Reject] = []
     corrections: Counter[str] = Counter()
     excluded: Counter[str] = Counter()
     images = 0
-    fingerprint = Fingerprint()
+    fingerprints: list[str] = []
     progress = _Progress(shard, staging=staging)
-    with create_staged(staging, path=data) as file, container.writer(file) as write:
+    with create_file(staging.uri(staged, shard.file_name)) as file, container.writer(file) as write:
         for encoded in records:
-            identity = encoded.record
-            if encoded.content_sha256:
-                fingerprint.add(
-                    source=identity.source,
-                    key=identity.key,
-                    size_bytes=identity.size_bytes,
-                    sha256=encoded.content_sha256,
+            identity, sha256 = encoded.record, encoded.content_sha256
+            if sha256:
+                fingerprints.append(
+                    fingerprint(identity.source, identity.key, identity.size_bytes, sha256)
                 )
             if encoded.reject is not None:
                 rejects.append(encoded.reject)
@@ -264,49 +260,41 @@ def write_shard(
                 place = write(example.chunks, example.crc32c)
                 rows.append(_index_row(encoded, example, shard=shard, place=place))
             progress.advance()
-    with create_staged(staging, path=index) as index_file:
-        index_file.write(index_parquet(rows))
+    with create_file(staging.uri(staged, shard.index_path)) as index:
+        index.write(index_parquet(rows))
     result = ShardResult(
+        key=shard.key,
         split=shard.split,
         shard_index=shard.index,
         num_shards=shard.num_shards,
-        data=staged_file(file, path=data, destination=shard.file_name),
-        index=staged_file(index_file, path=index, destination=shard.index_name),
-        examples=len(rows),
-        fingerprint=fingerprint.hex(),
-        inputs=fingerprint.count,
-        corrections=dict(corrections),
-        rejects=tuple(rejects),
-        images=images,
-        excluded=dict(excluded),
-        key=shard.key,
+        data=ShardFile(
+            path=shard.file_name,
+            size_bytes=file.size_bytes,
+            crc32c=file.crc32c,
+            examples=len(rows),
+        ),
+        index=DatasetFile(path=shard.index_path, size_bytes=index.size_bytes, crc32c=index.crc32c),
         records=len(shard.records),
+        images=images,
+        fingerprint=add_fingerprints(*fingerprints),
+        inputs=len(fingerprints),
+        corrections=dict(corrections),
+        excluded=dict(excluded),
+        rejects=tuple(rejects),
+        staged=staged,
         origin=shard.origin,
         run_id=staging.run_id,
     )
-    staging.finish_shard(result, shard_key=shard.key)
+    staging.finish_shard(result)
     finish_progress(shard, staging=staging)
     return result
 
 
 @contextlib.contextmanager
-def create_staged(staging: Staging, *, path: str) -> Iterator[ChecksummedFile]:
-    """Opens a new file in staging; it is not there at all where the context ends by an exception.
-
-    Args:
-        staging: The staging area.
-        path: The file's path below it.
-    """
-    uri = staging.uri(path)
+def create_file(uri: str) -> Iterator[ChecksummedFile]:
+    """Opens a new file, which is not there at all where the context ends by an exception."""
     with storage_for(uri).create(uri) as file:
         yield ChecksummedFile(file)
-
-
-def staged_file(file: ChecksummedFile, *, path: str, destination: str) -> StagedFile:
-    """Describes a file that was written to staging, at `path`, for the commit to move."""
-    return StagedFile(
-        staged=path, destination=destination, size_bytes=file.size_bytes, crc32c=file.crc32c
-    )
 
 
 def _index_row(

@@ -3,7 +3,7 @@
 Below the dataset's folder:
 
     .staging/<plan>/commit.json              what the commit is moving (or has moved) into place
-    .staging/<plan>/shards/<shard key>/      one attempt's files or several, and `done`
+    .staging/<plan>/shards/<shard key>/      `done`, and for each attempt a folder of its files
     .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/, files/
 
 A plan is a config; a shard key is all that decides a shard's bytes. A run that is killed and
@@ -16,17 +16,16 @@ import contextlib
 import hashlib
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardResult, check_paths
 from shardbeam.transforms.dataset.lease import LeaseClaim
-from shardbeam.transforms.dataset.manifest import check_paths
 from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
 from shardbeam.transforms.dataset.outcome import Outcome, ShardProgress, Totals
-from shardbeam.transforms.dataset.shard_result import Origin, ShardResult, StagedFile
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -80,17 +79,22 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         return join_uri(self.output, STAGING_FOLDER, self.plan)
 
     @property
+    def run_folder(self) -> str:
+        """This run's own folder, below the plan's."""
+        return f"runs/{self.run_id}"
+
+    @property
     def run_root(self) -> str:
         """This run's own folder."""
-        return join_uri(self.root, "runs", self.run_id)
+        return self.uri(self.run_folder)
 
-    def uri(self, path: str) -> str:
-        """Resolves a path below the plan's folder (`StagedFile.staged`)."""
-        return join_uri(self.root, path)
+    def uri(self, *parts: str) -> str:
+        """Resolves a path below the plan's folder."""
+        return join_uri(self.root, *parts)
 
     def new_attempt(self, *, shard_key: str) -> str:
-        """Names an attempt at a shard: a path that no other attempt has."""
-        return join_uri("shards", shard_key, uuid.uuid4().hex)
+        """Names an attempt at a shard: a folder below the plan's that no other attempt has."""
+        return f"shards/{shard_key}/{uuid.uuid4().hex}"
 
     @contextlib.contextmanager
     def explain_errors(self) -> Iterator[None]:
@@ -120,35 +124,38 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         None unless all its files are still there, in staging or already in place; and none of a
         shard whose rejects may have passed: a run that is started again is to read them again.
         """
-        result = self.read_shard(shard_key=shard_key)
-        if result is None or result.may_differ:
+        shard = self.read_shard(shard_key=shard_key)
+        if shard is None or shard.may_differ:
             return None
-        if all(self._holds(file) for file in (result.data, result.index)):
-            resumed = result.run_id != self.run_id and result.origin is not Origin.COPIED
-            return msgspec.structs.replace(result, resumed=resumed, key=shard_key)
-        return None
+        for file in (shard.data, shard.index):
+            staged = storage_for(self.root).stat(self.uri(shard.staged, file.path))
+            is_there = (
+                staged.size_bytes == file.size_bytes
+                if staged is not None
+                else find_misplaced([file], output=self.output, read=True) is None
+            )
+            if not is_there:
+                return None
+        resumed = shard.run_id != self.run_id and shard.origin is not Origin.COPIED
+        return msgspec.structs.replace(shard, resumed=resumed)
 
     def read_shard(self, *, shard_key: str) -> ShardResult | None:
-        """Returns what a finished shard's done-file says, whatever has become of its files."""
+        """Returns what a finished shard's done-file says, whatever has become of its files.
+
+        None, too, where another version of Shardbeam has written it in a way of its own.
+        """
         try:
             done = storage_for(self.root).read(self._done_uri(shard_key))
-        except FileNotFoundError:
+            return msgspec.msgpack.decode(done, type=ShardResult)
+        except (FileNotFoundError, msgspec.DecodeError):
             return None
-        return msgspec.msgpack.decode(done, type=ShardResult)
 
-    def finish_shard(self, result: ShardResult, *, shard_key: str) -> None:
+    def finish_shard(self, shard: ShardResult) -> None:
         """Marks a shard as finished; its files must be durable."""
-        storage_for(self.root).replace(self._done_uri(shard_key), _msgpack.encode(result))
+        storage_for(self.root).replace(self._done_uri(shard.key), _msgpack.encode(shard))
 
     def _done_uri(self, shard_key: str) -> str:
-        return join_uri(self.root, "shards", shard_key, "done")
-
-    def _holds(self, file: StagedFile) -> bool:
-        storage = storage_for(self.root)
-        staged = storage.stat(self.uri(file.staged))
-        if staged is not None:
-            return staged.size_bytes == file.size_bytes
-        return is_in_place(file, output=self.output)
+        return self.uri("shards", shard_key, "done")
 
     # What the run tells whoever watches it
 
@@ -315,16 +322,30 @@ def _decode_commit(data: bytes, *, uri: str) -> list[str]:
     return paths
 
 
-def is_in_place(file: StagedFile, *, output: str) -> bool:
-    """Says whether the commit has moved a file already: by size and checksum."""
+def find_misplaced(files: Sequence[DatasetFile], *, output: str, read: bool) -> str | None:
+    """Looks for files that are not in the output as the commit has moved them there.
+
+    They are compared by size, and by checksum where the storage keeps one.
+
+    Args:
+        files: The files.
+        output: The dataset's folder.
+        read: Whether a file without a checksum is read to compute it.
+
+    Returns:
+        The URI of the first that is gone or another; None where all are in place.
+    """
     storage = storage_for(output)
-    uri = join_uri(output, file.destination)
-    stored = storage.stat(uri)
-    if stored is None or stored.size_bytes != file.size_bytes:
-        return False
-    if stored.crc32c:
-        return stored.crc32c == file.crc32c
-    return f"{google_crc32c.value(storage.read(uri)):08x}" == file.crc32c
+    uris = [join_uri(output, file.path) for file in files]
+    for file, uri, stored in zip(files, uris, storage.map_many(storage.stat, uris), strict=True):
+        if stored is None or stored.size_bytes != file.size_bytes:
+            return uri
+        crc32c = stored.crc32c
+        if read and not crc32c:
+            crc32c = f"{google_crc32c.value(storage.read(uri)):08x}"
+        if crc32c not in ("", file.crc32c):
+            return uri
+    return None
 
 
 def shard_key(

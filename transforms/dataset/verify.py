@@ -8,14 +8,13 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST
-from shardbeam.transforms.dataset.dataset import FEATURES
 from shardbeam.transforms.dataset.manifest import (
+    DATASET_INFO,
+    FEATURES,
+    MANIFEST,
     Manifest,
-    ShardEntry,
     decode_manifest,
-    encode_manifest,
-    manifest_checksum,
+    was_changed,
 )
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
@@ -81,18 +80,14 @@ def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> lis
         manifest: What should be there.
         listed: `{path: file}` of what is there.
     """
-    sizes = {
-        **{shard.path: shard.num_bytes for shard in _shards(manifest)},
-        **{file.path: file.size_bytes for file in manifest.files},
-    }
     problems = []
-    for path, size_bytes in sizes.items():
-        file = listed.get(path)
+    for entry in (*manifest.shards(), *manifest.files):
+        file = listed.get(entry.path)
         if file is None:
-            problems.append(Problem(file=path, problem="is missing"))
-        elif file.size_bytes != size_bytes:
-            problem = f"has {file.size_bytes:,} bytes; the manifest says {size_bytes:,}"
-            problems.append(Problem(file=path, problem=problem))
+            problems.append(Problem(file=entry.path, problem="is missing"))
+        elif file.size_bytes != entry.size_bytes:
+            problem = f"has {file.size_bytes:,} bytes; the manifest says {entry.size_bytes:,}"
+            problems.append(Problem(file=entry.path, problem=problem))
     return problems
 
 
@@ -106,18 +101,11 @@ def _list(folder: str) -> dict[str, StoredFile]:
         raise InputError(uri=folder, problem=f"cannot be read: {error.strerror}") from error
 
 
-def _shards(manifest: Manifest) -> Iterator[ShardEntry]:
-    for split in manifest.splits.values():
-        yield from split.shards
-
-
 def _read_manifest(file: StoredFile) -> tuple[Manifest, list[Problem]]:
     data = storage_for(file.uri).read(file.uri)
     manifest = decode_manifest(data, uri=file.uri)
     # Datasets of versions that kept no checksum have none.
-    if manifest.checksum and (
-        manifest_checksum(manifest) != manifest.checksum or encode_manifest(manifest) != data
-    ):
+    if was_changed(data):
         problem = "was changed after it was written: its checksum is another"
         return manifest, [Problem(file=MANIFEST, problem=problem)]
     return manifest, []
@@ -138,7 +126,7 @@ def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[P
 
 def _suffixes(manifest: Manifest) -> set[str]:
     """Returns what the names of the shards hold behind dataset and split, such as `.tfrecord`."""
-    names = [shard.path.rpartition("/")[2] for shard in _shards(manifest)]
+    names = [shard.path.rpartition("/")[2] for shard in manifest.shards()]
     return {f".{name.split('.', 1)[1].split('-')[0]}" for name in names if "." in name}
 
 

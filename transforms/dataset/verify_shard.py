@@ -14,8 +14,8 @@ from pyarrow import parquet
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.dataset.dataset import FEATURES
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow
+from shardbeam.transforms.dataset.manifest import FEATURES
 from shardbeam.transforms.dataset.read.examples import feature_values, parse_example
 from shardbeam.transforms.dataset.read.features import StoredFeature
 from shardbeam.transforms.examples.example_pb2 import Example

@@ -12,9 +12,8 @@ import msgspec
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.containers.base import find_container, find_tfds_container
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.commit import DATASET_INFO, MANIFEST
-from shardbeam.transforms.dataset.dataset import FEATURES
-from shardbeam.transforms.dataset.manifest import check_paths, decode_manifest
+from shardbeam.transforms.dataset.files import check_paths
+from shardbeam.transforms.dataset.manifest import DATASET_INFO, FEATURES, MANIFEST, read_manifest
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.staging import STAGING_FOLDER
 from shardbeam.transforms.storage.base import StoredFile
@@ -166,7 +165,7 @@ def _read_splits(path: str, *, listed: Mapping[str, StoredFile]) -> Iterator[Sto
     if container is None:
         raise InputError(uri=path, problem=f"its shards are {info.file_format}, which is not known")
     if not find_container(container).checks_records and MANIFEST in listed:
-        listed = _with_checksums(listed)
+        listed = _with_checksums(listed, output=path)
     for split in info.splits:
         names = list(_shard_names(split, info=info))
         check_paths(names, uri=uri)
@@ -179,23 +178,22 @@ def _read_splits(path: str, *, listed: Mapping[str, StoredFile]) -> Iterator[Sto
         )
 
 
-def _with_checksums(listed: Mapping[str, StoredFile]) -> dict[str, StoredFile]:
+def _with_checksums(listed: Mapping[str, StoredFile], *, output: str) -> dict[str, StoredFile]:
     """Gives shards the checksums of the manifest, after their sizes were compared.
 
     Raises:
         InputError: A shard has another size, or the manifest is damaged.
     """
-    uri = listed[MANIFEST].uri
-    manifest = decode_manifest(storage_for(uri).read(uri), uri=uri)
+    manifest = read_manifest(output)
     checked = dict(listed)
-    for shard in (shard for split in manifest.splits.values() for shard in split.shards):
+    for shard in manifest.shards() if manifest is not None else ():
         file = listed.get(shard.path)
         if file is not None:
-            if file.size_bytes != shard.num_bytes:
+            if file.size_bytes != shard.size_bytes:
                 raise InputError(
                     uri=file.uri,
                     problem=f"has {file.size_bytes:,} bytes, and the manifest says "
-                    f"{shard.num_bytes:,}; copy the dataset again, or build it anew",
+                    f"{shard.size_bytes:,}; copy the dataset again, or build it anew",
                 )
             checked[shard.path] = msgspec.structs.replace(file, crc32c=shard.crc32c)
     return checked

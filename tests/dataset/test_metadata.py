@@ -1,22 +1,27 @@
-"""TensorFlow Datasets itself loads the directories that the tests write."""
+"""TensorFlow Datasets itself loads the directories that the tests write; protobuf, label maps."""
 
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.dataset.tfds import (
-    SplitSize,
-    class_name_files,
+from shardbeam.transforms.dataset.files import ShardResult, describe_data
+from shardbeam.transforms.dataset.metadata import (
     dataset_info_json,
     features_json,
+    label_map_pbtxt,
+    labels_txt,
 )
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
@@ -26,6 +31,7 @@ from tests.support.example_builders import (
     make_label_map,
     render,
 )
+from tests.support.manifests import make_dataset, make_files, make_shard_result
 
 # (Pillow mode, stored format, size) of an image, and its annotations.
 Picture = tuple[str, str, tuple[int, int], ImageAnnotations]
@@ -78,31 +84,25 @@ def write_dataset(
     schema = plan_features(EncoderSettings(**features)).schema()
     shard_lengths = shard_lengths or [len(pictures)]
     remaining = iter(pictures)
-    num_bytes = 0
+    shards: list[ShardResult] = []
     for index, length in enumerate(shard_lengths):
         path = folder / f"toy-train.tfrecord-{index:05d}-of-{len(shard_lengths):05d}"
         with tf.io.TFRecordWriter(str(path)) as writer:
             for _ in range(length):
                 mode, image_format, size, annotations = next(remaining)
-                data = encode_picture(mode=mode, format=image_format, size=size)
+                picture = encode_picture(mode=mode, format=image_format, size=size)
                 (example,) = render(
                     annotations,
                     key="a/b.img",
-                    image=make_image(data=data, format=image_format, size=size),
+                    image=make_image(data=picture, format=image_format, size=size),
                     label_map=label_map,
                     **features,
                 ).encoded
                 writer.write(example.data)
-        num_bytes += path.stat().st_size
-    info = dataset_info_json(
-        name="toy",
-        version="1.2.3",
-        description="A “toy”.",
-        splits=[SplitSize("train", shard_lengths, num_bytes)],
-    )
-    (folder / "dataset_info.json").write_bytes(info)
-    (folder / "features.json").write_bytes(features_json(schema=schema, label_map=label_map))
-    for name, content in class_name_files(schema=schema, label_map=label_map).items():
+        data = describe_data(path.name, path.read_bytes())
+        shards.append(make_shard_result(data, shard_index=index, examples=length))
+    dataset = make_dataset(features=schema)
+    for name, content in make_files(shards=shards, label_map=label_map, dataset=dataset).items():
         (folder / name).write_bytes(content)
 
 
@@ -167,8 +167,9 @@ def test_labels_from_0_are_class_labels(tmp_path: Path) -> None:
 def test_other_labels_are_integers(ids: dict[str, int]) -> None:
     label_map = make_label_map(ids)
     schema = plan_features(EncoderSettings(kinds=frozenset({Kind.CLASSIFICATION}))).schema()
-    assert class_name_files(schema=schema, label_map=label_map) == {}
-    assert b"ClassLabel" not in features_json(schema=schema, label_map=label_map)
+    files = make_files(label_map=label_map, dataset=make_dataset(features=schema))
+    assert "image.class.label.labels.txt" not in files
+    assert b"ClassLabel" not in files["features.json"]
 
 
 def test_renamed_dropped_and_constant_keys(tmp_path: Path) -> None:
@@ -204,17 +205,89 @@ def test_renamed_dropped_and_constant_keys(tmp_path: Path) -> None:
 
 
 def test_json_is_deterministic() -> None:
-    info = dataset_info_json(
-        name="toy", version="1.0.0", description="", splits=[SplitSize("train", [2**40, 0], 9)]
-    ).decode()
+    shards = [
+        make_shard_result(describe_data(path, b"123"), examples=examples)
+        for path, examples in (("0", 2**40), ("1", 0))
+    ]
+    info = dataset_info_json(make_dataset(), shards={"train": shards}).decode()
     assert json.loads(info)["splits"] == [
-        {"name": "train", "shardLengths": [str(2**40), "0"], "numBytes": "9"}
+        {"name": "train", "shardLengths": [str(2**40), "0"], "numBytes": "6"}
     ]
     kinds = frozenset({Kind.CLASSIFICATION, Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.PANOPTIC})
     schema = plan_features(EncoderSettings(kinds=kinds)).schema()
     label_map = make_label_map(FROM_0)
-    forwards = features_json(schema=schema, label_map=label_map)
-    assert features_json(schema=reversed(schema), label_map=label_map) == forwards
+    forwards = features_json(schema, label_map=label_map)
+    assert features_json(schema[::-1], label_map=label_map) == forwards
     for text in (info, forwards.decode()):
         expected = json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False)
         assert text == expected + "\n"
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+label_ids = st.dictionaries(names, st.integers(0, 2**31 - 1), max_size=5).filter(
+    lambda ids: len(set(ids.values())) == len(ids)
+)
+
+
+def parse_pbtxt(text: str) -> list[tuple[str, int]]:
+    """Parses with a `StringIntLabelMap` that is built here, field by field."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="string_int_label_map.proto", package="tfod")
+    item = file.message_type.add(name="StringIntLabelMapItem")
+    item.field.add(name="name", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    item.field.add(name="id", number=2, type=field.TYPE_INT32, label=field.LABEL_OPTIONAL)
+    label_map = file.message_type.add(name="StringIntLabelMap")
+    label_map.field.add(
+        name="item",
+        number=1,
+        type=field.TYPE_MESSAGE,
+        label=field.LABEL_REPEATED,
+        type_name=".tfod.StringIntLabelMapItem",
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    descriptor = pool.FindMessageTypeByName("tfod.StringIntLabelMap")
+    message: Any = message_factory.GetMessageClass(descriptor)()
+    text_format.Parse(text, message)
+    return [(entry.name, entry.id) for entry in message.item]
+
+
+def test_pbtxt() -> None:
+    label_map = make_label_map({"traffic light": 10, 'say "hi"\\\t': 1, "Füchse": 2})
+    assert label_map_pbtxt(label_map).decode() == (
+        'item {\n  name: "say \\"hi\\"\\\\\\011"\n  id: 1\n}\n\n'
+        'item {\n  name: "Füchse"\n  id: 2\n}\n\n'
+        'item {\n  name: "traffic light"\n  id: 10\n}\n'
+    )
+
+
+@given(label_ids)
+def test_pbtxt_comes_back(ids: dict[str, int]) -> None:
+    parsed = parse_pbtxt(label_map_pbtxt(make_label_map(ids)).decode())
+    assert parsed == sorted(ids.items(), key=lambda item: item[1])
+
+
+def test_labels_txt() -> None:
+    label_map = make_label_map({"b": 1, "traffic light": 30, "a\\n": 0, " é ": 2})
+    assert labels_txt(label_map).decode() == "a\\n\nb\n é \ntraffic light\n"
+
+
+@given(label_ids)
+def test_labels_txt_has_a_line_for_each_name(ids: dict[str, int]) -> None:
+    lines = labels_txt(make_label_map(ids)).decode().splitlines()
+    for line, name in zip(lines, sorted(ids, key=ids.__getitem__), strict=True):
+        if name.isprintable():
+            assert line == name
+        else:
+            assert not any(unicodedata.category(char) in ("Cc", "Zl", "Zp") for char in line)
+
+
+def test_control_characters_are_escaped() -> None:
+    label_map = make_label_map({"a\nb\t": 0, "c\u2028d\0": 1, "e\x85f": 2})
+    assert labels_txt(label_map) == b"a\\nb\\t\nc\\u2028d\\x00\ne\\x85f\n"
+    lines = label_map_pbtxt(label_map).decode().splitlines()
+    assert [line for line in lines if "name" in line] == [
+        '  name: "a\\012b\\011"',
+        '  name: "c\\342\\200\\250d\\000"',
+        '  name: "e\\302\\205f"',
+    ]

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.shard_record import (
+from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
+from shardbeam.transforms.dataset.reuse import (
     RECORD_FILE,
-    ShardRecord,
     decode_record,
     encode_record,
+    keep_record,
     record_path,
 )
-from shardbeam.transforms.dataset.shard_result import ShardResult, StagedFile
+from shardbeam.transforms.dataset.staging import Staging
+from tests.support.manifests import make_shard_result
 
-KEY = "0123456789abcdef" * 4
 REJECT = Reject(
     split="train",
     source="s",
@@ -30,43 +33,21 @@ REJECT = Reject(
     detail="cut off",
     listed=True,
 )
-
-
-def staged(destination: str) -> StagedFile:
-    return StagedFile(
-        staged="shards/k/1",
-        destination=destination,
-        size_bytes=7,
-        crc32c="00c0ffee",
-    )
-
-
-SHARD = ShardResult(
-    split="train",
-    shard_index=1,
-    num_shards=2,
-    data=staged("d-train.tfrecord-00001-of-00002"),
-    index=staged("index/d-train.tfrecord-00001-of-00002.parquet"),
-    examples=5,
-    images=3,
-    fingerprint="12" * 32,
-    inputs=4,
-    corrections={"box_clipped": 2},
+SHARD = msgspec.structs.replace(
+    make_shard_result(describe_data("d-train.tfrecord-00001-of-00002", b"data")),
+    records=5,
     excluded={"no_objects": 1},
     rejects=(REJECT,),
-    key=KEY,
-    records=5,
 )
+KEY = SHARD.key
 
 
-def decode(data: bytes, *, records: int = 5) -> ShardRecord:
+def decode(data: bytes, *, records: int = 5) -> ShardResult:
     return decode_record(data, uri="d/record.json", key=KEY, split="train", records=records)
 
 
 def changed(**fields: Any) -> bytes:  # noqa: ANN401  # Whatever JSON holds.
-    data = encode_record(SHARD)
-    assert data is not None
-    document = json.loads(data)["record"]
+    document = json.loads(encode_record(SHARD))["record"]
     for path, value in fields.items():
         *parents, name = path.split("__")
         place = document
@@ -82,17 +63,8 @@ def seal(text: str) -> bytes:
 
 
 def test_a_record_says_all_of_a_shard_but_its_run() -> None:
-    record = decode(changed())
-    assert record.rejects == (REJECT,)
-    for name in ("examples", "images", "fingerprint", "inputs", "corrections", "excluded"):
-        assert getattr(record, name) == getattr(SHARD, name)
-    assert (record.data.path, record.index.path) == (
-        SHARD.data.destination,
-        SHARD.index.destination,
-    )
-    data = encode_record(SHARD)
-    assert data is not None
-    assert b"shards/k" not in data
+    written = msgspec.structs.replace(SHARD, resumed=True, origin=Origin.COPIED, run_id="x")
+    assert decode(encode_record(written)) == msgspec.structs.replace(SHARD, staged="")
 
 
 def test_its_name_is_its_key() -> None:
@@ -110,11 +82,11 @@ def test_its_name_is_its_key() -> None:
         (changed()[:-20], "not a shard's record"),
         (b"{}", "not a shard's record"),
         (seal("[]"), "not a shard's record"),
-        (changed().replace(b'"examples": 5', b'"examples": 7'), "damaged: its checksum"),
-        (changed(format=3), "not a shard's record"),
+        (changed().replace(b'"examples": 3', b'"examples": 7'), "damaged: its checksum"),
+        (encode_record(SHARD).replace(b'"format":3', b'"format":4'), "not a shard's record"),
         (changed(key="0" * 64), "the record of another shard"),
         (changed(key="0"), "not a shard's record"),
-        (changed(examples=-1), "not a shard's record"),
+        (changed(data__examples=-1), "not a shard's record"),
         (changed(inputs=1 << 60), "not a shard's record"),
         (changed(fingerprint="x"), "not a shard's record"),
         (changed(data__crc32c="00C0FFEE"), "not a shard's record"),
@@ -123,7 +95,7 @@ def test_its_name_is_its_key() -> None:
         (changed(rejects=[{"split": "train"}]), "not a shard's record"),
         (changed(images=4), "its counts do not add up"),
         (changed(records=6), "its counts do not add up"),
-        (changed(images=2, excluded={"a": 2}, records=5, rejects=[]), "its counts do not add up"),
+        (changed(images=2, excluded={"a": 2}, rejects=[]), "its counts do not add up"),
         (changed(data__path="../x"), "lists '../x', which is not below the dataset"),
         (changed(index__path="/etc/passwd"), "which is not below the dataset"),
         (changed(index__path="a/../../x"), "which is not below the dataset"),
@@ -145,3 +117,35 @@ def test_rejects_of_another_split_are_not_believed() -> None:
     data = changed()
     with pytest.raises(InputError, match="its counts do not add up"):
         decode_record(data, uri="d", key=KEY, split="test", records=5)
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    return Staging(output=str(tmp_path / "out"), plan="plan", run_id="run")
+
+
+def test_a_finished_shards_record_is_kept_however_often(staging: Staging) -> None:
+    record = Path(staging.output, record_path(KEY))
+    # Staging is cleared: the commit is over, and the record where it belongs.
+    keep_record(KEY, staging=staging)
+    assert not record.exists()
+    staging.finish_shard(SHARD)
+    for _ in range(2):
+        keep_record(KEY, staging=staging)
+        assert record.read_bytes() == encode_record(SHARD)
+
+
+def test_nothing_is_kept_of_a_shard_that_might_come_out_otherwise(staging: Staging) -> None:
+    record = Path(staging.output, record_path(KEY))
+    for reason, is_kept in (
+        (Reason.TRUNCATED, True),
+        (Reason.IMAGE_UNREADABLE, False),
+        (Reason.TRUNCATED, True),
+        (Reason.CHANGED_SINCE_LISTING, False),
+        (Reason.MASK_UNREADABLE, False),
+    ):
+        reject = msgspec.structs.replace(REJECT, reason=reason)
+        staging.finish_shard(msgspec.structs.replace(SHARD, rejects=(reject,)))
+        keep_record(KEY, staging=staging)
+        # An older one of the same key goes, too.
+        assert record.exists() == is_kept

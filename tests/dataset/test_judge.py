@@ -1,0 +1,156 @@
+"""What became of everything, and whether it may be committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus
+from shardbeam.transforms.dataset.files import describe_data
+from shardbeam.transforms.dataset.judge import check_join, count_splits, judge
+from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
+from shardbeam.transforms.dataset.rejects import RejectsFile
+from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.sources import Source
+from tests.support.manifests import make_shard_result
+
+SOURCE = Source("train", ImageFolderFormat(images="/data/images"))
+
+
+@pytest.mark.parametrize(
+    ("listed", "referenced", "mend"),
+    [
+        ("train2017/1.jpg", "1.jpg", "move the root down: add /train2017 to `images`"),
+        ("1.jpg", "train2017/1.jpg", "move the root up: take /train2017 from `images`"),
+        ("train2017/1.jpg", "2.jpg", "move the root down: try `images` with /train2017 added"),
+        ("1.jpg", "train2017/2.jpg", "move the root up: try the folder that holds train2017/"),
+        ("a/1.jpg", "a\\1.jpg", "replace the backslashes"),
+        ("a.jpg", "b.jpg", "check that `images` and `annotations` belong together"),
+    ],
+)
+def test_a_join_without_a_match_stops_with_a_mend(listed: str, referenced: str, mend: str) -> None:
+    seen = SourceCensus(referenced=5, listed_key=listed, referenced_key=referenced)
+    with pytest.raises(InputError) as caught:
+        check_join(Census(sources={"train": seen}), sources=[SOURCE])
+    message = str(caught.value)
+    assert message.startswith("/data/images: none of the 5 annotated images is listed here: ")
+    assert repr(listed) in message
+    assert repr(referenced) in message
+    assert mend in message
+
+
+@pytest.mark.parametrize(
+    "seen", [SourceCensus(referenced=5, matched=1), SourceCensus(listed_key="a.jpg")]
+)
+def test_a_join_with_a_match_or_without_annotations_goes_on(seen: SourceCensus) -> None:
+    check_join(Census(sources={"train": seen}), sources=[SOURCE])
+
+
+def rejected(split: str, *, unlisted: int = 0, **counts: int) -> RejectsFile:
+    return RejectsFile(
+        split=split, staged="", file=describe_data("", b""), counts=counts, unlisted=unlisted
+    )
+
+
+def test_several_files_of_rejects_add_up() -> None:
+    splits = count_splits(
+        splits=["a", "b"],
+        census=Census(listing=ListingSummary(files={"": 12}), splits={"a": SplitOutcome(listed=3)}),
+        shards=[],
+        rejects=[
+            rejected("a", truncated=2),
+            rejected("a", corrupt=1, truncated=1, unlisted=1),
+            rejected("b", truncated=7),
+        ],
+    )
+    assert splits["a"].rejected == {"corrupt": 1, "truncated": 3}
+    assert splits["a"].unlisted == 1
+    assert splits["b"].rejected == {"truncated": 7}
+    # As many as were joined: the listing knows no splits.
+    assert (splits["a"].listed, splits[""].listed) == (3, 9)
+
+
+def count(*, listed: int, examples: int = 3) -> dict[str, SplitOutcome]:
+    return count_splits(
+        splits=["train"],
+        census=Census(
+            listing=ListingSummary(files={"train": listed}),
+            splits={"train": SplitOutcome(unannotated=1, excluded={"hidden_file": 2})},
+        ),
+        shards=[make_shard_result(describe_data("x", b"data"), examples=examples)],
+        rejects=[rejected("train", truncated=1, missing_image=1, unlisted=1)],
+    )
+
+
+def test_counts_come_from_the_step_that_knows_them() -> None:
+    assert count(listed=6)["train"] == SplitOutcome(
+        listed=6,
+        examples=3,
+        shards=1,
+        num_bytes=4,
+        unannotated=1,
+        rejected={"missing_image": 1, "truncated": 1},
+        unlisted=1,
+        excluded={"hidden_file": 2},
+        images=3,
+        corrections={"box_clipped": 2},
+    )
+
+
+def test_a_split_without_anything_is_counted() -> None:
+    census = Census(listing=ListingSummary(files={"a": 0, "b": 1}))
+    rejects = [rejected("b", truncated=1)]
+    splits = count_splits(splits=["a", "b"], census=census, shards=[], rejects=rejects)
+    assert splits["a"] == SplitOutcome()
+    assert splits["b"].reject_ratio == 1.0
+
+
+GOOD = SplitOutcome(listed=1, examples=1, images=1)
+EMPTY = SplitOutcome(listed=1, rejected={"truncated": 1})
+
+
+@pytest.mark.parametrize(
+    ("splits", "max_ratio", "status", "message"),
+    [
+        # 3 written + 1 rejected + 2 excluded; 2 of 7 inputs rejected.
+        (count(listed=6), 0.3, Status.APPROVED, ""),
+        (count(listed=6), 2 / 7, Status.APPROVED, ""),
+        (
+            count(listed=6),
+            0.28,
+            Status.REFUSED,
+            "too many rejects, nothing was committed: split 'train': 2 of 7 inputs rejected "
+            "(28.57%); rejects.max_ratio allows 28.00%",
+        ),
+        (
+            count(listed=7),
+            1,
+            Status.FAILED,
+            "the counts do not add up, nothing was committed: split 'train': 7 listed, but 3 "
+            "written + 1 rejected + 2 excluded",
+        ),
+        (
+            count(listed=6, examples=2),
+            1,
+            Status.FAILED,
+            "the counts do not add up, nothing was committed: split 'train': 6 listed, but 2 "
+            "written + 1 rejected + 2 excluded",
+        ),
+        (
+            {"train": GOOD, "test": EMPTY},
+            1,
+            Status.FAILED,
+            "no examples are left, nothing was committed: split 'test'",
+        ),
+        # What belongs to no split may well be nothing but rejects.
+        ({"train": GOOD, "": EMPTY}, 0, Status.APPROVED, ""),
+        ({"train": GOOD}, 0, Status.APPROVED, ""),
+    ],
+)
+def test_the_gate(
+    splits: dict[str, SplitOutcome], max_ratio: float, status: Status, message: str
+) -> None:
+    outcome = judge(splits, max_ratio=max_ratio, rejects_root="/rejects")
+    assert (outcome.status, outcome.message) == (status, message)
+    has_rejects = any(split.rejected for split in splits.values())
+    assert outcome.rejects == ("/rejects" if has_rejects else "")

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset import rejects
+from shardbeam.transforms.dataset.files import describe_data
+from shardbeam.transforms.dataset.rejects import rejects_path, write_rejects
+from shardbeam.transforms.dataset.staging import Staging
+
+
+def reject(key: str, *, listed: bool = True, split: str = "train", detail: str = "d") -> Reject:
+    return Reject(
+        split=split,
+        source="s",
+        key=key,
+        stage="encode",
+        reason=Reason.TRUNCATED if listed else Reason.MISSING_IMAGE,
+        detail=detail,
+        listed=listed,
+    )
+
+
+def test_they_are_written_sorted_whatever_their_order(tmp_path: Path) -> None:
+    staging = Staging(output=str(tmp_path), plan="plan", run_id="run")
+    several = [reject("b"), reject("a"), reject("c", listed=False), reject("a", detail="c")]
+    path = "rejects/train.jsonl"
+    one = write_rejects("train", path, several, staging=staging)
+    content = Path(staging.uri(one.staged, path)).read_bytes()
+    assert write_rejects("train", path, reversed(several), staging=staging) == one
+    lines = [msgspec.json.decode(line, type=Reject) for line in content.splitlines()]
+    assert [(line.key, line.detail) for line in lines] == [
+        ("a", "c"),
+        ("a", "d"),
+        ("b", "d"),
+        ("c", "d"),
+    ]
+    assert one.counts == {"truncated": 3, "missing_image": 1}
+    assert (one.split, one.unlisted) == ("train", 1)
+    assert one.file == describe_data(path, content)
+
+
+def test_no_file_grows_with_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rejects, "_REJECTS_PER_FILE", 100)
+    # All of one image: what tells them apart is what is wrong with them.
+    many = [reject("a", detail=f"row {row}") for row in range(1000)]
+    for number, files in ((1, 1), (100, 1), (101, 2), (1000, 10)):
+        counts = {"train": number, "test": 5}
+        sizes = Counter(rejects_path(each, counts=counts) for each in many[:number])
+        names = [f"train-{index:05d}-of-{files:05d}" for index in range(files)]
+        assert set(sizes) == {f"rejects/{name}.jsonl" for name in names if files > 1} or (
+            set(sizes) == {"rejects/train.jsonl"}
+        )
+        assert max(sizes.values()) < 150
+    few = {"": 1, "test": 5}
+    assert rejects_path(reject("a", split="test"), counts=few) == "rejects/test.jsonl"
+    assert rejects_path(reject("a", split=""), counts=few) == "rejects/no-split.jsonl"

@@ -1,0 +1,84 @@
+"""Finished shards are found again, by keys that change with all that decides their bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from shardbeam.transforms.dataset.files import ShardResult, describe_data
+from shardbeam.transforms.dataset.staging import Staging, shard_key
+from tests.support.manifests import SHA256, make_shard_result
+
+
+@pytest.fixture
+def staging(tmp_path: Path) -> Staging:
+    return Staging(output=str(tmp_path / "out"), plan="plan", run_id="run")
+
+
+@pytest.fixture
+def shard(staging: Staging) -> ShardResult:
+    """A finished shard."""
+    result = make_shard_result(describe_data("train.tfrecord", b"data"))
+    for file, data in ((result.data, b"data"), (result.index, b"index")):
+        path = Path(staging.uri(result.staged, file.path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    staging.finish_shard(result)
+    return result
+
+
+def test_a_finished_shard_is_found_in_staging_and_in_place(
+    staging: Staging, shard: ShardResult
+) -> None:
+    assert staging.find_shard(shard_key="0" * 64) is None
+    found = msgspec.structs.replace(shard, resumed=True)
+    assert staging.find_shard(shard_key=SHA256) == found
+    for file in (shard.data, shard.index):
+        place = Path(staging.output, file.path)
+        place.parent.mkdir(exist_ok=True)
+        Path(staging.uri(shard.staged, file.path)).rename(place)
+        assert staging.find_shard(shard_key=SHA256) == found
+    Path(staging.output, shard.data.path).write_bytes(b"DATA")
+    assert staging.find_shard(shard_key=SHA256) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("shards/key/1/train.tfrecord", b"dat"),
+        ("shards/key/1/index/train.tfrecord.parquet", b""),
+        # As another version of Shardbeam might have written it.
+        (f"shards/{SHA256}/done", msgspec.msgpack.encode(["train", 0, 1])),
+        (f"shards/{SHA256}/done", b""),
+    ],
+)
+def test_a_finished_shard_that_is_damaged_is_written_again(
+    path: str, data: bytes, staging: Staging, shard: ShardResult
+) -> None:
+    assert staging.find_shard(shard_key=shard.key) is not None
+    Path(staging.uri(path)).write_bytes(data)
+    assert staging.find_shard(shard_key=shard.key) is None
+
+
+def test_a_shard_key_changes_with_all_that_decides_bytes() -> None:
+    same: dict[str, Any] = {
+        "settings_digest": "a",
+        "split": "train",
+        "shard_index": 0,
+        "num_shards": 2,
+        "records": (b"ab", b"c"),
+    }
+    changes: list[dict[str, Any]] = [
+        {},
+        {"settings_digest": "b"},
+        {"split": "test"},
+        {"shard_index": 1},
+        {"num_shards": 3},
+        {"records": (b"a", b"bc")},
+        {"records": (b"c", b"ab")},
+        {"records": (b"ab",)},
+    ]
+    assert len({shard_key(**(same | change)) for change in changes}) == len(changes)

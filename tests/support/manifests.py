@@ -1,0 +1,90 @@
+"""A manifest as a finish writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.manifest import MANIFEST
+from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.examples.features import FeatureSpec
+from tests.support.example_builders import make_label_map
+
+SHA256 = "0123456789abcdef" * 4
+
+
+def make_dataset(
+    *,
+    features: Sequence[FeatureSpec] = (),
+    file_name: str = "",
+    config: Mapping[str, object] | None = None,
+) -> DatasetSettings:
+    """Settings of a dataset `toy` with a split `train`."""
+    return DatasetSettings(
+        name="toy",
+        version="1.2.3",
+        description="A “toy”.",
+        splits=("train",),
+        seed=-7,
+        max_reject_ratio=0.5,
+        features=tuple(features),
+        config=config or {},
+        codecs={"simplejpeg": "1.9", "pillow": "12.3"},
+        shardbeam="0.1.0",
+        file_name=file_name,
+    )
+
+
+def make_shard_result(
+    data: DatasetFile,
+    index: DatasetFile | None = None,
+    *,
+    split: str = "train",
+    shard_index: int = 0,
+    examples: int = 3,
+    key: str = SHA256,
+    staged: str = "shards/key/1",
+) -> ShardResult:
+    """A shard whose images became an Example each."""
+    return ShardResult(
+        key=key,
+        split=split,
+        shard_index=shard_index,
+        num_shards=1,
+        data=ShardFile(**msgspec.structs.asdict(data), examples=examples),
+        index=index or describe_data(f"index/{data.path}.parquet", b"index"),
+        records=examples,
+        images=examples,
+        fingerprint=SHA256,
+        inputs=examples,
+        corrections={"box_clipped": 2},
+        excluded={},
+        rejects=(),
+        staged=staged,
+    )
+
+
+def make_files(
+    *,
+    shards: Sequence[ShardResult] = (),
+    moved: Iterable[DatasetFile] = (),
+    label_map: LabelMap | None = None,
+    dataset: DatasetSettings | None = None,
+) -> dict[str, bytes]:
+    """The files that a finish writes, by their paths."""
+    return metadata_files(
+        dataset=dataset or make_dataset(),
+        splits={"train": SplitOutcome(listed=3, examples=2, rejected={"truncated": 1})},
+        shards=shards,
+        moved=[*moved, *(file for shard in shards for file in (shard.data, shard.index))],
+        label_map=label_map or make_label_map({}),
+    )
+
+
+def make_manifest(*paths: str) -> bytes:
+    """A manifest that lists files."""
+    return make_files(moved=[describe_data(path, b"") for path in paths])[MANIFEST]

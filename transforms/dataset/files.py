@@ -1,0 +1,130 @@
+"""The files of a dataset, and what is known of each shard: in staging, in the commit and after it.
+
+`ShardResult` is what the writer of a shard reports, what its done-file holds, and what the dataset
+keeps of it for the next version; `DatasetFile` stands in the manifest, too.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import google_crc32c
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import PASSING_REASONS
+from shardbeam.transforms.core.records import Reject
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+_Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
+_Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class DatasetFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a dataset.
+
+    Attributes:
+        path: Its path below the dataset's folder.
+        size_bytes: Its length.
+        crc32c: Checksum of the whole file, 8 hex digits.
+    """
+
+    path: str
+    size_bytes: _Count
+    crc32c: _Crc32c
+
+
+class ShardFile(DatasetFile, frozen=True, kw_only=True):
+    """A shard's file.
+
+    Attributes:
+        examples: Examples in it.
+    """
+
+    examples: _Count
+
+
+def describe_data(path: str, data: bytes) -> DatasetFile:
+    """Describes a file of a dataset by its content."""
+    return DatasetFile(path=path, size_bytes=len(data), crc32c=f"{google_crc32c.value(data):08x}")
+
+
+class Origin(str, enum.Enum):
+    """Where a shard's bytes come from."""
+
+    # Its images were read.
+    WRITTEN = "written"
+    # It was copied from the previous version of the dataset.
+    COPIED = "copied"
+    # It should have been copied, but is damaged there or gone: its images were read.
+    MENDED = "mended"
+
+
+class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A shard that is written.
+
+    Attributes:
+        key: Its shard key (`dataset.staging.shard_key`).
+        split: Its split.
+        shard_index: Which of the split's shards.
+        num_shards: How many the split has.
+        data: The file with its Examples.
+        index: The Parquet file with a row an example.
+        records: Records that went into it: all that became Examples, rejects or exclusions.
+        images: Images that `data` is made of; 1 for each row where there are no images.
+        fingerprint: Sum of the fingerprints (source, key, size, SHA-256) of the images read.
+        inputs: How many images were read.
+        corrections: `{correction: count}`.
+        excluded: `{rule: count}` of the images that a rule leaves out only now.
+        rejects: The records that could not be written.
+        staged: The folder of the attempt that wrote it, below the plan's staging folder: its files
+            are there, at their paths, until the commit; empty once that is over.
+        origin: Where its bytes come from, whichever run brought them.
+        run_id: The run that brought them.
+        resumed: Whether that is an earlier run, which wrote it and did not copy it.
+    """
+
+    key: _Sha256
+    split: str
+    shard_index: _Count
+    num_shards: _Count
+    data: ShardFile
+    index: DatasetFile
+    records: _Count
+    images: _Count
+    fingerprint: _Sha256
+    inputs: _Count
+    corrections: Mapping[str, _Count]
+    excluded: Mapping[str, _Count]
+    rejects: tuple[Reject, ...]
+    staged: str = ""
+    origin: Origin = Origin.WRITTEN
+    run_id: str = ""
+    resumed: bool = False
+
+    @property
+    def examples(self) -> int:
+        """Examples in `data`."""
+        return self.data.examples
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether its key does not decide all of it: a reject's reason may pass."""
+        return any(reject.reason in PASSING_REASONS for reject in self.rejects)
+
+
+def check_paths(paths: Iterable[str], *, uri: str) -> None:
+    """Checks a list of a dataset's files, which are deleted when the dataset is replaced.
+
+    Args:
+        paths: Paths below the dataset's folder.
+        uri: Where the list is, for the error message.
+
+    Raises:
+        InputError: A path leads out of that folder.
+    """
+    for path in paths:
+        if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+            raise InputError(uri=uri, problem=f"lists {path!r}, which is not below the dataset")

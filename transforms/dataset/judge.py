@@ -1,0 +1,186 @@
+"""What a run is judged by: whether images and annotations belong together, and what became of them.
+
+Each number is data of the step that knows it; counters of Beam's count retries twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.sharding import NO_SPLIT
+from shardbeam.transforms.dataset.census import Census, SourceCensus
+from shardbeam.transforms.dataset.files import Origin, ShardResult
+from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
+from shardbeam.transforms.dataset.rejects import RejectsFile
+from shardbeam.transforms.formats.sources import Source
+
+
+def check_join(census: Census, *, sources: Iterable[Source]) -> None:
+    """Refuses a join in which no annotation of a source names a listed image: a root is wrong.
+
+    Raises:
+        InputError: With one listed key, one annotated one, and the likely mend.
+    """
+    for source in sources:
+        seen = census.sources.get(source.name, SourceCensus())
+        if seen.referenced and not seen.matched:
+            listed = repr(seen.listed_key) if seen.listed_key else "no image"
+            referenced = repr(seen.referenced_key) if seen.referenced_key else "no file"
+            raise InputError(
+                uri=", ".join(source.format.roots()),
+                problem=(
+                    f"none of the {seen.referenced} annotated images is listed here: the "
+                    f"annotations name {referenced}, the listing holds {listed}; "
+                    f"{next(_mends(listed=seen.listed_key, referenced=seen.referenced_key))}"
+                ),
+            )
+
+
+def _mends(*, listed: str, referenced: str) -> Iterator[str]:
+    """Yields what may mend the config, the likeliest first."""
+    if "\\" in referenced:
+        yield "the annotations' names are Windows paths: replace the backslashes"
+    if listed.endswith(f"/{referenced}"):
+        yield f"move the root down: add /{listed.removesuffix(f'/{referenced}')} to `images`"
+    if referenced.endswith(f"/{listed}"):
+        yield f"move the root up: take /{referenced.removesuffix(f'/{listed}')} from `images`"
+    listed_folder, referenced_folder = listed.rpartition("/")[0], referenced.rpartition("/")[0]
+    if listed_folder and referenced and not referenced_folder:
+        yield f"move the root down: try `images` with /{listed_folder} added"
+    if referenced_folder and listed and not listed_folder:
+        yield f"move the root up: try the folder that holds {referenced_folder}/"
+    yield "check that `images` and `annotations` belong together"
+
+
+def count_splits(
+    *,
+    splits: Sequence[str],
+    census: Census,
+    shards: Iterable[ShardResult],
+    rejects: Iterable[RejectsFile],
+) -> dict[str, SplitOutcome]:
+    """Counts what became of everything.
+
+    Returns:
+        The counts of each split, and under `NO_SPLIT` those of what belongs to none, if any.
+    """
+    counts = {split: SplitOutcome() for split in splits}
+
+    def add(split: str, more: SplitOutcome) -> None:
+        counts.setdefault(split, SplitOutcome()).add(more)
+
+    for split, listed in _listed_by_split(splits, census=census).items():
+        add(split, SplitOutcome(listed=listed))
+    for split, joined in census.splits.items():
+        add(split, SplitOutcome(unannotated=joined.unannotated, excluded=joined.excluded))
+    for shard in shards:
+        written = SplitOutcome(
+            images=shard.images,
+            examples=shard.examples,
+            shards=1,
+            num_bytes=shard.data.size_bytes,
+            excluded=shard.excluded,
+            corrections=shard.corrections,
+        )
+        add(shard.split, written)
+    for file in rejects:
+        add(file.split, SplitOutcome(rejected=file.counts, unlisted=file.unlisted))
+    return counts
+
+
+def _listed_by_split(splits: Sequence[str], *, census: Census) -> dict[str, int]:
+    """Counts the inputs of each split: by what was joined, where the listing knows no splits."""
+    files = census.listing.files
+    if set(files) - {NO_SPLIT}:
+        return files
+    counts = {split: census.splits.get(split, SplitOutcome()).listed for split in splits}
+    if files:
+        # What the listing has and the join has not would come to light here.
+        if others := files[NO_SPLIT] - sum(counts.values()):
+            counts[NO_SPLIT] = others
+    elif NO_SPLIT in census.splits:
+        # Rows of a table without images.
+        counts[NO_SPLIT] = census.splits[NO_SPLIT].listed
+    return counts
+
+
+def count_reuse(previous: str, shards: Sequence[ShardResult]) -> Reuse | None:
+    """Counts what was taken over from the previous version of the dataset.
+
+    Args:
+        previous: Its folder; empty where none was named.
+        shards: All shards.
+    """
+    if not previous:
+        return None
+    copied = [shard for shard in shards if shard.origin is Origin.COPIED]
+    return Reuse(
+        previous=previous,
+        copied_shards=len(copied),
+        copied_images=sum(shard.images for shard in copied),
+        unread_images=sum(shard.records for shard in copied),
+        damaged_shards=sum(shard.origin is Origin.MENDED for shard in shards),
+    )
+
+
+def count_resumed(shards: Iterable[ShardResult]) -> Resumed:
+    """Counts what was taken over from earlier runs that did not commit."""
+    resumed = [shard for shard in shards if shard.resumed]
+    return Resumed(
+        shards=len(resumed),
+        examples=sum(shard.examples for shard in resumed),
+        images=sum(shard.images for shard in resumed),
+    )
+
+
+def judge(
+    splits: Mapping[str, SplitOutcome],
+    *,
+    max_ratio: float,
+    rejects_root: str,
+) -> Outcome:
+    """Decides whether a dataset may be committed.
+
+    Args:
+        splits: What became of everything.
+        max_ratio: The greatest share of a split's inputs that may be rejected.
+        rejects_root: Where the rejects files are.
+
+    Returns:
+        APPROVED; FAILED where the counts do not add up, or no examples are left of a split, which
+        no reader could load; REFUSED where too much was rejected.
+    """
+    lost, over, empty = [], [], []
+    for name, split in splits.items():
+        total = sum(split.rejected.values())
+        rejected = total - split.unlisted
+        excluded = sum(split.excluded.values())
+        if split.listed != split.images + rejected + excluded:
+            lost.append(
+                f"split {name!r}: {split.listed} listed, but {split.images} written + "
+                f"{rejected} rejected + {excluded} excluded"
+            )
+        if name != NO_SPLIT and split.reject_ratio > max_ratio:
+            over.append(
+                f"split {name!r}: {total} of {split.listed + split.unlisted} inputs rejected "
+                f"({split.reject_ratio:.2%}); rejects.max_ratio allows {max_ratio:.2%}"
+            )
+        if name != NO_SPLIT and not split.examples:
+            empty.append(f"split {name!r}")
+    status, message = Status.APPROVED, ""
+    for found, problem, verdict in (
+        (lost, "the counts do not add up", Status.FAILED),
+        (over, "too many rejects", Status.REFUSED),
+        (empty, "no examples are left", Status.FAILED),
+    ):
+        if found:
+            status = verdict
+            message = f"{problem}, nothing was committed: {'; '.join(found)}"
+            break
+    return Outcome(
+        status=status,
+        splits=splits,
+        message=message,
+        rejects=rejects_root if any(split.rejected for split in splits.values()) else "",
+    )

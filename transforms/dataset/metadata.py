@@ -1,0 +1,259 @@
+"""The dataset's own files, which the finish writes: metadata, labels, and the manifest.
+
+`dataset_info.json` and `features.json` are what TensorFlow Datasets loads a directory by
+(`tfds.builder_from_directory`): JSON of the protos `DatasetInfo` and `Feature`
+(tensorflow_datasets/core/proto), where 64-bit integers are strings; class names as
+`ClassLabel.load_metadata` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.fingerprint import add_fingerprints
+from shardbeam.transforms.dataset.manifest import (
+    DATASET_INFO,
+    FEATURES,
+    LABEL_MAP,
+    LABELS,
+    MANIFEST,
+    encode_manifest,
+)
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
+
+_FEATURES_PACKAGE = "tensorflow_datasets.core.features"
+_DTYPES = {FeatureKind.BYTES: "string", FeatureKind.INT64: "int64", FeatureKind.FLOAT: "float32"}
+# Of Unicode's category Cc, and its separators of lines and paragraphs.
+_CONTROL_CHARACTERS = [chr(code) for code in (*range(32), *range(127, 160), 0x2028, 0x2029)]
+_LINE_ESCAPES = str.maketrans(
+    {char: char.encode("unicode_escape").decode() for char in _CONTROL_CHARACTERS}
+)
+_PBTXT_ESCAPES = str.maketrans(
+    {char: "".join(f"\\{byte:03o}" for byte in char.encode()) for char in _CONTROL_CHARACTERS}
+    | {"\\": "\\\\", '"': '\\"'}
+)
+
+
+class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the config says about the dataset as a whole.
+
+    Attributes:
+        name: Its name.
+        version: Its version, `x.y.z`.
+        description: A text for people.
+        splits: The splits' names, in the config's order.
+        seed: Key of the hash that decided split, shard and order.
+        max_reject_ratio: The greatest share of a split's inputs that may be rejected.
+        features: The features of every Example.
+        config: The config as the manifest keeps it, without input and output roots.
+        codecs: `{library: version}` of all that decides bytes.
+        shardbeam: Shardbeam's version.
+        file_name: Name of a split's only file, in which `{split}` may stand for the split;
+            empty where a split has several, with numbers.
+        file_format: TFDS's name of the shards' container.
+    """
+
+    name: str
+    version: str
+    description: str
+    splits: tuple[str, ...]
+    seed: int
+    max_reject_ratio: float
+    features: tuple[FeatureSpec, ...]
+    config: Mapping[str, Any]
+    codecs: Mapping[str, str]
+    shardbeam: str
+    file_name: str = ""
+    file_format: str = "tfrecord"
+
+
+def metadata_paths(dataset: DatasetSettings) -> list[str]:
+    """Lists the paths, below the dataset's folder, of all that `metadata_files` may give."""
+    return [
+        FEATURES,
+        LABEL_MAP,
+        LABELS,
+        MANIFEST,
+        DATASET_INFO,
+        *(_class_names_path(spec) for spec in dataset.features if spec.role is FeatureRole.LABEL),
+    ]
+
+
+def metadata_files(
+    *,
+    dataset: DatasetSettings,
+    splits: Mapping[str, SplitOutcome],
+    shards: Sequence[ShardResult],
+    moved: Sequence[DatasetFile],
+    label_map: LabelMap,
+) -> dict[str, bytes]:
+    """Renders everything that is not moved into place: `{path: content}`, but for the run's record.
+
+    Args:
+        dataset: What the config says about the dataset.
+        splits: What became of everything.
+        shards: All shards.
+        moved: The files that are moved into place.
+        label_map: The labels.
+    """
+    shards = sorted(shards, key=lambda shard: shard.shard_index)
+    by_split = {
+        split: [shard for shard in shards if shard.split == split] for split in dataset.splits
+    }
+    files = {FEATURES: features_json(dataset.features, label_map=label_map)}
+    if _fits_class_label(label_map):
+        for spec in dataset.features:
+            if spec.role is FeatureRole.LABEL:
+                files[_class_names_path(spec)] = labels_txt(label_map)
+    if label_map.ids:
+        files[LABEL_MAP] = label_map_pbtxt(label_map)
+        files[LABELS] = labels_txt(label_map)
+    shard_paths = {shard.data.path for shard in shards}
+    others = [
+        *(file for file in moved if file.path not in shard_paths),
+        *(describe_data(path, data) for path, data in files.items()),
+    ]
+    manifest = {
+        name: getattr(dataset, name)
+        for name in ("shardbeam", "name", "version", "seed", "config", "codecs", "features")
+    } | {
+        "inputs": {
+            "images": sum(shard.inputs for shard in shards),
+            "fingerprint": add_fingerprints(*(shard.fingerprint for shard in shards)),
+        },
+        "labels": label_map.ids,
+        "splits": {
+            split: {"outcome": outcome, "shards": [shard.data for shard in by_split.get(split, [])]}
+            for split, outcome in splits.items()
+        },
+        "files": sorted(others, key=lambda file: file.path),
+    }
+    files[MANIFEST] = encode_manifest(manifest)
+    files[DATASET_INFO] = dataset_info_json(dataset, shards=by_split)
+    return files
+
+
+def dataset_info_json(
+    dataset: DatasetSettings, *, shards: Mapping[str, Sequence[ShardResult]]
+) -> bytes:
+    """Renders `dataset_info.json`.
+
+    Args:
+        dataset: What the config says about the dataset.
+        shards: `{split: its shards, in order}`.
+    """
+    template = dataset.file_name.replace("{split}", "{SPLIT}")
+    return _json(
+        {
+            "name": dataset.name,
+            "version": dataset.version,
+            "description": dataset.description,
+            "fileFormat": dataset.file_format,
+            "splits": [
+                {
+                    "name": split,
+                    "shardLengths": [str(shard.examples) for shard in shards[split]],
+                    "numBytes": str(sum(shard.data.size_bytes for shard in shards[split])),
+                    **({"filepathTemplate": template} if template else {}),
+                }
+                for split in dataset.splits
+            ],
+        }
+    )
+
+
+def features_json(features: Sequence[FeatureSpec], *, label_map: LabelMap) -> bytes:
+    """Renders `features.json`.
+
+    Args:
+        features: The features of every Example.
+        label_map: The dataset's labels. Where their ids are 0 to n - 1, labels are `ClassLabel`s,
+            whose names stand in files of their own; otherwise integers.
+    """
+    num_classes = len(label_map.ids) if _fits_class_label(label_map) else None
+    nodes = {spec.key: _feature(spec, num_classes=num_classes) for spec in features}
+    return _json(_node("features_dict.FeaturesDict", featuresDict={"features": nodes}))
+
+
+def _class_names_path(spec: FeatureSpec) -> str:
+    """Names the file of a `ClassLabel`'s names, relative to the dataset's folder."""
+    return f"{spec.key.replace('/', '.')}.labels.txt"
+
+
+def _fits_class_label(label_map: LabelMap) -> bool:
+    """Says whether ids are 0 to n - 1, and names survive their files, and TFDS's stripping."""
+    labels = _labels_by_id(label_map)
+    return bool(labels) and all(
+        label_id == index and name == _label_line(name).strip()
+        for index, (name, label_id) in enumerate(labels)
+    )
+
+
+def _feature(spec: FeatureSpec, *, num_classes: int | None) -> dict[str, Any]:
+    if spec.role is FeatureRole.IMAGE:
+        # Without an encoding TFDS tells JPEG from PNG by the bytes; gray comes as three channels.
+        node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 3)})
+    elif spec.role is FeatureRole.MASK:
+        node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 1)})
+    elif spec.role is FeatureRole.MASK_16:
+        # TFDS takes 16 bits of PNGs only.
+        image = {"dtype": "uint16", "shape": _shape(-1, -1, 1), "encodingFormat": "png"}
+        node = _node("image_feature.Image", image=image)
+    elif spec.role in (FeatureRole.TEXT, FeatureRole.LABEL_TEXT):
+        node = _node("text_feature.Text", text={})
+    elif spec.role is FeatureRole.LABEL and num_classes is not None:
+        node = _node("class_label_feature.ClassLabel", classLabel={"numClasses": str(num_classes)})
+    else:
+        shape = _shape() if spec.length == 1 else _shape(spec.length)
+        tensor = {"dtype": _DTYPES[spec.kind], "shape": shape, "encoding": "none"}
+        node = _node("tensor_feature.Tensor", tensor=tensor)
+    if spec.repeated:
+        node = _node("sequence_feature.Sequence", sequence={"feature": node, "length": "-1"})
+    return node
+
+
+def _node(class_name: str, **content: object) -> dict[str, Any]:
+    return {"pythonClassName": f"{_FEATURES_PACKAGE}.{class_name}", **content}
+
+
+def _shape(*dimensions: int) -> dict[str, list[str]]:
+    return {"dimensions": [str(dimension) for dimension in dimensions]}
+
+
+def _json(value: object) -> bytes:
+    compact = msgspec.json.encode(value, order="sorted")
+    return msgspec.json.format(compact, indent=2) + b"\n"
+
+
+def label_map_pbtxt(label_map: LabelMap) -> bytes:
+    """Renders `label_map.pbtxt`, in id order.
+
+    The text form of the TF Object Detection API's `StringIntLabelMap`
+    (`object_detection/protos/string_int_label_map.proto`). That API takes 0 for the background
+    and ids for 32-bit integers.
+    """
+    items = [
+        f'item {{\n  name: "{name.translate(_PBTXT_ESCAPES)}"\n  id: {label_id}\n}}\n'
+        for name, label_id in _labels_by_id(label_map)
+    ]
+    return "\n".join(items).encode()
+
+
+def labels_txt(label_map: LabelMap) -> bytes:
+    """Renders `labels.txt`: a name a line, in id order, its control characters as escapes."""
+    return "".join(f"{_label_line(name)}\n" for name, _ in _labels_by_id(label_map)).encode()
+
+
+def _label_line(name: str) -> str:
+    r"""Writes a name in one line: a line feed as `\n`, and so on."""
+    return name.translate(_LINE_ESCAPES)
+
+
+def _labels_by_id(label_map: LabelMap) -> list[tuple[str, int]]:
+    return sorted(label_map.ids.items(), key=lambda label: label[1])

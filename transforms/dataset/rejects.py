@@ -1,0 +1,78 @@
+"""The files of rejects: JSON Lines, sorted, none of which grows with the dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
+from shardbeam.transforms.dataset.files import DatasetFile, describe_data
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# No split can have this name.
+_NO_SPLIT_FILE = "no-split"
+# The worker that writes a file of rejects holds and sorts all that are in it.
+_REJECTS_PER_FILE = 100_000
+
+
+class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Rejects of one split, in staging: all of them, unless they are very many.
+
+    Attributes:
+        split: The split.
+        staged: The folder below the plan's staging folder where the file is, at its path.
+        file: The file.
+        counts: `{reason: count}`.
+        unlisted: How many of them are no listed images.
+    """
+
+    split: str
+    staged: str
+    file: DatasetFile
+    counts: Mapping[str, int]
+    unlisted: int
+
+
+def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:
+    """Names the file of a reject, numbered like a shard where its split has several.
+
+    Args:
+        reject: The reject.
+        counts: `{split: all its rejects}`.
+    """
+    name = reject.split or _NO_SPLIT_FILE
+    num_files = math.ceil(counts[reject.split] / _REJECTS_PER_FILE)
+    if num_files > 1:
+        digest = hashlib.blake2b(msgspec.msgpack.encode(reject), digest_size=HASH_BYTES).digest()
+        name += f"-{shard_index(digest, num_shards=num_files):05d}-of-{num_files:05d}"
+    return f"rejects/{name}.jsonl"
+
+
+def write_rejects(
+    split: str, path: str, rejects: Iterable[Reject], *, staging: Staging
+) -> RejectsFile:
+    """Writes one file of rejects to staging.
+
+    Args:
+        split: Its split.
+        path: Its path below the dataset's folder.
+        rejects: What goes into it, in any order.
+        staging: The run's staging area.
+    """
+    ordered = sorted(rejects, key=msgspec.structs.astuple)
+    data = b"".join(msgspec.json.encode(reject) + b"\n" for reject in ordered)
+    storage_for(staging.root).replace(join_uri(staging.run_root, path), data)
+    return RejectsFile(
+        split=split,
+        staged=staging.run_folder,
+        file=describe_data(path, data),
+        counts=dict(Counter(reject.reason.value for reject in ordered)),
+        unlisted=sum(not reject.listed for reject in ordered),
+    )

@@ -1,0 +1,194 @@
+"""Reuse: what a dataset keeps about its shards, and how its next version takes them over.
+
+`runs/.shards/<shard key>.json`, one file a shard, is written when the shard is moved into place.
+These files lie below `runs/` because a key covers where the images lie, and all else in a dataset
+does not. A shard of the same key is copied, and its images are not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Literal
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardResult, check_paths
+from shardbeam.transforms.dataset.shard import Shard, ShardSettings, create_file
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.base import ChangedError, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+RECORDS_FOLDER = "runs/.shards"
+RECORD_FILE = re.compile(rf"{RECORDS_FOLDER}/([0-9a-f]{{64}})\.json")
+
+# What is held of a file where it comes through this process.
+_PART_BYTES = 8 << 20
+
+
+class _SealedRecord(msgspec.Struct, frozen=True):
+    """A shard's record as it is kept: damage to it must not pass for another count.
+
+    Attributes:
+        sha256: Digest of the record's text, hex.
+        record: The record's text: a `ShardResult` without what concerns the run that wrote it.
+        format: Counted up whenever older programs could not make sense of it.
+    """
+
+    sha256: str
+    record: msgspec.Raw
+    format: Literal[3] = 3
+
+
+def record_path(key: str) -> str:
+    """Names the record of a shard, below the dataset's folder."""
+    return f"{RECORDS_FOLDER}/{key}.json"
+
+
+def encode_record(shard: ShardResult) -> bytes:
+    """Renders the record of a shard."""
+    record = msgspec.structs.replace(
+        shard, staged="", origin=Origin.WRITTEN, run_id="", resumed=False
+    )
+    text = msgspec.json.encode(record, order="deterministic")
+    sealed = _SealedRecord(hashlib.sha256(text).hexdigest(), msgspec.Raw(text))
+    return msgspec.json.encode(sealed) + b"\n"
+
+
+def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) -> ShardResult:
+    """Reads a record, and checks that it can be that of a shard.
+
+    Args:
+        data: The file's content.
+        uri: Where it is, for the error message.
+        key: The shard's key.
+        split: The shard's split.
+        records: How many records go into it.
+
+    Raises:
+        InputError: It is damaged, contradicts itself or the shard, or names a file outside the
+            dataset's folder.
+    """
+    try:
+        sealed = msgspec.json.decode(data, type=_SealedRecord)
+        record = msgspec.json.decode(sealed.record, type=ShardResult)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(uri=uri, problem=f"not a shard's record: {error}") from error
+    if hashlib.sha256(bytes(sealed.record)).hexdigest() != sealed.sha256:
+        raise InputError(uri=uri, problem="damaged: its checksum is that of another record")
+    if record.key != key:
+        raise InputError(uri=uri, problem="the record of another shard")
+    became = record.images + sum(record.excluded.values()) + len(record.rejects)
+    # The gate would find it out, and end the run.
+    if not record.records == became == records or not all(
+        reject.split == split and reject.listed for reject in record.rejects
+    ):
+        raise InputError(uri=uri, problem="its counts do not add up to the shard's")
+    check_paths((record.data.path, record.index.path), uri=uri)
+    return record
+
+
+def keep_record(shard_key: str, *, staging: Staging) -> None:
+    """Keeps a shard's record in the dataset, for its next version; done already is done.
+
+    Nothing may be built on a shard whose key does not decide all of it: its record goes.
+    """
+    shard = staging.read_shard(shard_key=shard_key)
+    if shard is None:
+        # The done-file goes after the last move only: the record is kept already.
+        return
+    path = record_path(shard_key)
+    if shard.may_differ:
+        # That of an earlier commit, which this one replaces.
+        uri = join_uri(staging.output, path)
+        storage_for(uri).delete(uri)
+    else:
+        staging.write_file(path, encode_record(shard))
+
+
+def find_record(previous: str, *, shard: Shard) -> ShardResult | None:
+    """Looks for a shard in the previous version.
+
+    Args:
+        previous: Folder of a committed dataset.
+        shard: The shard that is wanted.
+
+    Returns:
+        What is recorded there of a shard of the same bytes; None where there is none.
+
+    Raises:
+        InputError: The record is damaged, or cannot be read.
+    """
+    uri = join_uri(previous, record_path(shard.key))
+    try:
+        data = storage_for(uri).read(uri)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    return decode_record(
+        data, uri=uri, key=shard.key, split=shard.split, records=len(shard.records)
+    )
+
+
+def copy_shard(record: ShardResult, *, shard: Shard, settings: ShardSettings) -> ShardResult:
+    """Copies a shard of the previous version to staging, and marks it as finished.
+
+    On the server where both lie in one that tells the checksum of what it has copied, otherwise
+    by way of this process. The copy is what the record says, or there is none.
+
+    Args:
+        record: The shard in the previous version, `settings.previous`.
+        shard: Which shard it becomes.
+        settings: How shards are made.
+
+    Raises:
+        InputError: A file of it is gone, or is not what was recorded.
+        OSError: It cannot be read, or staging cannot be written.
+    """
+    staging = settings.staging
+    staged = staging.new_attempt(shard_key=shard.key)
+    data = msgspec.structs.replace(record.data, path=shard.file_name)
+    index = msgspec.structs.replace(record.index, path=shard.index_path)
+    for file, copy in ((record.data, data), (record.index, index)):
+        source = join_uri(settings.previous, file.path)
+        try:
+            _copy_file(source, staging.uri(staged, copy.path), copy=copy)
+        except (FileNotFoundError, ChangedError) as error:
+            raise InputError(uri=source, problem="is gone") from error
+    result = msgspec.structs.replace(
+        record, data=data, index=index, staged=staged, origin=Origin.COPIED, run_id=staging.run_id
+    )
+    staging.finish_shard(result)
+    return result
+
+
+def _copy_file(source: str, destination: str, *, copy: DatasetFile) -> None:
+    """Copies a file, if it is what `copy` says.
+
+    Raises:
+        InputError: It is something else.
+    """
+    changed = InputError(uri=source, problem="is not what was committed: another size or checksum")
+    storage = storage_for(source)
+    if storage_for(destination) is storage:
+        stored = storage.copy(source, destination)
+        if stored is not None:
+            if (stored.size_bytes, stored.crc32c) != (copy.size_bytes, copy.crc32c):
+                storage.delete(destination)
+                raise changed
+            return
+    stored = storage.stat(source)
+    if stored is None:
+        raise FileNotFoundError(source)
+    if stored.size_bytes != copy.size_bytes:
+        raise changed
+    with create_file(destination) as file:
+        for offset in range(0, stored.size_bytes, _PART_BYTES):
+            file.write(
+                storage.read(source, offset=offset, size_bytes=_PART_BYTES, version=stored.version)
+            )
+        # While an exception still undoes it.
+        if (file.size_bytes, file.crc32c) != (copy.size_bytes, copy.crc32c):
+            raise changed

@@ -1,0 +1,88 @@
+"""Runs: what is particular to one, and the record of it in the dataset, `runs/<run>.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import platform
+
+import msgspec
+
+from shardbeam.transforms.dataset.census import ListingSummary
+from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
+from shardbeam.transforms.dataset.outcome import Outcome
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is particular to one run.
+
+    Attributes:
+        started_at: When it was started, UTC, ISO 8601.
+        runner: Name of its runner.
+        annotation_files: `(uri, size in bytes, version)` of each annotation file, and of each
+            file that defines a format.
+        latest: The pointer that names the dataset once it is committed; empty where there is none.
+        previous: Folder of the dataset whose unchanged shards are copied; empty for none.
+    """
+
+    started_at: str
+    runner: str
+    annotation_files: tuple[tuple[str, int, str], ...]
+    latest: str = ""
+    previous: str = ""
+
+
+class RunRecord(RunSettings, frozen=True, kw_only=True):
+    """A run that has committed: all that differs from run to run.
+
+    Attributes:
+        plan: Digest of the config.
+        finished_at: When it committed.
+        wall_time_s: Seconds since its start.
+        host: Name of the machine that committed.
+        python: Version of its Python.
+        listing: What was listed, with the fingerprint of URIs, sizes and versions.
+        outcome: What the run did.
+    """
+
+    plan: str
+    finished_at: str
+    wall_time_s: float
+    host: str
+    python: str
+    listing: ListingSummary
+    outcome: Outcome
+
+
+def end_run(run: RunSettings, *, plan: str, listing: ListingSummary, outcome: Outcome) -> RunRecord:
+    """Makes the record of a run that commits now, on this machine."""
+    now = datetime.datetime.now(tz=datetime.timezone.utc)
+    return RunRecord(
+        **msgspec.structs.asdict(run),
+        plan=plan,
+        finished_at=now.isoformat(),
+        wall_time_s=(now - datetime.datetime.fromisoformat(run.started_at)).total_seconds(),
+        host=platform.node(),
+        python=platform.python_version(),
+        listing=listing,
+        outcome=outcome,
+    )
+
+
+def run_path(run_id: str) -> str:
+    """Names the record of a run, relative to the dataset's folder."""
+    return f"{RUNS_FOLDER}/{run_id}.json"
+
+
+def read_runs(output: str) -> list[RunRecord]:
+    """Returns the runs that committed to `output`, oldest first, as far as they can be decoded."""
+    storage = storage_for(output)
+    runs = []
+    for file in sorted(storage.list(join_uri(output, RUNS_FOLDER)), key=lambda file: file.path):
+        if RUN_FILE.fullmatch(f"{RUNS_FOLDER}/{file.path}"):
+            # One of another version may look different.
+            with contextlib.suppress(msgspec.DecodeError):
+                runs.append(msgspec.json.decode(storage.read(file.uri), type=RunRecord))
+    return runs
