@@ -15,7 +15,6 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.judge import check_join
-from shardbeam.transforms.dataset.naming import ShardNaming
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
 from shardbeam.transforms.dataset.staging import Staging
@@ -109,7 +108,7 @@ def build_dataset(
     gathered = gather_records(pipeline, plan=plan)
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here
     written = gathered.records | WriteShards(
-        naming=ShardNaming(prefix=plan.file_path_prefix, template=plan.shard_name_template),
+        naming=plan.dataset.naming,
         num_shards=plan.num_shards,
         settings=ShardSettings(
             splits=plan.splits.names,

@@ -20,13 +20,13 @@ from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.metadata import DatasetSettings
+from shardbeam.transforms.dataset.shard_plan import ShardNaming
 from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
-from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import expand_pattern
 
 # The name of a config's only source, which is also its key.
@@ -51,9 +51,7 @@ class Plan:
         output: The dataset's folder; as in the template until `pipelines.output` has placed it.
         output_template: The same, with placeholders.
         latest: The pointer to what was committed last; empty where there is none.
-        file_name_prefix: Name of every shard up to its number, with `{split}`.
         container: The kind of the shards' files (`containers.base.find_container`).
-        shard_name_template: Empty where each split is one file without a number.
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
         digest: Names the plan: the same for the same config, whatever the output's path and
@@ -70,17 +68,10 @@ class Plan:
     output: str
     output_template: str
     latest: str
-    file_name_prefix: str
     container: str
-    shard_name_template: str | None
     num_shards: int | Mapping[str, int]
     shard_size_bytes: int
     digest: str
-
-    @property
-    def file_path_prefix(self) -> str:
-        """Path of every shard up to its number, with `{split}`."""
-        return join_uri(self.output, self.file_name_prefix)
 
 
 def make_plan(config: schema.Config) -> Plan:
@@ -142,15 +133,17 @@ def make_plan(config: schema.Config) -> Plan:
             config=_portable_config(config),
             codecs={**library_versions(), **versions},
             shardbeam=importlib.metadata.version("shardbeam"),
-            file_name=file_name or "",
+            naming=ShardNaming(
+                prefix=file_name or f"{config.name}-{{split}}{container.suffix}",
+                # Each split is one file without a number.
+                template=None if file_name is None else "",
+            ),
             file_format=container.tfds_name,
         ),
         output=output,
         output_template=output,
         latest="" if latest is None else absolute_path(fill_template(latest, {})),
-        file_name_prefix=file_name or f"{config.name}-{{split}}{container.suffix}",
         container=config.output.container,
-        shard_name_template=None if file_name is None else "",
         num_shards=config.output.num_shards or 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
         digest=_plan_digest(config, sources=sources),

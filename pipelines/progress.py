@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from shardbeam.pipelines.logs import render_line
 from shardbeam.transforms.dataset.outcome import ShardProgress, Totals
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.staging import TOTALS, Staging
 from shardbeam.transforms.storage.find import storage_for
 
 _POLL_S = 0.5
@@ -65,7 +65,7 @@ class StagedProgress:
 
     def read(self) -> ProgressSnapshot:
         """Returns how far the run is."""
-        self._totals = self._totals or self._staging.read_totals()
+        self._totals = self._totals or self._staging.read_state(TOTALS, Totals)
         if self._totals is None:
             return ProgressSnapshot()
         shards = self._staging.read_progress(self._seen)

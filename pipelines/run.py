@@ -50,7 +50,7 @@ from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome,
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.runs import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.shard_plan import plan_shards
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.staging import OUTCOME, Staging
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.usage import StorageUsage
@@ -386,9 +386,7 @@ def _read_outcome(staging: Staging) -> Outcome | None:
         with contextlib.suppress(FileNotFoundError):
             data = storage.read(join_uri(staging.output, run_path(staging.run_id)))
             return msgspec.json.decode(data, type=RunRecord).outcome
-    with contextlib.suppress(FileNotFoundError):
-        return msgspec.json.decode(storage.read(staging.outcome_uri), type=Outcome)
-    return None
+    return staging.read_state(OUTCOME, Outcome)
 
 
 def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:

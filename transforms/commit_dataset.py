@@ -16,7 +16,7 @@ from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings, MoveBatch, finish, gate, move
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
 
 # The split and the path of a file of rejects, and a reject that goes there.
 _Assigned = tuple[tuple[str, str], Reject]
@@ -96,7 +96,7 @@ def _write_rejects(
     element: tuple[tuple[str, str], Iterable[Reject]], *, staging: Staging
 ) -> RejectsFile:
     (split, path), rejects = element
-    with staging.explain_errors():
+    with explain_write_errors(staging.output):
         return write_rejects(split, path, rejects, staging=staging)
 
 

@@ -18,11 +18,10 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash, shard_index
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.naming import ShardNaming
 from shardbeam.transforms.dataset.processes import ShardWriters, count_workers
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
-from shardbeam.transforms.dataset.shard_plan import ShardPlan, plan_shards
-from shardbeam.transforms.dataset.staging import Staging, shard_key
+from shardbeam.transforms.dataset.shard_plan import ShardNaming, ShardPlan, plan_shards
+from shardbeam.transforms.dataset.staging import TOTALS, Staging, explain_write_errors, shard_key
 
 _REJECTS = "rejects"
 
@@ -51,19 +50,9 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
     Split, shard and order follow from hashes of the examples' identity, so the files are the same
     whatever the runner, the number of workers and the order of arrival. Records are shuffled;
     images are read, checked and encoded by the worker that writes the shard, threads reading
-    ahead of the writer. An empty shard is written too. Files go to a staging area, where a run
-    that is started again finds the finished ones. And the result says what was written:
-    `CommitDataset` moves it into place.
-
-    From here to the file there are five layers:
-
-    - `_WriteShardFn`, the DoFn, makes a `Shard` of a group, and a result and rejects of its end.
-    - `ShardWriters` gives shards to this process and to worker processes, or takes them over from
-      an earlier run or version.
-    - `WorkerProcess` brings a shard to another process and its result back.
-    - `ShardWriter` has threads that read and encode the images, `write_shard` writes the shard's
-      files and marks it as finished.
-    - A `Container` frames the records.
+    ahead of the writer (`dataset.processes`, `dataset.shard`). An empty shard is written too.
+    Files go to a staging area, where a run that is started again finds the finished ones. And the
+    result says what was written: `CommitDataset` moves it into place.
 
     Args:
         naming: How the files are named.
@@ -142,8 +131,8 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
 
 
 def _seed_shards(plan: ShardPlan, *, staging: Staging) -> Iterator[tuple[tuple[str, int], bytes]]:
-    with staging.explain_errors():
-        staging.write_totals(plan.totals)
+    with explain_write_errors(staging.output):
+        staging.write_state(TOTALS, plan.totals)
     report_usage()
     for split, num_shards in plan.num_shards.items():
         for index in range(num_shards):
@@ -218,7 +207,7 @@ class _WriteShardFn(beam.DoFn):
     def _outputs(
         self, shard: Future[ShardResult]
     ) -> Iterator[ShardResult | pvalue.TaggedOutput[str, Reject]]:
-        with self._settings.staging.explain_errors():
+        with explain_write_errors(self._settings.staging.output):
             result = shard.result()
         for reject in result.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)

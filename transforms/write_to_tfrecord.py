@@ -13,8 +13,8 @@ from apache_beam.pvalue import PCollection
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.dataset.naming import ShardNaming
 from shardbeam.transforms.dataset.shard import ShardSettings
+from shardbeam.transforms.dataset.shard_plan import ShardNaming
 from shardbeam.transforms.write_shards import WriteResult, WriteShards
 
 

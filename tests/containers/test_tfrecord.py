@@ -8,43 +8,36 @@ from apache_beam.io.tfrecordio import _TFRecordUtil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, read_records
-
-
-def framed(*records: bytes) -> bytes:
-    chunks = []
-    for record in records:
-        header, footer = frame(record)
-        chunks += [header, record, footer]
-    return b"".join(chunks)
+from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, read_records
+from tests.support.tfrecords import tfrecord
 
 
 @given(st.lists(st.binary(max_size=100)))
-def test_reading_gives_back_what_was_framed(records: list[bytes]) -> None:
-    data = framed(*records)
+def test_reading_gives_back_what_was_tfrecord(records: list[bytes]) -> None:
+    data = tfrecord(*records)
     assert len(data) == sum(len(record) + OVERHEAD_BYTES for record in records)
     assert list(read_records(io.BytesIO(data))) == records
 
 
 @given(st.lists(st.binary(max_size=100), min_size=1))
 def test_beam_reads_it(records: list[bytes]) -> None:
-    file = io.BytesIO(framed(*records))
+    file = io.BytesIO(tfrecord(*records))
     assert [_TFRecordUtil.read_record(file) for _ in records] == records
 
 
 @given(st.data())
 def test_every_damage_is_found(data: st.DataObject) -> None:
-    content = bytearray(framed(b"first", b"second"))
+    content = bytearray(tfrecord(b"first", b"second"))
     position = data.draw(st.integers(0, len(content) - 1))
     content[position] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(ValueError, match=r"^byte \d+: "):
         list(read_records(io.BytesIO(bytes(content))))
 
 
-@pytest.mark.parametrize("size", range(1, len(framed(b"first"))))
+@pytest.mark.parametrize("size", range(1, len(tfrecord(b"first"))))
 def test_every_truncation_is_found(size: int) -> None:
     with pytest.raises(ValueError, match=r"^byte 0: cut off"):
-        list(read_records(io.BytesIO(framed(b"first")[:size])))
+        list(read_records(io.BytesIO(tfrecord(b"first")[:size])))
 
 
 def test_tensorflow_reads_it(tmp_path: Path) -> None:
@@ -52,5 +45,5 @@ def test_tensorflow_reads_it(tmp_path: Path) -> None:
 
     records = [b"", b"a", b"\0" * 10_000]
     path = tmp_path / "x.tfrecord"
-    path.write_bytes(framed(*records))
+    path.write_bytes(tfrecord(*records))
     assert [item.numpy() for item in tf.data.TFRecordDataset(str(path))] == records

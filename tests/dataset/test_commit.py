@@ -21,9 +21,9 @@ from shardbeam.transforms.dataset.commit import (
     prepare_output,
 )
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
-from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
 from shardbeam.transforms.dataset.runs import RunSettings
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.staging import OUTCOME, Staging
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_manifest, make_shard_result
 
@@ -122,7 +122,9 @@ def test_the_gate_refuses_before_anything_is_touched(staging: Staging) -> None:
     assert [path for path in tree(staging.output) if not path.startswith(".staging")] == [
         "dataset_info.json"
     ]
-    assert Path(staging.outcome_uri).exists()
+    outcome = staging.read_state(OUTCOME, Outcome)
+    assert outcome is not None
+    assert outcome.status is Status.FAILED
 
 
 @pytest.mark.parametrize("content", [None, b"dat", b"data and more"])

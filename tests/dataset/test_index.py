@@ -6,8 +6,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
-from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow, index_parquet
+from tests.support.tfrecords import tfrecord
 
 
 def make_row(number: int) -> IndexRow:
@@ -53,8 +53,7 @@ def test_offset_and_length_find_the_example() -> None:
     shard, rows = b"", []
     for data in examples:
         rows.append(msgspec.structs.replace(make_row(0), offset=len(shard), length=len(data)))
-        header, footer = frame(data)
-        shard += header + data + footer
+        shard += tfrecord(data)
     table = parquet.read_table(io.BytesIO(index_parquet(rows)))
     found = [
         shard[row["offset"] + 12 : row["offset"] + 12 + row["length"]] for row in table.to_pylist()

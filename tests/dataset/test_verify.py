@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame
+from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.verify import plan_checks
 from shardbeam.transforms.dataset.verify_shard import ShardReport, check_shard, merge_reports
 from tests.support.dataset import coco_words, run
-from tests.support.tfrecords import write_tfrecord
+from tests.support.tfrecords import tfrecord, write_tfrecord
 
 SETTINGS = ("--set", "output.num_shards=3")
 # `make damages` does 1,000.
@@ -176,8 +176,7 @@ def test_a_record_that_was_exchanged_with_its_checksums_is_named(copy: Path) -> 
     data = shard.read_bytes()
     length = int.from_bytes(data[:8], "little")
     record = data[12 : 12 + length].replace(b"\xff\xd9", b"\xff\xd8", 1)
-    before, after = frame(record)
-    shard.write_bytes(before + record + after + data[length + OVERHEAD_BYTES :])
+    shard.write_bytes(tfrecord(record) + data[length + OVERHEAD_BYTES :])
     problems = "\n".join(lines(verify(copy, decode=True)))
     assert f"{shard.name}: byte 0: " in problems
     assert "the image's SHA-256 is" in problems

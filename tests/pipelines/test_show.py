@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shardbeam.pipelines.arguments import ShowArguments, parse_arguments
 from shardbeam.pipelines.report import PLAIN, Layout, stdout_layout
 from shardbeam.pipelines.show import render_example
-from shardbeam.transforms.containers.tfrecord import masked_crc32c
+from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import open_file
 from shardbeam.transforms.dataset.read.examples import read_examples
@@ -215,8 +215,7 @@ def damaged(position: int) -> bytes:
 
 
 def header(length: int) -> bytes:
-    data = struct.pack("<Q", length)
-    return data + struct.pack("<I", masked_crc32c(data))
+    return frame(length, crc32c=0)[0]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, ShardResu
 from shardbeam.transforms.dataset.manifest import MANIFEST
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.shard_plan import ShardNaming
 from shardbeam.transforms.examples.features import FeatureSpec
 from tests.support.example_builders import make_label_map
 
@@ -20,7 +21,7 @@ SHA256 = "0123456789abcdef" * 4
 def make_dataset(
     *,
     features: Sequence[FeatureSpec] = (),
-    file_name: str = "",
+    naming: ShardNaming = ShardNaming(prefix="toy-{split}.tfrecord"),  # noqa: B008  # Frozen.
     config: Mapping[str, object] | None = None,
 ) -> DatasetSettings:
     """Settings of a dataset `toy` with a split `train`."""
@@ -35,7 +36,7 @@ def make_dataset(
         config=config or {},
         codecs={"simplejpeg": "1.9", "pillow": "12.3"},
         shardbeam="0.1.0",
-        file_name=file_name,
+        naming=naming,
     )
 
 

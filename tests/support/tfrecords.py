@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from PIL import Image
 
@@ -42,7 +43,7 @@ def tfrecord(*records: bytes) -> bytes:
     """Returns the content of a TFRecord file."""
     chunks = []
     for record in records:
-        header, footer = frame(record)
+        header, footer = frame(len(record), crc32c=google_crc32c.value(record))
         chunks += [header, record, footer]
     return b"".join(chunks)
 

@@ -16,10 +16,10 @@ from apache_beam.testing.util import assert_that, equal_to
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.naming import ShardNaming
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.shard import ShardSettings
-from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.shard_plan import ShardNaming
+from shardbeam.transforms.dataset.staging import TOTALS, Staging
 from shardbeam.transforms.write_shards import WriteResult, WriteShards
 from tests.support.example_builders import make_label_map
 from tests.support.local_pipeline import local_pipeline, summaries
@@ -121,7 +121,7 @@ def test_the_number_of_shards_is_given_or_follows_from_the_size(
         for split, count in expected.items()
         for index in range(count)
     )
-    assert staging.read_totals() == Totals(
+    assert staging.read_state(TOTALS, Totals) == Totals(
         shards=sum(expected.values()),
         examples=5,
         num_bytes=sum(record.size_bytes + len(record.annotations) for record in records),

@@ -12,8 +12,9 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
+import google_crc32c
+
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
-from shardbeam.transforms.core.crc32c import crc32c
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
@@ -43,7 +44,7 @@ class TFRecord(Container):
 
         def write(chunks: Sequence[bytes], crc32c: int) -> int:
             offset = file.size_bytes
-            header, footer = frame_digested(size_bytes=sum(map(len, chunks)), crc32c=crc32c)
+            header, footer = frame(sum(map(len, chunks)), crc32c=crc32c)
             file.write(header, *chunks, footer)
             return offset
 
@@ -82,23 +83,14 @@ class TFRecord(Container):
 CONTAINER = TFRecord()
 
 
-def masked_crc32c(*chunks: bytes) -> int:
-    """Computes the CRC-32C of data in one or several parts, masked as TFRecord files store it."""
-    return _mask(crc32c(*chunks))
-
-
-def frame(*chunks: bytes) -> tuple[bytes, bytes]:
-    """Returns what stands before and after a record, given in one or several parts."""
-    return frame_digested(size_bytes=sum(map(len, chunks)), crc32c=crc32c(*chunks))
-
-
-def frame_digested(*, size_bytes: int, crc32c: int) -> tuple[bytes, bytes]:
+def frame(size_bytes: int, *, crc32c: int) -> tuple[bytes, bytes]:
     """Returns what stands before and after a record of known length and CRC-32C."""
     length = _LENGTH.pack(size_bytes)
-    return length + _FOOTER.pack(masked_crc32c(length)), _FOOTER.pack(_mask(crc32c))
+    length_crc32c = _masked(google_crc32c.value(length))
+    return length + _FOOTER.pack(length_crc32c), _FOOTER.pack(_masked(crc32c))
 
 
-def _mask(crc: int) -> int:
+def _masked(crc: int) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -114,7 +106,7 @@ def read_records(file: BinaryIO, *, start: int = 0) -> Iterator[bytes]:
         if len(header) < _HEADER.size:
             raise ValueError(f"byte {offset}: cut off within a record's header")
         length, length_crc = _HEADER.unpack(header)
-        if masked_crc32c(header[: _LENGTH.size]) != length_crc:
+        if _masked(google_crc32c.value(header[: _LENGTH.size])) != length_crc:
             raise ValueError(f"byte {offset}: the checksum of a record's length does not match")
         try:
             data = file.read(length)
@@ -123,7 +115,7 @@ def read_records(file: BinaryIO, *, start: int = 0) -> Iterator[bytes]:
         footer = file.read(_FOOTER.size)
         if len(data) < length or len(footer) < _FOOTER.size:
             raise ValueError(f"byte {offset}: cut off within a record of {length} bytes")
-        if masked_crc32c(data) != _FOOTER.unpack(footer)[0]:
+        if _masked(google_crc32c.value(data)) != _FOOTER.unpack(footer)[0]:
             raise ValueError(f"byte {offset}: the checksum of a record's data does not match")
         yield data
         offset += OVERHEAD_BYTES + length

@@ -36,8 +36,10 @@ from shardbeam.transforms.dataset.reuse import (
 )
 from shardbeam.transforms.dataset.runs import RunSettings, end_run, run_path
 from shardbeam.transforms.dataset.staging import (
+    OUTCOME,
     STAGING_FOLDER,
     Staging,
+    explain_write_errors,
     find_misplaced,
     staged_commits,
 )
@@ -108,14 +110,14 @@ def gate(
     outcome = judge(
         count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects),
         max_ratio=dataset.max_reject_ratio,
-        rejects_root=staging.rejects_root,
+        rejects_root=staging.uri(staging.run_folder, "rejects"),
     )
     outcome = msgspec.structs.replace(
         outcome, reuse=count_reuse(settings.run.previous, shards), resumed=count_resumed(shards)
     )
     moves = _plan_moves(shards, rejects)
-    with staging.explain_errors():
-        staging.write_outcome(outcome)
+    with explain_write_errors(staging.output):
+        staging.write_state(OUTCOME, outcome)
         if outcome.status is not Status.APPROVED:
             staging.release_lease()
             raise RefusedError(outcome.message)
@@ -135,7 +137,7 @@ def move(batch: MoveBatch, *, staging: Staging) -> int:
             or it cannot be written.
     """
     staging.check_lease()
-    with staging.explain_errors():
+    with explain_write_errors(staging.output):
         one = functools.partial(_move, staging=staging)
         return sum(1 for _ in map_many(one, batch.moves, threads=_MOVES_AT_A_TIME))
 
@@ -162,7 +164,7 @@ def finish(
     staging.check_lease()
     moved = [file for move in _plan_moves(shards, rejects) for file in move.files]
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
-    with staging.explain_errors():
+    with explain_write_errors(staging.output):
         misplaced = find_misplaced(moved, output=staging.output, read=False)
         if misplaced is not None:
             raise InputError(

@@ -25,10 +25,12 @@ from shardbeam.transforms.dataset.manifest import (
     encode_manifest,
 )
 from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.shard_plan import ShardNaming
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
 _DTYPES = {FeatureKind.BYTES: "string", FeatureKind.INT64: "int64", FeatureKind.FLOAT: "float32"}
+_TFDS_NUMBER = "{SHARD_INDEX}-of-{NUM_SHARDS}"
 # Of Unicode's category Cc, and its separators of lines and paragraphs.
 _CONTROL_CHARACTERS = [chr(code) for code in (*range(32), *range(127, 160), 0x2028, 0x2029)]
 _LINE_ESCAPES = str.maketrans(
@@ -54,8 +56,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         config: The config as the manifest keeps it, without input and output roots.
         codecs: `{library: version}` of all that decides bytes.
         shardbeam: Shardbeam's version.
-        file_name: Name of a split's only file, in which `{split}` may stand for the split;
-            empty where a split has several, with numbers.
+        naming: How the shards' files are named.
         file_format: TFDS's name of the shards' container.
     """
 
@@ -69,7 +70,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, Any]
     codecs: Mapping[str, str]
     shardbeam: str
-    file_name: str = ""
+    naming: ShardNaming
     file_format: str = "tfrecord"
 
 
@@ -148,7 +149,10 @@ def dataset_info_json(
         dataset: What the config says about the dataset.
         shards: `{split: its shards, in order}`.
     """
-    template = dataset.file_name.replace("{split}", "{SPLIT}")
+    template = dataset.naming.tfds_template
+    if template == f"{dataset.name}-{{SPLIT}}.{dataset.file_format}-{_TFDS_NUMBER}":
+        # As TFDS names them where nothing else is said.
+        template = ""
     return _json(
         {
             "name": dataset.name,

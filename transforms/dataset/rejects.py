@@ -13,7 +13,6 @@ from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
 from shardbeam.transforms.dataset.files import DatasetFile, describe_data
 from shardbeam.transforms.dataset.staging import Staging
-from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # No split can have this name.
@@ -68,7 +67,7 @@ def write_rejects(
     """
     ordered = sorted(rejects, key=msgspec.structs.astuple)
     data = b"".join(msgspec.json.encode(reject) + b"\n" for reject in ordered)
-    storage_for(staging.root).replace(join_uri(staging.run_root, path), data)
+    storage_for(staging.root).replace(staging.uri(staging.run_folder, path), data)
     return RejectsFile(
         split=split,
         staged=staging.run_folder,

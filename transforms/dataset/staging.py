@@ -17,6 +17,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import google_crc32c
 import msgspec
@@ -25,11 +26,16 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardResult, check_paths
 from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
-from shardbeam.transforms.dataset.outcome import Outcome, ShardProgress, Totals
+from shardbeam.transforms.dataset.outcome import ShardProgress
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 STAGING_FOLDER = ".staging"
+# What a run tells, in a folder of its own.
+OUTCOME = "outcome.json"
+TOTALS = "totals.json"
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 _log = logging.getLogger(__name__)
 
@@ -83,11 +89,6 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """This run's own folder, below the plan's."""
         return f"runs/{self.run_id}"
 
-    @property
-    def run_root(self) -> str:
-        """This run's own folder."""
-        return self.uri(self.run_folder)
-
     def uri(self, *parts: str) -> str:
         """Resolves a path below the plan's folder."""
         return join_uri(self.root, *parts)
@@ -95,12 +96,6 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def new_attempt(self, *, shard_key: str) -> str:
         """Names an attempt at a shard: a folder below the plan's that no other attempt has."""
         return f"shards/{shard_key}/{uuid.uuid4().hex}"
-
-    @contextlib.contextmanager
-    def explain_errors(self) -> Iterator[None]:
-        """Explains what keeps the output from being written; see `explain_write_errors`."""
-        with explain_write_errors(self.output):
-            yield
 
     def check_lease(self) -> None:
         """Makes sure that no other run has taken the output meanwhile.
@@ -157,39 +152,23 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def _done_uri(self, shard_key: str) -> str:
         return self.uri("shards", shard_key, "done")
 
-    # What the run tells whoever watches it
+    # What a run tells the command that follows it
 
-    def write_outcome(self, outcome: Outcome) -> None:
-        """Records how the run stands, for the command's summary and exit code."""
-        storage_for(self.root).replace(self.outcome_uri, _json.encode(outcome))
+    def write_state(self, name: str, state: msgspec.Struct) -> None:
+        """Writes a file of the run's own folder: its outcome, its totals, how far a shard is."""
+        storage_for(self.root).replace(self.uri(self.run_folder, name), _json.encode(state))
 
-    @property
-    def outcome_uri(self) -> str:
-        """The run's outcome, until the commit moves it to `runs/`."""
-        return join_uri(self.run_root, "outcome.json")
-
-    @property
-    def rejects_root(self) -> str:
-        """The run's rejects files, until the commit moves them into place."""
-        return join_uri(self.run_root, "rejects")
-
-    def write_totals(self, totals: Totals) -> None:
-        """Records what the run is going to write."""
-        storage_for(self.root).replace(join_uri(self.run_root, "totals.json"), _json.encode(totals))
-
-    def read_totals(self) -> Totals | None:
-        """Returns what the run is going to write, once that is known."""
+    def read_state(self, name: str, state_type: type[T]) -> T | None:
+        """Returns what `write_state` has written; None where it has not."""
+        uri = self.uri(self.run_folder, name)
         try:
-            data = storage_for(self.root).read(join_uri(self.run_root, "totals.json"))
+            return msgspec.json.decode(storage_for(uri).read(uri), type=state_type)
         except FileNotFoundError:
             return None
-        return msgspec.json.decode(data, type=Totals)
 
     def write_progress(self, progress: ShardProgress, *, split: str, shard_index: int) -> None:
         """Records how far a shard is."""
-        storage_for(self.root).replace(
-            join_uri(self._progress_root, f"{split}-{shard_index}.json"), _json.encode(progress)
-        )
+        self.write_state(f"progress/{split}-{shard_index}.json", progress)
 
     def read_progress(self, seen: dict[str, tuple[str, ShardProgress]]) -> list[ShardProgress]:
         """Returns how far each shard is that was begun.
@@ -201,7 +180,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         storage = storage_for(self.root)
 
         def changed() -> Iterator[StoredFile]:
-            for file in storage.list(self._progress_root):
+            for file in storage.list(self.uri(self.run_folder, "progress")):
                 version, progress = seen.get(file.path, ("", None))
                 # A file that is just being replaced is seen again the next time.
                 if (
@@ -211,21 +190,20 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
                 ):
                     yield file
 
-        for file, found in storage.map_many(_read_progress, changed()):
+        def read(file: StoredFile) -> tuple[StoredFile, ShardProgress | None]:
+            return file, self.read_state(f"progress/{file.path}", ShardProgress)
+
+        for file, found in storage.map_many(read, changed()):
             if found is not None:
                 seen[file.path] = file.version, found
         return [progress for _, progress in seen.values()]
-
-    @property
-    def _progress_root(self) -> str:
-        return join_uri(self.run_root, "progress")
 
     # The commit
 
     @property
     def commit_uri(self) -> str:
         """The list of the files that the commit moves into place."""
-        return join_uri(self.root, "commit.json")
+        return self.uri("commit.json")
 
     def write_commit(self, destinations: Iterable[str]) -> None:
         """Records which paths of the output this plan's commit may create."""
@@ -243,10 +221,9 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InputError: `new`, and another run has written it meanwhile.
         """
-        scratch = join_uri(self.run_root, "files", uuid.uuid4().hex)
-        storage_for(self.output).publish(
-            join_uri(self.output, path), data, scratch=scratch, new=new
-        )
+        scratch = self.uri(self.run_folder, "files", uuid.uuid4().hex)
+        uri = join_uri(self.output, path)
+        storage_for(uri).publish(uri, data, scratch=scratch, new=new)
 
     def is_left(self) -> bool:
         """Says whether there is anything to clear."""
@@ -272,7 +249,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         storage = storage_for(self.root)
         # The list of the commit goes last: it says that there is something left to clear.
         for folder in ("shards", "runs"):
-            storage.delete_tree(join_uri(self.root, folder))
+            storage.delete_tree(self.uri(folder))
         storage.delete_tree(self.root)
         folder = join_uri(self.output, STAGING_FOLDER)
         if any(storage.list(folder)):
@@ -284,14 +261,6 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         else:
             # Empty folders may be left of a removal that was interrupted.
             storage.delete_tree(folder)
-
-
-def _read_progress(file: StoredFile) -> tuple[StoredFile, ShardProgress | None]:
-    try:
-        data = storage_for(file.uri).read(file.uri)
-    except FileNotFoundError:
-        return file, None
-    return file, msgspec.json.decode(data, type=ShardProgress)
 
 
 def staged_commits(output: str) -> Mapping[str, list[str]]:
@@ -307,19 +276,15 @@ def staged_commits(output: str) -> Mapping[str, list[str]]:
     commits: dict[str, list[str]] = {}
     for file in storage.list(join_uri(output, STAGING_FOLDER)):
         plan, _, name = file.path.partition("/")
-        commits.setdefault(plan, [])
+        paths = commits.setdefault(plan, [])
         if name == "commit.json":
-            commits[plan] = _decode_commit(storage.read(file.uri), uri=file.uri)
+            try:
+                paths += msgspec.json.decode(storage.read(file.uri), type=list[str])
+            except msgspec.DecodeError as error:
+                problem = f"not the list of a commit: {error}"
+                raise InputError(uri=file.uri, problem=problem) from error
+            check_paths(paths, uri=file.uri)
     return commits
-
-
-def _decode_commit(data: bytes, *, uri: str) -> list[str]:
-    try:
-        paths = msgspec.json.decode(data, type=list[str])
-    except msgspec.DecodeError as error:
-        raise InputError(uri=uri, problem=f"not the list of a commit: {error}") from error
-    check_paths(paths, uri=uri)
-    return paths
 
 
 def find_misplaced(files: Sequence[DatasetFile], *, output: str, read: bool) -> str | None:
