@@ -128,24 +128,11 @@ def test_the_number_of_shards_is_given_or_follows_from_the_size(
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ({"template": ""}, ["x-train.tfrecord"]),
-        ({"suffix": ".tfr", "num_shards": 1}, ["x-train.tfrecord-00000-of-00001.tfr"]),
-        (
-            {"template": "_S_of_NNN", "num_shards": 2},
-            ["x-train.tfrecord_0_of_002", "x-train.tfrecord_1_of_002"],
-        ),
-    ],
-)
-def test_names_follow_beams_template(
-    options: Mapping[str, Any], names: list[str], tmp_path: Path, staging: Staging
-) -> None:
-    records = make_records(tmp_path / "images", 1)
+def test_a_template_without_numbers_means_one_file(tmp_path: Path, staging: Staging) -> None:
+    records = [("train", record) for record in make_records(tmp_path / "images", 2)]
     with local_pipeline() as pipeline:
-        write(pipeline, [("train", records[0])], staging=staging, **options)
-    assert sorted(finished_shards(staging)) == names
+        write(pipeline, records, staging=staging, template="", suffix=".tfr", num_shards=2)
+    assert list(finished_shards(staging)) == ["x-train.tfrecord.tfr"]
 
 
 def test_a_split_without_examples_is_an_error_that_names_it(
@@ -207,25 +194,26 @@ def test_what_cannot_be_encoded_is_a_reject_and_the_rest_is_written(
     assert [reject.key for reject in shard.rejects] == ["bad.jpg"]
 
 
+def write_once(
+    records: Iterable[tuple[str, Record]], *, staging: Staging, resumed: bool, rejects: list[str]
+) -> None:
+    """Writes one shard, which an earlier run may have finished, with rejects of these reasons."""
+    with local_pipeline() as pipeline:
+        result = write(pipeline, records, staging=staging, num_shards=1)
+        shards = summaries([resumed], summary=lambda shard: shard.resumed)
+        assert_that(result.shards, shards, label="Shards")
+        reasons = summaries(rejects, summary=lambda reject: reject.reason.value)
+        assert_that(result.rejects, reasons, label="Rejects")
+
+
 def test_finished_shards_are_used_again_with_their_rejects(
     tmp_path: Path, staging: Staging
 ) -> None:
     records = [("train", record) for record in make_records(tmp_path / "images", 3)]
     records.append(("train", make_record(tmp_path / "bad.jpg", data=b"")))
-    for run_id, resumed in [("1", False), ("1", False), ("2", True)]:
-        again = msgspec.structs.replace(staging, run_id=run_id)
-        with local_pipeline() as pipeline:
-            result = write(pipeline, records, staging=again, num_shards=1)
-            assert_that(
-                result.shards,
-                summaries([resumed], summary=lambda shard: shard.resumed),
-                label="Shards",
-            )
-            assert_that(
-                result.rejects,
-                summaries(["bad.jpg"], summary=lambda reject: reject.key),
-                label="Rejects",
-            )
+    for run_id, resumed in (("1", False), ("1", False), ("2", True)):
+        this_run = msgspec.structs.replace(staging, run_id=run_id)
+        write_once(records, staging=this_run, resumed=resumed, rejects=["zero_byte"])
 
 
 def test_a_finished_shard_with_rejects_that_may_pass_is_written_anew(
@@ -235,21 +223,11 @@ def test_a_finished_shard_with_rejects_that_may_pass_is_written_anew(
     path = tmp_path / "images" / "1.jpg"
     status = path.stat()
     path.unlink()
-    for rejects in (["changed_since_listing"], []):
-        with local_pipeline() as pipeline:
-            result = write(pipeline, records, staging=staging, num_shards=1)
-            assert_that(
-                result.shards,
-                summaries([False], summary=lambda shard: shard.resumed),
-                label="Shards",
-            )
-            assert_that(
-                result.rejects,
-                summaries(rejects, summary=lambda reject: reject.reason.value),
-                label="Rejects",
-            )
-        path.write_bytes(PICTURE)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    write_once(records, staging=staging, resumed=False, rejects=["changed_since_listing"])
+    path.write_bytes(PICTURE)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    again = msgspec.structs.replace(staging, run_id="again")
+    write_once(records, staging=again, resumed=False, rejects=[])
     assert [shard.examples for shard in finished_shards(staging).values()] == [3]
 
 
