@@ -171,13 +171,7 @@ RECIPES = (
         "the names of shards",
         "",
         {},
-        {
-            "transforms/dataset/naming.py": {'"-SSSSS-of-NNNNN"': '"_SSSSS_of_NNNNN"'},
-            "transforms/dataset/tfds.py": {
-                "else {}": 'else {"filepathTemplate": '
-                '"{DATASET}-{SPLIT}.{FILEFORMAT}_{SHARD_INDEX}_of_{NUM_SHARDS}"}'
-            },
-        },
+        {"transforms/dataset/shard_plan.py": {'"-SSSSS-of-NNNNN"': '"_SSSSS_of_NNNNN"'}},
         "image-folder --images {images}",
         "'cat'",
         "images-train.tfrecord_00000_of_00001",
