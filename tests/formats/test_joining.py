@@ -224,6 +224,11 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
             join(said(split="val", file_index=1), said(split="train"), entry(), splits=PREDEFINED),
             Outcome(written=True, reasons=((Reason.DUPLICATE_KEY, False),)),
         ),
+        # Which split it is in says nothing of what is in the picture.
+        (
+            join(said(split="val", file_index=1), said(split="train"), splits=PREDEFINED),
+            Outcome(written=True, unannotated=True, reasons=((Reason.DUPLICATE_KEY, False),)),
+        ),
         (
             join(entry(), DISCARDED, splits=PREDEFINED),
             Outcome(split="", excluded=Exclusion.DISCARDED),

@@ -67,8 +67,11 @@ class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Defect(NamedTuple):
+    """What is wrong with what is said about an image; `of_split` where only its split is."""
+
     reason: Reason
     detail: str
+    of_split: bool = False
 
 
 class _Merged(NamedTuple):
@@ -92,6 +95,8 @@ class _Merged(NamedTuple):
         Written without the annotations that it has, an image would teach that nothing is there.
         """
         for defect in self.defects:
+            if defect.of_split:
+                continue
             if self.annotations is None or defect.reason in _INCOMPLETE:
                 return defect
         return None
@@ -265,7 +270,7 @@ def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format)
             continue
         if entry.split and entry.split != split:
             detail = f"it is in split {split!r} already, and in {entry.split!r} as well"
-            defects.append(_Defect(Reason.DUPLICATE_KEY, detail))
+            defects.append(_Defect(Reason.DUPLICATE_KEY, detail, of_split=True))
         if entry.annotations:
             merged.append(entry.annotations)
     exclusion = next((entry.exclusion for entry in good if entry.exclusion is not None), None)
