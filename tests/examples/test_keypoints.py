@@ -57,15 +57,14 @@ def keypoints(
 
 
 def test_coordinates_are_fractions_and_what_is_not_labelled_is_zero() -> None:
-    found = keypoints(thing("person", (10, 5, 2), (20, 10, 1), (30, 15, 0)))
-
-    assert found == {
+    assert keypoints(thing("person", (10, 5, 2), (20, 10, 1), (30, 15, 0))) == {
         "x": [0.25, 0.5, 0, 0],
         "y": [0.25, 0.5, 0, 0],
         "visibility": [2, 1, 0, 0],
         "num": [2],
         "text": NAMES,
     }
+    assert keypoints() == {"x": [], "y": [], "visibility": [], "num": [], "text": []}
 
 
 def test_all_objects_have_the_keypoints_of_all_categories_by_name() -> None:
@@ -90,10 +89,6 @@ def test_merged_categories_keep_their_keypoints() -> None:
     found = keypoints(thing("bird", (4, 2, 2)), label_map=labels(settings))
 
     assert found["x"] == pytest.approx([0, 0, 0, 0.1])
-
-
-def test_no_objects() -> None:
-    assert keypoints() == {"x": [], "y": [], "visibility": [], "num": [], "text": []}
 
 
 def test_keypoints_beyond_the_border_stay() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -80,44 +81,39 @@ def test_each_object_has_a_mask_of_the_whole_image() -> None:
 
 
 def test_a_crowd_given_as_polygons_and_an_object_given_as_runs() -> None:
-    runs = {"counts": [9, 5, 82], "size": [8, 12]}
-    annotations = annotate([POLYGON], runs)
+    annotations = annotate([POLYGON], {"counts": [9, 5, 82], "size": [8, 12]})
     crowd, single = annotations.objects
-    annotations = ImageAnnotations(
-        image_id="1",
-        width=SIZE[0],
-        height=SIZE[1],
-        objects=(
-            ObjectAnnotation(label="cat", bbox=BOX, is_crowd=True, segmentation=crowd.segmentation),
-            single,
-        ),
-    )
+    objects = (msgspec.structs.replace(crowd, is_crowd=True), single)
 
-    (first, second), corrections = masks_of(annotations)
+    (first, second), corrections = masks_of(msgspec.structs.replace(annotations, objects=objects))
 
     np.testing.assert_array_equal(first, drawn())
     assert second.sum() == 5
     assert corrections == {}
 
 
-def test_no_segmentation_is_an_empty_mask() -> None:
-    (first, second), corrections = masks_of(annotate([], None))
+@pytest.mark.parametrize(
+    ("segmentations", "corrections"),
+    [
+        (([], None), {Correction.MASK_EMPTY_NO_SEGMENTATION: 2}),
+        (
+            ([[1, 1, 5, 5]], {"counts": "?", "size": [1]}),
+            {
+                Correction.MASK_EMPTY_BAD_SEGMENTATION: 2,
+                Correction.POLYGON_UNUSABLE_DROPPED: 1,
+            },
+        ),
+    ],
+)
+def test_no_segmentation_or_a_broken_one_is_an_empty_mask(
+    segmentations: tuple[object, object], corrections: dict[Correction, int]
+) -> None:
+    (first, second), counted = masks_of(annotate(*segmentations))
 
     assert not first.any()
     assert not second.any()
     assert first.shape == (8, 12)
-    assert corrections == {Correction.MASK_EMPTY_NO_SEGMENTATION.value: 2}
-
-
-def test_a_broken_segmentation_is_an_empty_mask() -> None:
-    (first, second), corrections = masks_of(annotate([[1, 1, 5, 5]], {"counts": "?", "size": [1]}))
-
-    assert not first.any()
-    assert not second.any()
-    assert corrections == {
-        Correction.MASK_EMPTY_BAD_SEGMENTATION.value: 2,
-        Correction.POLYGON_UNUSABLE_DROPPED.value: 1,
-    }
+    assert counted == corrections
 
 
 def test_objects_that_are_left_out_have_no_mask() -> None:

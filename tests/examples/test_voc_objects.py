@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,67 +68,52 @@ def match(
     return rendered.pictures("image/object/mask"), rendered.corrections
 
 
-@pytest.mark.parametrize("border", [False, True])
-def test_number_n_is_the_nth_object(*, border: bool) -> None:
-    pixels = object_map({1: FIRST, 2: SECOND}, border=border)
+COVERING, COVERED = (2, 2, 25, 18), (10, 8, 14, 12)
+MATCHED, EMPTY = Correction.MASK_MATCHED_BY_BOX, Correction.MASK_EMPTY_NO_SEGMENTATION
 
-    masks, corrections = match(pixels, FIRST, SECOND)
 
-    for number, mask in enumerate(masks, start=1):
+@pytest.mark.parametrize(
+    ("pixels", "boxes", "more", "expected", "corrections"),
+    [
+        # Number n is the nth object.
+        (object_map({1: FIRST, 2: SECOND}), [FIRST, SECOND], {}, [1, 2], {}),
+        (object_map({1: FIRST, 2: SECOND}, border=False), [FIRST, SECOND], {}, [1, 2], {}),
+        (object_map({1: COVERING, 2: COVERED}, border=False), [COVERING, COVERED], {}, [1, 2], {}),
+        # Objects that are left out are counted all the same.
+        (
+            object_map({1: FIRST, 2: SECOND}),
+            [FIRST, SECOND],
+            {"labels": ("dog", "cat")},
+            [2],
+            {Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED: 1},
+        ),
+        # Numbers that the source gives come first.
+        (object_map({2: FIRST, 5: SECOND}), [FIRST, SECOND], {"numbers": (2, 5)}, [2, 5], {}),
+        # Other numbers are matched by box.
+        (
+            object_map({1: SECOND, 2: FIRST, 9: THIRD}, border=False),
+            [FIRST, SECOND, THIRD],
+            {},
+            [2, 1, 9],
+            {MATCHED: 3},
+        ),
+        # 3 is in no map; and no mask is taken for two objects.
+        (object_map({1: FIRST}), [FIRST, SECOND], {}, [1, 3], {EMPTY: 1}),
+        (object_map({2: FIRST}, border=False), [FIRST, FIRST], {}, [3, 2], {EMPTY: 1}),
+    ],
+)
+def test_numbers_become_the_masks_of_objects(
+    pixels: npt.NDArray[np.uint8],
+    boxes: list[Box],
+    more: dict[str, Any],
+    expected: list[int],
+    corrections: dict[Correction, int],
+) -> None:
+    masks, counted = match(pixels, *boxes, **more)
+
+    for mask, number in zip(masks, expected, strict=True):
         np.testing.assert_array_equal(mask, pixels == number)
-    assert corrections == {}
-
-
-def test_objects_that_are_left_out_are_counted_all_the_same() -> None:
-    pixels = object_map({1: FIRST, 2: SECOND})
-
-    (mask,), _ = match(pixels, FIRST, SECOND, labels=("dog", "cat"))
-
-    np.testing.assert_array_equal(mask, pixels == 2)
-
-
-def test_numbers_that_the_source_gives_come_first() -> None:
-    pixels = object_map({2: FIRST, 5: SECOND})
-
-    masks, corrections = match(pixels, FIRST, SECOND, numbers=(2, 5))
-
-    np.testing.assert_array_equal(masks[0], pixels == 2)
-    np.testing.assert_array_equal(masks[1], pixels == 5)
-    assert corrections == {}
-
-
-def test_two_objects_of_which_one_covers_the_other() -> None:
-    pixels = object_map({1: (2, 2, 25, 18), 2: (10, 8, 14, 12)}, border=False)
-
-    masks, corrections = match(pixels, (2, 2, 25, 18), (10, 8, 14, 12))
-
-    np.testing.assert_array_equal(masks[0], pixels == 1)
-    np.testing.assert_array_equal(masks[1], pixels == 2)
-    assert corrections == {}
-
-
-def test_other_numbers_are_matched_by_box() -> None:
-    pixels = object_map({1: SECOND, 2: FIRST, 9: THIRD}, border=False)
-
-    masks, corrections = match(pixels, FIRST, SECOND, THIRD)
-
-    for mask, number in zip(masks, (2, 1, 9), strict=True):
-        np.testing.assert_array_equal(mask, pixels == number)
-    assert corrections == {Correction.MASK_MATCHED_BY_BOX.value: 3}
-
-
-def test_an_object_that_is_not_in_the_map_has_an_empty_mask() -> None:
-    masks, corrections = match(object_map({1: FIRST}), FIRST, SECOND)
-
-    assert [mask.any() for mask in masks] == [True, False]
-    assert corrections == {Correction.MASK_EMPTY_NO_SEGMENTATION.value: 1}
-
-
-def test_no_mask_is_taken_for_two_objects() -> None:
-    masks, corrections = match(object_map({2: FIRST}, border=False), FIRST, FIRST)
-
-    assert [mask.any() for mask in masks] == [False, True]
-    assert corrections == {Correction.MASK_EMPTY_NO_SEGMENTATION.value: 1}
+    assert counted == corrections
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

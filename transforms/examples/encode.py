@@ -7,6 +7,7 @@ import importlib.metadata
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import pyarrow
@@ -43,16 +44,7 @@ ENCODING_VERSION = 2
 _BYTES_PER_MB = 1_000_000
 
 # What a row of a table without images has instead of one.
-_NO_IMAGE = StoredImage(
-    data=b"",
-    format="",
-    width=0,
-    height=0,
-    file_width=0,
-    file_height=0,
-    orientation=1,
-    upright=True,
-)
+_NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
 _NO_FRAME = AnnotatedFrame(0, 0, orientation=1, size_corrected=False)
 
 
@@ -74,21 +66,21 @@ def encoding_digest(settings: EncoderSettings, *, label_map: LabelMap) -> str:
     return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
 
-class FetchedRecord(msgspec.Struct, frozen=True):
-    """A record, and what of its files was read ahead.
+class FetchedRecord(NamedTuple):
+    """A record, and its files as far as they were read ahead.
 
     Attributes:
         record: The record.
-        files: The bytes of its image and masks, or why they could not be read; empty where that
+        files: The bytes of its image and masks, or why they could not be read; None where that
             is still to be done.
     """
 
     record: Record
-    files: Mapping[ImageRef, bytes | RejectedError] = {}
+    files: Mapping[ImageRef, bytes | RejectedError] | None = None
 
 
 def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
-    """Reads a record's image, and the masks that annotate it, ahead of their turn.
+    """Reads a record's image, and the masks that annotate it.
 
     Args:
         record: The record.
@@ -201,9 +193,12 @@ class RecordEncoder:
         annotations = decode_annotations(record.annotations)
         if record.image is None:
             return self._encode_row(record, annotations)
+        files = fetched.files
+        if files is None:
+            files = fetch(record, settings=self._settings.image).files or {}
         content_sha256 = ""
         try:
-            data = self._read(record.image, fetched)
+            data = _found(files[record.image])
             content_sha256 = hashlib.sha256(data).hexdigest()
             if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
                 image = store_cifar(data, raw=record.image.coding is Coding.CIFAR_RAW)
@@ -214,10 +209,7 @@ class RecordEncoder:
                 key=record.key,
                 annotations=annotations,
                 sha256=content_sha256 if image.data is data else None,
-                masks={
-                    role: self._read(mask, fetched, unreadable=Reason.MASK_UNREADABLE)
-                    for role, mask in annotations.masks.items()
-                },
+                masks={role: _found(files[mask]) for role, mask in annotations.masks.items()},
             )
         except RejectedError as error:
             reject = Reject(
@@ -300,20 +292,6 @@ class RecordEncoder:
             for values in self._values(subject, examples=objects if per_annotation else 1)
         ], corrections
 
-    def _read(
-        self,
-        file: ImageRef,
-        fetched: FetchedRecord,
-        *,
-        unreadable: Reason = Reason.IMAGE_UNREADABLE,
-    ) -> bytes:
-        data = fetched.files.get(file)
-        if data is None:
-            return _read(file, unreadable=unreadable, settings=self._settings.image)
-        if isinstance(data, RejectedError):
-            raise data
-        return data
-
     def _encode_row(self, record: Record, annotations: ImageAnnotations) -> EncodedRecord:
         subject = AnnotatedImage(
             key=record.key,
@@ -354,3 +332,9 @@ class RecordEncoder:
             sha256=subject.sha256,
             objects=objects,
         )
+
+
+def _found(data: bytes | RejectedError) -> bytes:
+    if isinstance(data, RejectedError):
+        raise data
+    return data

@@ -57,8 +57,8 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     height: int
     file_width: int
     file_height: int
-    orientation: int
-    upright: bool
+    orientation: int = 1
+    upright: bool = True
     corrections: tuple[Correction, ...] = ()
     notes: tuple[str, ...] = ()
     channels: int = 3
@@ -150,8 +150,6 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
         height=_CIFAR_SIDE_PX,
         file_width=_CIFAR_SIDE_PX,
         file_height=_CIFAR_SIDE_PX,
-        orientation=1,
-        upright=True,
         corrections=() if raw else (Correction.IMAGE_CONVERTED,),
     )
 

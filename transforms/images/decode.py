@@ -9,8 +9,8 @@ import struct
 import warnings
 import zlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
-import msgspec
 from PIL import (
     AvifImagePlugin,
     BmpImagePlugin,
@@ -90,7 +90,7 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
-class DecodedImage(msgspec.Struct, frozen=True, kw_only=True):
+class DecodedImage(NamedTuple):
     """A decoded file.
 
     Attributes:

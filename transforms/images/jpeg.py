@@ -6,7 +6,9 @@ Source: ITU-T T.81, annex B; libjpeg-turbo, `jdmarker.c`.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import simplejpeg
 
@@ -41,6 +43,17 @@ _WITHOUT_LENGTH = frozenset(range(0xD0, 0xD8))
 _KNOWN = _FRAMES | _APPLICATION | {0xC4, 0xCC, 0xDB, 0xDC, 0xDD, _SOS}
 
 
+class _Frame(NamedTuple):
+    """A frame header; `samples` are those of all components, each up to whole blocks."""
+
+    marker: int
+    precision: int
+    height: int
+    width: int
+    components: int
+    samples: int
+
+
 def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
     """Describes a JPEG file.
 
@@ -56,36 +69,35 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
         RejectedError: The header or the end is not there, libjpeg would not read the header, or
             no decoder here knows this kind of JPEG.
     """
-    frame: tuple[int, int, int, int, int] | None = None
-    samples, several_scans = 0, False
+    frame: _Frame | None = None
     orientation: int | None = None
-    end = 0
+    end = first_scan_components = 0
     for marker, start, end in _segments(data):
         if marker in _FRAMES:
             if frame is not None:
                 raise RejectedError(Reason.CORRUPT, "JPEG: a second frame header")
-            frame = (marker, *_parse_frame(data[start:end]))
-            samples = _count_samples(data[start:end])
-            several_scans = marker in _PROGRESSIVE_FRAMES
-        elif marker == _SOS and frame is not None:
-            several_scans = several_scans or data[start] < frame[-1]
+            frame = _parse_frame(marker, data[start:end])
+        elif marker == _SOS:
+            first_scan_components = data[start]
         elif marker == _APP1 and orientation is None and data.startswith(b"Exif\0\0", start):
             orientation = exif_orientation(data[start:end])
     if frame is None:
         raise RejectedError(Reason.CORRUPT, "JPEG: no frame header before the first scan")
-    marker, precision, height, width, components = frame
-    if marker not in _DECODABLE_FRAMES:
-        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"JPEG: frame type 0x{marker:02x}")
+    if frame.marker not in _DECODABLE_FRAMES:
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"JPEG: frame type 0x{frame.marker:02x}")
     # Inside a scan FF is always followed by 00: no other bytes there look like the marker.
     if complete and data.rfind(_EOI, end) < 0:
         raise RejectedError(Reason.TRUNCATED, "JPEG: no end-of-image marker")
+    several_scans = frame.marker in _PROGRESSIVE_FRAMES or first_scan_components < frame.components
     return ImageHeader(
-        width=width,
-        height=height,
+        width=frame.width,
+        height=frame.height,
         orientation=orientation or 1,
-        storable=marker <= _PROGRESSIVE and precision == 8 and components in (1, 3),
-        gray=components == 1,
-        coefficient_bytes=2 * samples if several_scans else 0,
+        storable=(
+            frame.marker <= _PROGRESSIVE and frame.precision == 8 and frame.components in (1, 3)
+        ),
+        gray=frame.components == 1,
+        coefficient_bytes=2 * frame.samples if several_scans else 0,
     )
 
 
@@ -199,26 +211,19 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     raise RejectedError(Reason.TRUNCATED, "JPEG: the file ends in its header")
 
 
-def _parse_frame(content: bytes) -> tuple[int, int, int, int]:
-    """Returns precision, height, width and the number of components."""
+def _parse_frame(marker: int, content: bytes) -> _Frame:
     if len(content) < 6 or len(content) != 6 + 3 * content[5]:
         raise RejectedError(Reason.CORRUPT, "JPEG: the frame header has a wrong length")
-    height = int.from_bytes(content[1:3], "big")
-    width = int.from_bytes(content[3:5], "big")
-    if not width or not content[5]:
+    precision, height, width, components = struct.unpack_from(">BHHB", content)
+    if not width or not components:
         raise RejectedError(Reason.CORRUPT, "JPEG: the frame header says there are no pixels")
     if not height:
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, "JPEG: the height is not in the header (DNL)")
-    return content[0], height, width, content[5]
-
-
-def _count_samples(content: bytes) -> int:
-    """Counts the samples of all components of a frame, each up to whole blocks."""
-    height, width = int.from_bytes(content[1:3], "big"), int.from_bytes(content[3:5], "big")
     factors = [(factor >> 4, factor & 15) for factor in content[7::3]]
     wide = max(1, *(across for across, _ in factors))
     high = max(1, *(down for _, down in factors))
-    return sum(
+    samples = sum(
         64 * -(-width * across // (8 * wide)) * -(-height * down // (8 * high))
         for across, down in factors
     )
+    return _Frame(marker, precision, height, width, components, samples)
