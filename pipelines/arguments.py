@@ -110,6 +110,14 @@ and so on. Without --runner, the build runs on this machine and needs nothing bu
             metavar="N",
         ),
     ] = None
+    memory: Annotated[
+        _Count | None,
+        named(
+            "MB of memory for decoding images, per such process: one that takes more is decoded "
+            "alone (default: 500, or less where memory is scarce)",
+            metavar="MB",
+        ),
+    ] = None
     read_ahead: Annotated[
         _Count | None,
         named(

@@ -90,6 +90,7 @@ def build_dataset(
     run: RunSettings,
     processes: int = 1,
     threads: int | None = None,
+    memory_mb: int | None = None,
     read_ahead: int | None = None,
 ) -> None:
     """Adds the graph that builds a dataset to a pipeline.
@@ -102,6 +103,8 @@ def build_dataset(
         processes: Processes that write shards at the same time, for each worker process; 0 for
             one a CPU where there is much to write.
         threads: Threads that encode, in each of them; two more than its CPUs where None.
+        memory_mb: Memory (MB of 10⁶ bytes) for decoding, in each of them; as `ShardSettings` has
+            it where None.
         read_ahead: Images that are read from object storage at a time, for each shard; as
             `ShardSettings` has it where None.
     """
@@ -119,6 +122,7 @@ def build_dataset(
             seed=plan.dataset.seed,
             processes=processes,
             threads=threads or 0,
+            memory_bytes=(memory_mb or 0) * 1_000_000,
             read_ahead=read_ahead or DEFAULT_READ_AHEAD,
             previous=run.previous,
         ),

@@ -211,6 +211,7 @@ class _Run:
             ),
             processes=self._arguments.processes or processes,
             threads=self._arguments.threads,
+            memory_mb=self._arguments.memory,
             read_ahead=self._arguments.read_ahead,
         )
         return pipeline

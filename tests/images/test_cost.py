@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ import pytest
 from benchmarks.decoders import KINDS, make_image, measure_check
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.jpeg import count_scans, scan_jpeg
@@ -25,7 +28,13 @@ from tests.support.hostile_images import (
     tiled_tiff,
     webp_with_canvas,
 )
-from tests.support.image_makers import photograph, pixels, save, with_orientation
+from tests.support.image_makers import (
+    gray_jpeg_with_sampling,
+    photograph,
+    pixels,
+    save,
+    with_orientation,
+)
 
 PHOTOGRAPH = save(photograph(), "JPEG", progressive=True)
 
@@ -168,6 +177,43 @@ def test_only_the_first_frame_counts() -> None:
     data = gif_with_frames((8, 8), [(8, 8), (20_000, 15_000)])
     # Its pixels end early, which is another matter.
     assert reject_of(data).reason is Reason.TRUNCATED
+
+
+class RecordedBudget(MemoryBudget):
+    """Notes what is taken, and that nothing is taken inside of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[float] = []
+        self._inside = False
+
+    @contextlib.contextmanager
+    def take(self, size_bytes: float) -> Iterator[None]:
+        assert not self._inside
+        self.taken.append(size_bytes)
+        self._inside = True
+        yield
+        self._inside = False
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "expected"),
+    [
+        (save(photograph(), "JPEG"), {}, [1]),
+        (save(photograph(), "JPEG"), {"verify": "header"}, []),
+        (save(photograph(), "JPEG"), {"max_side": 20}, [1, 16]),
+        (gray_jpeg_with_sampling((0x31, 0x11, 0x11)), {}, [1, 4]),
+        (save(photograph(), "PNG"), {}, [4]),
+        (save(photograph(), "WEBP"), {}, [16]),
+    ],
+)
+def test_decoding_takes_its_figure_of_the_budget(
+    data: bytes, settings: dict[str, Any], expected: list[int]
+) -> None:
+    budget = RecordedBudget()
+    stored = check_image(data, name="", settings=ImageConfig(**settings), memory=budget)
+    pixels = stored.file_width * stored.file_height
+    assert budget.taken == [len(data) + pixels * each for each in expected]
 
 
 def test_scans_are_counted_as_libjpeg_finds_them() -> None:

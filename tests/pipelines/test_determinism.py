@@ -76,7 +76,7 @@ def test_a_run_again_elsewhere(
     assert run(*words, "--threads", "1").exit_code == 0
     assert read_dataset(output) == expected
     # And in place of what it has written.
-    assert run(*words, "--overwrite").exit_code == 0
+    assert run(*words, "--overwrite", "--memory", "1").exit_code == 0
     assert read_dataset(output) == expected
 
 

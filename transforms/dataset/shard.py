@@ -24,6 +24,7 @@ import msgspec
 
 from shardbeam.transforms.containers.base import ChecksummedFile, find_container
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.memory import MemoryBudget, default_budget_bytes
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
 from shardbeam.transforms.core.records import Record, Reject
@@ -80,6 +81,8 @@ class ShardSettings:
             there is so much to write that starting them is nothing beside it.
         threads: Threads that read and encode ahead, in each of these processes; 0 means two more
             than there are CPUs for it.
+        memory_bytes: Memory for decoding, in each of these processes; 0 for half a GB, or less: all
+            together take a quarter of the machine's. An image that takes more is decoded alone.
         read_ahead: Images that are read at a time, for each shard, where they lie in object
             storage: its answers take long, but it gives many at once.
         previous: Folder of a committed dataset: shards that would come out as they are there are
@@ -94,6 +97,7 @@ class ShardSettings:
     seed: int = 0
     processes: int = 1
     threads: int = 0
+    memory_bytes: int = 0
     read_ahead: int = DEFAULT_READ_AHEAD
     previous: str = ""
 
@@ -146,6 +150,9 @@ class ShardWriter:
 
     def __init__(self, settings: ShardSettings, *, processes: int = 1) -> None:
         self._settings = settings
+        self._memory = MemoryBudget(
+            settings.memory_bytes or default_budget_bytes(processes=processes)
+        )
         # Threads start when they are needed.
         self._readers = ThreadPoolExecutor(settings.read_ahead, thread_name_prefix="read")
         threads = settings.threads or math.ceil(usable_cpus() / processes) + _WAITING_THREADS
@@ -176,7 +183,10 @@ class ShardWriter:
 
     def _encode(self, shard: Shard, handed_out: Callable[[], None]) -> Iterator[EncodedRecord]:
         encoder = RecordEncoder(
-            self._settings.encoder, label_map=shard.label_map, split=shard.split
+            self._settings.encoder,
+            label_map=shard.label_map,
+            split=shard.split,
+            memory=self._memory,
         )
 
         def batches() -> Iterator[list[FetchedRecord]]:

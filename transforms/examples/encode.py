@@ -16,6 +16,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.crc32c import crc32c
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Coding,
@@ -169,18 +170,27 @@ class RecordEncoder:
         settings: All settings that decide an Example's bytes.
         label_map: The labels' written names and ids; objects of other labels are left out.
         split: The split, for rejects.
+        memory: What decoding shares with that of other images.
 
     Raises:
         ValueError: As for `plan_features`.
     """
 
-    def __init__(self, settings: EncoderSettings, *, label_map: LabelMap, split: str = "") -> None:
+    def __init__(
+        self,
+        settings: EncoderSettings,
+        *,
+        label_map: LabelMap,
+        split: str = "",
+        memory: MemoryBudget | None = None,
+    ) -> None:
         plan = plan_features(settings)
         self._settings = settings
         self._groups = plan.groups
         self._layout = ExampleLayout(plan)
         self._label_map = label_map
         self._split = split
+        self._memory = memory or MemoryBudget()
 
     def encode(self, fetched: FetchedRecord) -> EncodedRecord:
         """Reads a record's image and the masks that annotate it, and encodes all.
@@ -203,7 +213,9 @@ class RecordEncoder:
             if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
                 image = store_cifar(data, raw=record.image.coding is Coding.CIFAR_RAW)
             else:
-                image = check_image(data, name=record.key, settings=self._settings.image)
+                image = check_image(
+                    data, name=record.key, settings=self._settings.image, memory=self._memory
+                )
             examples, corrections = self.encode_image(
                 image,
                 key=record.key,

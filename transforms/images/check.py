@@ -12,6 +12,7 @@ from PIL import Image, features
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.convert import (
     apply_orientation,
@@ -21,7 +22,7 @@ from shardbeam.transforms.images.convert import (
     to_rgb,
 )
 from shardbeam.transforms.images.cost import check_scans
-from shardbeam.transforms.images.decode import decode_image, pillow_errors_as_rejects
+from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import count_scans, find_damage, scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
@@ -29,6 +30,8 @@ from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_
 
 # Libraries inside Pillow that decode or encode.
 _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")
+
+_UNLIMITED = MemoryBudget()
 
 _CIFAR_SIDE_PX = 32
 CIFAR_BYTES = 3 * _CIFAR_SIDE_PX * _CIFAR_SIDE_PX
@@ -64,7 +67,9 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     channels: int = 3
 
 
-def check_image(data: bytes, *, name: str, settings: ImageConfig) -> StoredImage:
+def check_image(
+    data: bytes, *, name: str, settings: ImageConfig, memory: MemoryBudget = _UNLIMITED
+) -> StoredImage:
     """Checks an image file, and converts it if need be.
 
     Stored untouched are baseline, extended sequential and progressive JPEGs with 8 bits and 1 or
@@ -80,6 +85,7 @@ def check_image(data: bytes, *, name: str, settings: ImageConfig) -> StoredImage
         data: The file's content.
         name: The file's name or key, for its extension.
         settings: What to check and how to store.
+        memory: What its decoding shares with that of other images.
 
     Raises:
         RejectedError: The image cannot be used.
@@ -99,7 +105,9 @@ def check_image(data: bytes, *, name: str, settings: ImageConfig) -> StoredImage
         if header.coefficient_bytes and (settings.verify == "decode" or not kept):
             check_scans(count_scans(data), header=header)
         if settings.verify == "decode":
-            notes = _verify(data, file_format, header=header, kept=kept, settings=settings)
+            notes = _verify(
+                data, file_format, header=header, kept=kept, settings=settings, memory=memory
+            )
         if notes:
             corrections += (Correction.JPEG_DAMAGE_KEPT,)
         if kept:
@@ -116,7 +124,7 @@ def check_image(data: bytes, *, name: str, settings: ImageConfig) -> StoredImage
                 notes=notes,
                 channels=1 if header.gray else 3,
             )
-    stored = _convert(data, file_format, scanned=header, settings=settings)
+    stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
     return msgspec.structs.replace(
         stored, corrections=corrections + stored.corrections, notes=notes
     )
@@ -207,16 +215,25 @@ def _verify(
     header: ImageHeader,
     kept: bool,
     settings: ImageConfig,
+    memory: MemoryBudget,
 ) -> tuple[str, ...]:
     """Decodes a JPEG or PNG file, unless its conversion does; returns the damage that is kept."""
     if file_format is FileFormat.PNG:
         verify_png(data)
         if kept:
-            decode_image(
-                data, file_format=file_format, settings=settings, scanned=header, converts=False
-            )
+            with decode_image(
+                data,
+                file_format=file_format,
+                settings=settings,
+                scanned=header,
+                converts=False,
+                memory=memory,
+            ):
+                pass
         return ()
-    damage = find_damage(data, header=header, settings=settings) if header.storable else None
+    if not header.storable:
+        return ()
+    damage = find_damage(data, header=header, settings=settings, memory=memory)
     if damage is None:
         return ()
     if settings.damaged == "reject":
@@ -225,13 +242,19 @@ def _verify(
 
 
 def _convert(
-    data: bytes, file_format: FileFormat, *, scanned: ImageHeader | None, settings: ImageConfig
+    data: bytes,
+    file_format: FileFormat,
+    *,
+    scanned: ImageHeader | None,
+    settings: ImageConfig,
+    memory: MemoryBudget,
 ) -> StoredImage:
-    decoded = decode_image(data, file_format=file_format, settings=settings, scanned=scanned)
-    header = decoded.header
-    upright = decoded.upright or header.orientation == 1
     corrections = []
-    with pillow_errors_as_rejects(file_format):
+    with decode_image(
+        data, file_format=file_format, settings=settings, scanned=scanned, memory=memory
+    ) as decoded:
+        header = decoded.header
+        upright = decoded.upright or header.orientation == 1
         if header.storable and header.gray:
             image = to_gray(decoded.image)
         else:

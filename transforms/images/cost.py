@@ -73,8 +73,8 @@ def check_opened(
     header: ImageHeader,
     settings: ImageConfig,
     converts: bool,
-) -> None:
-    """Refuses an image that Pillow has opened, before it is decoded.
+) -> float:
+    """Refuses an image that Pillow has opened, or says how many bytes it takes to be decoded.
 
     Args:
         image: The opened file.
@@ -106,6 +106,7 @@ def check_opened(
         copy = 1 if header.storable and header.gray else 4
         size_bytes = max(size_bytes, pixels * (stored + kept + copies * copy))
     check_memory(size_bytes, size=image.size, settings=settings)
+    return size_bytes
 
 
 def check_icon(data: bytes, *, settings: ImageConfig) -> None:

@@ -30,6 +30,7 @@ from PIL import (
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.cost import check_icon, check_opened
 from shardbeam.transforms.images.header import (
@@ -84,6 +85,8 @@ _WORDS = (
 
 _PNG_BIT_DEPTH_OFFSET = 24
 
+_UNLIMITED = MemoryBudget()
+
 # All that Pillow says of a file beyond its errors concerns metadata, or says again what an error
 # says; a line an image would drown the logs. Set once, since neither can be set for one thread.
 warnings.filterwarnings("ignore", module=r"PIL\.")
@@ -104,6 +107,7 @@ class DecodedImage(NamedTuple):
     upright: bool
 
 
+@contextlib.contextmanager
 def decode_image(
     data: bytes,
     *,
@@ -111,8 +115,9 @@ def decode_image(
     settings: ImageConfig,
     scanned: ImageHeader | None = None,
     converts: bool = True,
-) -> DecodedImage:
-    """Decodes the first picture of a file.
+    memory: MemoryBudget = _UNLIMITED,
+) -> Iterator[DecodedImage]:
+    """Decodes the first picture of a file, which takes its memory until the context ends.
 
     Args:
         data: The file.
@@ -120,9 +125,11 @@ def decode_image(
         settings: What is too large to be decoded.
         scanned: What is known of the file already.
         converts: Whether it is converted once it is decoded, which takes more memory.
+        memory: What it shares with other images.
 
     Raises:
-        RejectedError: It cannot be decoded, or would take too much.
+        RejectedError: It cannot be decoded, or would take too much; or Pillow gave up inside the
+            context.
     """
     decoder = _DECODERS.get(file_format)
     if decoder is None:
@@ -136,7 +143,7 @@ def decode_image(
     with pillow_errors_as_rejects(file_format):
         image = decoder(io.BytesIO(data))
         orientation = _orientation(image)
-        check_opened(
+        size_bytes = check_opened(
             image,
             header=scanned or ImageHeader(width=0, height=0, orientation=orientation),
             settings=settings,
@@ -144,15 +151,16 @@ def decode_image(
         )
         # Pillow would also turn them by what XMP says.
         image.info.pop("xmp", None)
-        image.load()
-        width, height = image.size
-        if upright and orientation >= 5:
-            width, height = height, width
-        return DecodedImage(
-            image=_with_eight_bits(image, data),
-            header=scanned or ImageHeader(width=width, height=height, orientation=orientation),
-            upright=upright,
-        )
+        with memory.take(len(data) + size_bytes):
+            image.load()
+            width, height = image.size
+            if upright and orientation >= 5:
+                width, height = height, width
+            yield DecodedImage(
+                image=_with_eight_bits(image, data),
+                header=scanned or ImageHeader(width=width, height=height, orientation=orientation),
+                upright=upright,
+            )
 
 
 @contextlib.contextmanager

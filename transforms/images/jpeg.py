@@ -14,6 +14,7 @@ import simplejpeg
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.cost import check_memory
 from shardbeam.transforms.images.decode import decode_image
@@ -114,7 +115,9 @@ def count_scans(data: bytes) -> int:
     return scans
 
 
-def find_damage(data: bytes, *, header: ImageHeader, settings: ImageConfig) -> str | None:
+def find_damage(
+    data: bytes, *, header: ImageHeader, settings: ImageConfig, memory: MemoryBudget
+) -> str | None:
     """Decodes a JPEG file strictly.
 
     Damage shows in the compressed data no longer fitting together: libjpeg warns of it, and fills
@@ -125,6 +128,7 @@ def find_damage(data: bytes, *, header: ImageHeader, settings: ImageConfig) -> s
             which decodes it, can write past its buffer on a lossless one.
         header: What that says of it.
         settings: What is too large to be decoded.
+        memory: What it shares with other images.
 
     Returns:
         The damage in libjpeg's words; None where there is none.
@@ -133,21 +137,26 @@ def find_damage(data: bytes, *, header: ImageHeader, settings: ImageConfig) -> s
         RejectedError: It cannot be decoded at all, or would take too much memory.
     """
     size = header.width, header.height
-    check_memory(
-        header.width * header.height + header.coefficient_bytes, size=size, settings=settings
-    )
-    if _complaint(data, strict=True) is None:
-        return None
-    # It may have warned of nothing but the header's form, and then of nothing else.
-    essential = essential_jpeg(data)
-    complaint = _complaint(essential, strict=True)
-    if complaint is None or _complaint(essential, strict=False) is None:
-        return complaint
+    size_bytes = header.width * header.height + header.coefficient_bytes
+    check_memory(size_bytes, size=size, settings=settings)
+    with memory.take(len(data) + size_bytes):
+        if _complaint(data, strict=True) is None:
+            return None
+        # It may have warned of nothing but the header's form, and then of nothing else.
+        essential = essential_jpeg(data)
+        complaint = _complaint(essential, strict=True)
+        if complaint is None or _complaint(essential, strict=False) is None:
+            return complaint
     # No warning but an error, or one of the samplings that TurboJPEG does not know.
-    decode_image(
-        data, file_format=FileFormat.JPEG, settings=settings, scanned=header, converts=False
-    )
-    return None
+    with decode_image(
+        data,
+        file_format=FileFormat.JPEG,
+        settings=settings,
+        scanned=header,
+        converts=False,
+        memory=memory,
+    ):
+        return None
 
 
 def essential_jpeg(data: bytes) -> bytes:

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from shardbeam.transforms.core import memory
+from shardbeam.transforms.core.memory import MemoryBudget, default_budget_bytes
+
+
+class UnderWay:
+    """Counts what is under way at a time."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._now: list[int] = []
+        self.seen: set[tuple[int, ...]] = set()
+
+    def work(self, size_bytes: int) -> None:
+        with self._budget.take(size_bytes):
+            with self._lock:
+                self._now.append(size_bytes)
+                self.seen.add(tuple(sorted(self._now)))
+            with self._lock:
+                self._now.remove(size_bytes)
+
+
+def test_never_more_is_under_way_than_there_is_and_what_takes_more_goes_alone() -> None:
+    rng = random.Random(0)
+    sizes = [rng.choice([0, 1, 30, 60, 100, 101, 10_000]) for _ in range(4_000)]
+    under_way = UnderWay(MemoryBudget(100))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(under_way.work, sizes))
+    assert {size for group in under_way.seen for size in group} == set(sizes)
+    for group in under_way.seen:
+        assert sum(min(size, 100) for size in group) <= 100
+
+
+def test_what_fits_does_not_wait() -> None:
+    budget = MemoryBudget(100)
+    with budget.take(60), budget.take(40), MemoryBudget().take(10**18):
+        waiting = threading.Thread(target=lambda: budget.take(1).__enter__())
+        waiting.start()
+        assert waiting.is_alive()
+    waiting.join()
+
+
+def test_an_error_gives_the_memory_back() -> None:
+    budget = MemoryBudget(100)
+    with pytest.raises(KeyError), budget.take(100):
+        raise KeyError
+    with budget.take(100):
+        pass
+
+
+def test_processes_share_a_quarter_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"SC_PHYS_PAGES": 2_000_000, "SC_PAGE_SIZE": 4_000}
+    monkeypatch.setattr(memory.os, "sysconf", pages.__getitem__)
+    assert default_budget_bytes(processes=1) == 500_000_000
+    assert default_budget_bytes(processes=8) == 250_000_000

@@ -1,0 +1,49 @@
+"""Work of several threads, within so much memory."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Iterator
+
+_DEFAULT_BYTES = 500_000_000
+_SHARE_OF_MACHINE = 4
+
+
+class MemoryBudget:
+    """Bytes that all work of this process under way may take together.
+
+    Work that takes more than all of it waits until there is no other, and goes on alone.
+
+    Args:
+        size_bytes: How many there are.
+    """
+
+    def __init__(self, size_bytes: float = math.inf) -> None:
+        self._size_bytes = self._left_bytes = size_bytes
+        self._given_back = threading.Condition()
+
+    @contextlib.contextmanager
+    def take(self, size_bytes: float) -> Iterator[None]:
+        """Waits until so much is left, and takes it inside the context: not one inside another."""
+        size_bytes = min(size_bytes, self._size_bytes)
+        with self._given_back:
+            self._given_back.wait_for(lambda: self._left_bytes >= size_bytes)
+            self._left_bytes -= size_bytes
+        try:
+            yield
+        finally:
+            with self._given_back:
+                self._left_bytes += size_bytes
+                self._given_back.notify_all()
+
+
+def default_budget_bytes(*, processes: int) -> int:
+    """Returns half a GB for a process, or less: all together take a quarter of the machine."""
+    try:
+        machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return _DEFAULT_BYTES
+    return min(_DEFAULT_BYTES, machine_bytes // _SHARE_OF_MACHINE // processes)
