@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardbeam.transforms.core import memory
 from shardbeam.transforms.core.memory import MemoryBudget, default_budget_bytes
 
 
@@ -58,6 +57,6 @@ def test_an_error_gives_the_memory_back() -> None:
 
 def test_processes_share_a_quarter_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"SC_PHYS_PAGES": 2_000_000, "SC_PAGE_SIZE": 4_000}
-    monkeypatch.setattr(memory.os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr("os.sysconf", pages.__getitem__)
     assert default_budget_bytes(processes=1) == 500_000_000
     assert default_budget_bytes(processes=8) == 250_000_000

@@ -13,6 +13,7 @@ from PIL import Image
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.images.check import check_image
+from tests.support.hostile_images import icon, progressive_jpeg
 from tests.support.image_makers import exif, photograph, save, with_chunk, with_orientation
 
 SIGNATURES = [
@@ -49,6 +50,7 @@ def good_files() -> list[bytes]:
         jpeg,
         with_orientation(jpeg, 6),
         save(image, "JPEG", progressive=True),
+        progressive_jpeg(40, 30, scans=20),
         save(image.convert("CMYK"), "JPEG"),
         save(image, "PNG"),
         with_chunk(save(image.convert("P"), "PNG"), b"eXIf", exif(6)),
@@ -65,6 +67,7 @@ def good_files() -> list[bytes]:
         save(image, "AVIF"),
         save(image, "PPM"),
         save(image, "ICO"),
+        icon(save(image, "PNG")),
     ]
 
 

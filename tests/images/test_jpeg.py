@@ -109,6 +109,12 @@ def test_every_header_that_ends_early_is_truncated() -> None:
         assert reject_of(BASELINE[:length], complete=False).reason is Reason.TRUNCATED
 
 
+def test_a_scan_without_parameters_at_the_end_is_no_crash() -> None:
+    data = BASELINE[: BASELINE.index(b"\xff\xda")] + b"\xff\xda\0\2"
+    assert reject_of(data).reason is Reason.TRUNCATED
+    assert scan_jpeg(data, complete=False).coefficient_bytes > 0
+
+
 def test_the_end_is_looked_for_only_if_asked() -> None:
     assert reject_of(BASELINE[:-2]).reason is Reason.TRUNCATED
     assert scan_jpeg(BASELINE[:-2], complete=False).width == 64

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import io
-import struct
-import zlib
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,6 +9,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.mask_file import read_indices, read_segment_ids, voc_colour_map
 from tests.support.image_makers import photograph, save
+from tests.support.image_makers import png as make_png
 
 SIZE = (7, 5)
 INDICES = np.arange(35, dtype=np.uint8).reshape(5, 7)
@@ -25,10 +22,6 @@ VOC_COLOURS = {
     20: (0, 64, 128),
     255: (224, 224, 192),
 }
-
-
-def png(image: Image.Image, **options: object) -> bytes:
-    return save(image, "PNG", **options)
 
 
 def palette(indices: npt.NDArray[np.uint8]) -> Image.Image:
@@ -53,7 +46,7 @@ def test_the_colour_map_of_pascal_voc() -> None:
 
 @pytest.mark.parametrize("voc_colours", [False, True])
 def test_a_palette_gives_its_indices(*, voc_colours: bool) -> None:
-    data = png(palette(INDICES))
+    data = save(palette(INDICES), "PNG")
 
     np.testing.assert_array_equal(read_indices(data, size=SIZE, voc_colours=voc_colours), INDICES)
 
@@ -62,42 +55,29 @@ def test_a_palette_gives_its_indices(*, voc_colours: bool) -> None:
 def test_palettes_and_grays_of_few_bits(bits: int) -> None:
     few = INDICES % 2**bits
 
-    data = png(palette(few), bits=bits)
+    data = save(palette(few), "PNG", bits=bits)
 
     assert data[24] == bits
     np.testing.assert_array_equal(read_indices(data, size=SIZE), few)
     # The same as gray: another colour type, no palette.
-    gray = _without_palette(data)
+    packed = [np.packbits(np.unpackbits(row[:, None], axis=1)[:, -bits:]) for row in few]
+    rows = b"".join(b"\0" + row.tobytes() for row in packed)
+    gray = make_png(width=7, height=5, bit_depth=bits, color_type=0, rows=rows)
     np.testing.assert_array_equal(read_indices(gray, size=SIZE), few)
-
-
-def _without_palette(data: bytes) -> bytes:
-    parts, position = [data[:8]], 8
-    while position < len(data):
-        (length,) = struct.unpack_from(">I", data, position)
-        kind = data[position + 4 : position + 8]
-        content = bytearray(data[position + 8 : position + 8 + length])
-        if kind == b"IHDR":
-            content[9] = 0
-        if kind != b"PLTE":
-            checksum = zlib.crc32(content, zlib.crc32(kind))
-            parts.append(
-                struct.pack(">I", length) + kind + bytes(content) + struct.pack(">I", checksum)
-            )
-        position += 12 + length
-    return b"".join(parts)
 
 
 def test_gray_of_8_and_of_16_bits() -> None:
     wide = INDICES.astype(np.uint16) * 1000
 
-    np.testing.assert_array_equal(read_indices(png(Image.fromarray(INDICES)), size=SIZE), INDICES)
-    np.testing.assert_array_equal(read_indices(png(Image.fromarray(wide)), size=SIZE), wide)
+    np.testing.assert_array_equal(
+        read_indices(save(Image.fromarray(INDICES), "PNG"), size=SIZE), INDICES
+    )
+    np.testing.assert_array_equal(read_indices(save(Image.fromarray(wide), "PNG"), size=SIZE), wide)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
 def test_gray_in_all_channels(mode: str) -> None:
-    data = png(Image.fromarray(INDICES).convert(mode))
+    data = save(Image.fromarray(INDICES).convert(mode), "PNG")
 
     np.testing.assert_array_equal(read_indices(data, size=SIZE), INDICES)
 
@@ -106,14 +86,14 @@ def test_gray_in_all_channels(mode: str) -> None:
 def test_pascal_voc_colours(mode: str) -> None:
     everything = np.arange(256, dtype=np.uint8).reshape(16, 16)
 
-    data = png(palette(everything).convert("RGB").convert(mode))
+    data = save(palette(everything).convert("RGB").convert(mode), "PNG")
 
     indices = read_indices(data, size=(16, 16), voc_colours=True)
     np.testing.assert_array_equal(indices, everything)
 
 
 def test_colours_are_no_class_ids() -> None:
-    error = reject(png(photograph(width=7, height=5)))
+    error = reject(save(photograph(width=7, height=5), "PNG"))
 
     assert error.reason is Reason.MASK_UNREADABLE
     assert "expected one channel, or a palette" in error.detail
@@ -123,7 +103,7 @@ def test_a_colour_that_is_not_pascal_voc_s() -> None:
     image = Image.new("RGB", SIZE)
     image.putpixel((1, 1), (1, 2, 3))
 
-    error = reject(png(image), voc_colours=True)
+    error = reject(save(image, "PNG"), voc_colours=True)
 
     assert error.reason is Reason.MASK_UNREADABLE
     assert "#010203 of 1 pixels" in error.detail
@@ -135,9 +115,9 @@ def test_a_colour_that_is_not_pascal_voc_s() -> None:
         (b"", "no PNG"),
         (b"\x89PNG\r\n\x1a\n", "truncated"),
         (save(Image.fromarray(INDICES), "JPEG"), "no PNG"),
-        (png(Image.fromarray(INDICES))[:-20], "truncated"),
-        (png(Image.fromarray(INDICES)).replace(b"IDAT", b"IDAU"), "corrupt"),
-        (png(Image.new("LA", SIZE)), "mode LA"),
+        (save(Image.fromarray(INDICES), "PNG")[:-20], "truncated"),
+        (save(Image.fromarray(INDICES), "PNG").replace(b"IDAT", b"IDAU"), "corrupt"),
+        (save(Image.new("LA", SIZE), "PNG"), "mode LA"),
     ],
 )
 def test_what_cannot_be_read(data: bytes, words: str) -> None:
@@ -148,16 +128,16 @@ def test_what_cannot_be_read(data: bytes, words: str) -> None:
 
 
 def test_another_size_is_refused_before_it_is_decoded() -> None:
-    bomb = png(Image.new("1", (30_000, 30_000)))
+    bomb = save(Image.new("1", (30_000, 30_000)), "PNG")
 
-    for data, size in ((png(Image.new("L", (8, 5))), "8x5"), (bomb, "30000x30000")):
+    for data, size in ((save(Image.new("L", (8, 5)), "PNG"), "8x5"), (bomb, "30000x30000")):
         error = reject(data)
         assert error.reason is Reason.MASK_MISMATCH
         assert error.detail == f"the mask is {size}, the image 7x5"
 
 
 def test_sides_may_be_exchanged() -> None:
-    turned = read_indices(png(Image.fromarray(INDICES.T.copy())), size=SIZE)
+    turned = read_indices(save(Image.fromarray(INDICES.T.copy()), "PNG"), size=SIZE)
 
     np.testing.assert_array_equal(turned, INDICES.T)
 
@@ -167,7 +147,7 @@ def test_segment_ids(mode: str) -> None:
     ids = np.array([[0, 1, 255, 256], [65_535, 65_536, 0xABCDEF, 0xFFFFFF]], np.uint32)
     channels = np.stack([ids & 255, ids >> 8 & 255, ids >> 16], axis=-1).astype(np.uint8)
 
-    data = png(Image.fromarray(channels).convert(mode))
+    data = save(Image.fromarray(channels).convert(mode), "PNG")
 
     found = read_segment_ids(data, size=(4, 2))
     assert found.dtype == np.uint32
@@ -175,8 +155,5 @@ def test_segment_ids(mode: str) -> None:
 
 
 def test_segment_ids_need_colours() -> None:
-    buffer = io.BytesIO()
-    Image.fromarray(INDICES).save(buffer, "PNG")
-
     with pytest.raises(RejectedError, match="mode L hold no segment ids"):
-        read_segment_ids(buffer.getvalue(), size=SIZE)
+        read_segment_ids(save(Image.fromarray(INDICES), "PNG"), size=SIZE)

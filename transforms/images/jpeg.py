@@ -79,7 +79,8 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
                 raise RejectedError(Reason.CORRUPT, "JPEG: a second frame header")
             frame = _parse_frame(marker, data[start:end])
         elif marker == _SOS:
-            first_scan_components = data[start]
+            # A segment without content is damage that decoders find.
+            first_scan_components = data[start] if start < end else 0
         elif marker == _APP1 and orientation is None and data.startswith(b"Exif\0\0", start):
             orientation = exif_orientation(data[start:end])
     if frame is None:
