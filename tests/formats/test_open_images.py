@@ -25,6 +25,7 @@ from shardbeam.transforms.formats.joining import merge_annotations
 from shardbeam.transforms.formats.open_images import OpenImagesFormat
 from tests.support.making import make_format
 from tests.support.stored import StoredFiles
+from tests.support.table_reading import read_parts
 
 BOX_HEADER = (
     "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,"
@@ -52,27 +53,25 @@ class Read:
             for uri, content in contents.items()
             if content is not None
         }
-        if classes is not None:
-            files[classes] = Path(classes).read_bytes()
         self.format = OpenImagesFormat(
             images="i",
             boxes=[BOXES] if boxes is not None else [],
             image_labels=[LABELS] if labels is not None else [],
             classes=classes,
         )
-        self.entries: list[AnnotationEntry] = []
-        self.categories: list[Category] = []
-        for file_index, uri in enumerate(self.format.annotation_files()):
-            size = len(files[uri])
-            for begin in range(0, max(1, size), chunk_bytes):
-                end = min(begin + chunk_bytes, size)
-                for item in self.format.read_chunk(
-                    storage=StoredFiles(files), file_index=file_index, begin=begin, end=end
-                ):
-                    if isinstance(item, Category):
-                        self.categories.append(item)
-                    else:
-                        self.entries.append(item)
+        files |= {} if classes is None else {classes: Path(classes).read_bytes()}
+        items = [
+            item
+            for file_index in range(len(files))
+            for item in read_parts(
+                self.format,
+                storage=StoredFiles(files),
+                file_index=file_index,
+                chunk_bytes=chunk_bytes,
+            )
+        ]
+        self.entries = [item for item in items if isinstance(item, AnnotationEntry)]
+        self.categories = [item for item in items if isinstance(item, Category)]
 
     def images(self) -> dict[str, ImageAnnotations]:
         """What the join makes of the entries."""

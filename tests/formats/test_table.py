@@ -425,6 +425,7 @@ def test_tables_hold_what_a_build_relies_on(
     ("row", "settings", "problem"),
     [
         ({"a": 1, "b": 2}, {"image_root": ["/d"]}, "set image_column to one of a, b"),
+        ({"a\x07": 1, "b": 2}, {"image_root": ["/d"]}, r"to one of 'a\\x07', b"),
         (
             {"image": "x", "b": 2},
             {"image_root": ["/d"], "image_column": "imag"},

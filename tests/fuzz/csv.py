@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from shardbeam.transforms.formats.csv_table import CsvFormat
-from tests.fuzz.tables import check_table, good_cell, random_columns, random_settings
+from tests.fuzz.tables import check_table, damaged_lines, good_cell, random_columns, random_settings
 
 _CELLS = (
     *("", "1", "-5", "0.5", "1e999", "nan", "true", "cat", "a|b", "[1, 2]", '"[""a"", 1]"', "[1"),
@@ -26,9 +26,10 @@ def fuzz_csv(random: random.Random) -> None:
         if random.random() < 0.05:
             cells.append("x")
         lines.append(",".join(cells))
-    data = bytearray(random.choice(["\n", "\r\n"]).join(lines).encode())
-    while random.random() < 0.2:
-        position = random.randrange(len(data) + 1)
-        data[position : position + random.randrange(2)] = bytes([random.choice(_BYTES)])
+    data = damaged_lines(lines, random, ends=["\n", "\r\n"], strange=_BYTES, share=0.2)
     settings = random_settings([name.strip() for name in columns], random)
-    check_table(CsvFormat, bytes(data), settings=settings, chunk_bytes=1)
+    settings["multiline"] = random.random() < 0.3
+    found = check_table(CsvFormat, data, settings=settings, chunk_bytes=1)
+    if found is not None and not settings["multiline"]:
+        rows = enumerate(data.split(b"\n")[1:], 2)
+        assert found == {number for number, row in rows if row.removesuffix(b"\r")}

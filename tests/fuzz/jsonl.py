@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from shardbeam.transforms.formats.json_lines import JsonLinesFormat
-from tests.fuzz.tables import check_table, good_cell, random_columns, random_settings
+from tests.fuzz.tables import check_table, damaged_lines, good_cell, random_columns, random_settings
 
 _VERTEX = {
     "classificationAnnotation": {"displayName": "cat"},
@@ -46,11 +46,6 @@ def fuzz_jsonl(random: random.Random) -> None:
         if random.random() < 0.05:
             row = random.choice(_VALUES)
         lines.append(json.dumps(row, ensure_ascii=random.random() < 0.5))
-    data = bytearray(random.choice(["\n", "\r\n", "\n\n"]).join(lines).encode())
-    while random.random() < 0.2:
-        position = random.randrange(len(data) + 1)
-        data[position : position + random.randrange(2)] = bytes([random.choice(_BYTES)])
+    data = damaged_lines(lines, random, ends=["\n", "\r\n", "\n\n"], strange=_BYTES, share=0.2)
     settings = random_settings(columns, random)
-    check_table(
-        JsonLinesFormat, bytes(data), settings=settings, chunk_bytes=random.randrange(1, 400)
-    )
+    check_table(JsonLinesFormat, data, settings=settings, chunk_bytes=random.randrange(1, 400))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, decode_annotations
 from shardbeam.transforms.formats.open_images import OpenImagesFormat
+from tests.fuzz.outcome import read_or_refuse
+from tests.fuzz.tables import damaged_lines
 from tests.support.stored import StoredFiles
+from tests.support.table_reading import read_parts
 
 _BOX_COLUMNS = (
     *("ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax"),
@@ -36,40 +39,35 @@ def fuzz_open_images(random: random.Random) -> None:
         if random.random() < 0.1:
             del cells[random.randrange(len(cells)) :]
         lines.append(",".join(cells))
-    data = bytearray(random.choice(["\n", "\r\n"]).join(lines).encode())
-    while random.random() < 0.3:
-        position = random.randrange(len(data) + 1)
-        data[position : position + random.randrange(2)] = bytes([random.choice(_BYTES)])
+    data = damaged_lines(lines, random, ends=["\n", "\r\n"], strange=_BYTES, share=0.3)
 
     uri = "folder/file.csv"
-    storage = StoredFiles({uri: bytes(data)})
     source = (
         OpenImagesFormat(images="i", boxes=[uri])
         if is_boxes
         else OpenImagesFormat(images="i", image_labels=[uri])
     )
+    storage = StoredFiles({uri: data})
     chunk_bytes = random.randrange(1, 400)
-    rows = 0
-    for begin in range(0, max(1, len(data)), chunk_bytes):
-        end = min(begin + chunk_bytes, len(data))
-        try:
-            items = list(source.read_chunk(storage=storage, file_index=0, begin=begin, end=end))
-        except InputError as error:
-            if error.uri != uri or not error.problem:
-                raise AssertionError(error) from error
-            return
-        for item in items:
-            if not isinstance(item, AnnotationEntry):
-                item.name.encode()
-                continue
-            item.key.encode()
-            rows += 1
-            assert begin <= item.position < end
-            if item.defect is None:
-                decode_annotations(item.annotations)
-            else:
-                assert item.detail.startswith(f"file.csv: byte {item.position}: "), item
-    assert rows <= 2 * (data.count(b"\n") + 1)
+    items = read_or_refuse(
+        lambda: read_parts(source, storage=storage, chunk_bytes=chunk_bytes), uri=uri
+    )
+    begins = {0, *(match.end() for match in re.finditer(b"\n", data))}
+    positions: dict[bool, set[int]] = {True: set(), False: set()}
+    for item in items or []:
+        if not isinstance(item, AnnotationEntry):
+            item.name.encode()
+            continue
+        item.key.encode()
+        assert item.position in begins
+        # A row may begin an image's good rows and be a bad one's place, but neither twice.
+        is_good = item.defect is None
+        assert item.position not in positions[is_good]
+        positions[is_good].add(item.position)
+        if is_good:
+            decode_annotations(item.annotations)
+        else:
+            assert item.detail.startswith(f"file.csv: byte {item.position}: "), item
 
 
 def _good_cell(column: str, random: random.Random) -> str:

@@ -6,11 +6,12 @@ import random
 import unittest.mock
 from typing import Any
 
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, decode_annotations
 from shardbeam.transforms.formats.table import TableFormat
+from tests.fuzz.outcome import read_or_refuse
 from tests.support.stored import StoredFiles
+from tests.support.table_reading import read_parts
 
 URI = "folder/table"
 _REASONS = {Reason.ANNOTATION_MALFORMED, Reason.OUTSIDE_ROOTS, Reason.UNREADABLE_NAME}
@@ -48,6 +49,17 @@ def good_cell(column: str, random: random.Random) -> str | float:
     return random.choice([0, 0.25, 1, 7])
 
 
+def damaged_lines(
+    lines: list[str], random: random.Random, *, ends: list[str], strange: bytes, share: float
+) -> bytes:
+    """Puts lines together, and now and then a strange byte into them or over one of theirs."""
+    data = bytearray(random.choice(ends).join(lines).encode())
+    while random.random() < share:
+        position = random.randrange(len(data) + 1)
+        data[position : position + random.randrange(2)] = bytes([random.choice(strange)])
+    return bytes(data)
+
+
 def random_settings(columns: list[str], random: random.Random) -> dict[str, Any]:
     """Settings that fit the table, mostly."""
     settings: dict[str, Any] = {"manifest": [URI]}
@@ -74,28 +86,28 @@ def check_table(
     *,
     settings: dict[str, Any],
     chunk_bytes: int,
-) -> None:
-    """Surveys and reads a table; raises if the outcome is none that may be."""
+) -> set[int] | None:
+    """Reads a table as a build does; raises if the outcome is none that may be.
+
+    Returns:
+        Where entries are; None where the table is refused.
+    """
     storage = StoredFiles({URI: data})
-    items: list[AnnotationEntry | Category] = []
-    try:
+
+    def read() -> tuple[TableFormat, list[AnnotationEntry | Category]]:
         with unittest.mock.patch(
             "shardbeam.transforms.formats.table.storage_for", return_value=storage
         ):
             source = format_class(**settings).resolve()
-        if source.chunk_bytes is None:
-            items += source.read_annotations(storage=storage, file_index=0)
-        else:
-            for begin in range(0, max(1, len(data)), chunk_bytes):
-                end = min(begin + chunk_bytes, len(data))
-                items += source.read_chunk(storage=storage, file_index=0, begin=begin, end=end)
-    except InputError as error:
-        if error.uri != URI or not error.problem:
-            raise AssertionError(error) from error
-        return
+        return source, read_parts(source, storage=storage, chunk_bytes=chunk_bytes)
+
+    found = read_or_refuse(read, uri=URI)
+    if found is None:
+        return None
+    source, items = found
     features = {extra.spec.key: extra.spec for extra in source.extra_features()}
     per_object = any(extra.per_object for extra in source.extra_features())
-    positions = set()
+    positions: set[int] = set()
     for item in items:
         if not isinstance(item, AnnotationEntry):
             assert item.name.splitlines() == [item.name]
@@ -113,3 +125,4 @@ def check_table(
             assert set(annotations.values) == set(features)
             for name, values in annotations.values.items():
                 assert features[name].repeated or len(values) == 1
+    return positions

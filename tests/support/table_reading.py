@@ -15,7 +15,9 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     decode_annotations,
 )
+from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.table import TableFormat
+from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.making import make_format
 
@@ -42,6 +44,27 @@ def write_table(name: str, rows: Sequence[Row]) -> tuple[bytes, list[str]]:
             for cell in cells
         )
     return file.getvalue().encode(), [f"t: line {index + 2}" for index in range(len(rows))]
+
+
+def read_parts(
+    source: Format, *, storage: Storage, file_index: int = 0, chunk_bytes: int
+) -> list[AnnotationEntry | Category]:
+    """Reads an annotation file as a build does: in parts, where the format reads in parts."""
+    if source.chunk_bytes is None:
+        return list(source.read_annotations(storage=storage, file_index=file_index))
+    stored = storage.stat(source.annotation_files()[file_index])
+    assert stored is not None
+    size = stored.size_bytes
+    return [
+        item
+        for begin in range(0, max(1, size), chunk_bytes)
+        for item in source.read_chunk(
+            storage=storage,
+            file_index=file_index,
+            begin=begin,
+            end=min(begin + chunk_bytes, size),
+        )
+    ]
 
 
 class ReadTable:
@@ -75,21 +98,10 @@ class ReadTable:
         self.format = found
         self.entries: list[AnnotationEntry] = []
         self.categories: list[Category] = []
-        for file_index, uri in enumerate(uris):
-            size = Path(uri).stat().st_size
-            if found.chunk_bytes is None:
-                items = list(found.read_annotations(storage=LocalStorage(), file_index=file_index))
-            else:
-                items = [
-                    item
-                    for begin in range(0, max(1, size), chunk_bytes)
-                    for item in found.read_chunk(
-                        storage=LocalStorage(),
-                        file_index=file_index,
-                        begin=begin,
-                        end=min(begin + chunk_bytes, size),
-                    )
-                ]
+        for file_index in range(len(uris)):
+            items = read_parts(
+                found, storage=LocalStorage(), file_index=file_index, chunk_bytes=chunk_bytes
+            )
             self.entries += [item for item in items if isinstance(item, AnnotationEntry)]
             self.categories += [item for item in items if isinstance(item, Category)]
 

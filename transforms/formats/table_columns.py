@@ -172,8 +172,8 @@ def json_text(value: object) -> str:
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Shows some of a table's columns."""
-    shown = list(names)
+    """Shows some of a table's columns, in one line."""
+    shown = [name if name.isprintable() else ascii(name) for name in names]
     return ", ".join(shown[:30]) + (", ..." if len(shown) > 30 else "") or "none"
 
 
