@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.logs import escape, write_line, write_stdout
-from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.outcome import (
     Outcome,
@@ -255,6 +255,9 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         yield f"latest: {escape(summary.latest)}"
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
+    unannotated = ", ".join(_describe_unannotated(outcome))
+    if unannotated:
+        yield f"images that no row or annotation file names: {unannotated}"
     shards = sum(split.shards for split in outcome.splits.values())
     if outcome.resumed.shards:
         yield (
@@ -268,6 +271,16 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
         yield f"object storage: {requests}; {received} received, {sent} sent"
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
+
+
+def _describe_unannotated(outcome: Outcome) -> Iterator[str]:
+    for name, split in outcome.splits.items():
+        where = "no split" if name == NO_SPLIT else escape(name)
+        if split.unannotated:
+            yield f"{split.unannotated:,} in {where} (kept)"
+        left_out = split.excluded.get(Exclusion.UNANNOTATED.value, 0)
+        if left_out:
+            yield f"{left_out:,} in {where} (left out)"
 
 
 def _heading(summary: Summary) -> str:

@@ -180,6 +180,28 @@ def test_a_table_without_a_header_is_an_error(shared_data: Path, tmp_path: Path)
     assert "mnist_train.csv: line 1: the column '1' is there twice; is the header" in built.stderr
 
 
+@pytest.mark.parametrize("multiline", ["false", "true"])
+def test_a_stray_quote_loses_no_row_silently(tmp_path: Path, multiline: str) -> None:
+    names = [f"{number}.jpg" for number in range(8)]
+    root = write_images(tmp_path / "images", *names)
+    cells = ["cat"] * len(names)
+    cells[2] = '"cat'
+    rows = "".join(f"{name},{cell}\n" for name, cell in zip(names, cells, strict=True))
+    (tmp_path / "m.csv").write_text(f"image,label\n{rows}")
+    built = build(
+        "csv",
+        *("--manifest", tmp_path / "m.csv", "--image-root", root),
+        *("--set", f"source.multiline={multiline}", "--set", "rejects.max_ratio=0.2"),
+        output=tmp_path / "out",
+    )
+    # Whatever a quote takes along is counted, by row and by image.
+    lost = range(4, 5) if multiline == "false" else range(4, 10)
+    assert built.exit_code == (0 if multiline == "false" else 3)
+    assert built.reasons() == {(f"m.csv: line {line}", "annotation_malformed"): 1 for line in lost}
+    assert built.counts()["excluded"] == {"unannotated": len(lost)}
+    assert (built.counts()["listed"], built.counts()["images"]) == (8, 8 - len(lost))
+
+
 def test_features_beside_labels_and_twice_the_same_image(tmp_path: Path) -> None:
     root = write_images(tmp_path / "images", "a.jpg", "b.jpg")
     manifest = write_csv(

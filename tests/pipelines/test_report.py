@@ -57,6 +57,7 @@ def test_a_build_as_a_table() -> None:
         "\n"
         "committed: out/d\n"
         "rejects: out/d/rejects\n"
+        "images that no row or annotation file names: 7 in train (kept)\n"
         "wall time: 2.0 s, 505 images/s\n"
     )
 
@@ -221,7 +222,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(columns: int) -> None:
 
 def test_a_wide_name_is_on_one_line_where_nothing_limits_the_width() -> None:
     name = "x" * 500
-    assert render_text(summary(splits={name: TRAIN})).count(name) == 5
+    assert render_text(summary(splits={name: TRAIN})).count(name) == 6
 
 
 def test_stdout_that_is_no_terminal_gets_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
