@@ -63,25 +63,6 @@ def test_a_part_is_read_once_and_not_the_file() -> None:
     assert storage.read_bytes < 80_000 + (64 << 10) + 10
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"\x1f\x8b\x08", "compressed with gzip"),
-        (b"PK\x03\x04", "zip archive"),
-        (b"<!DOCTYPE html>", "HTML or XML"),
-        ("a,b\n".encode("utf-16"), "UTF-16"),
-    ],
-)
-def test_a_file_of_something_else_is_an_error(content: bytes, problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        lines_of(content, chunk_bytes=100)
-
-
-def test_a_missing_file_is_an_error_that_names_it() -> None:
-    with pytest.raises(InputError, match=r"^b\.csv: there is no such file"):
-        list(read_lines("b.csv", storage=StoredFiles({}), begin=0, end=1))
-
-
 def test_a_line_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_chunks, "MAX_LINE_BYTES", 1000)
     monkeypatch.setattr(line_chunks, "_TAIL_BYTES", 100)

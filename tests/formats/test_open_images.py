@@ -20,7 +20,7 @@ from shardbeam.transforms.core.records import (
     ImageAnnotations,
     decode_annotations,
 )
-from shardbeam.transforms.formats.base import Kind, Role
+from shardbeam.transforms.formats.base import Role
 from shardbeam.transforms.formats.joining import merge_annotations
 from shardbeam.transforms.formats.open_images import OpenImagesFormat
 from tests.support.making import make_format
@@ -112,28 +112,6 @@ def test_a_box() -> None:
     assert [entry.position for entry in read.entries] == [len(BOX_HEADER) + 1]
 
 
-def test_describes_itself() -> None:
-    boxes = OpenImagesFormat(images="i", boxes=["a"])
-    labels = OpenImagesFormat(images="i", image_labels=["a"])
-    assert boxes.kinds == {Kind.DETECTION}
-    assert labels.kinds == {Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE}
-    defaults = {extra.spec.key: extra.default for extra in boxes.extra_features()}
-    assert defaults == {
-        "image/object/confidence": 1.0,
-        **dict.fromkeys(
-            f"image/object/{name}"
-            for name in ("occluded", "truncated", "group_of", "depiction", "inside")
-        ),
-    }
-    assert [extra.spec.key for extra in labels.extra_features()] == [
-        "image/class/absent/label",
-        "image/class/absent/text",
-    ]
-    both = OpenImagesFormat(images="i", boxes=["a"], image_labels=["b"])
-    assert both.kinds == boxes.kinds | labels.kinds
-    assert both.annotation_files() == ("a", "b")
-
-
 @pytest.mark.parametrize(
     ("path", "role", "key", "join"),
     [
@@ -164,14 +142,6 @@ def test_images_are_joined_by_id(path: str, role: Role, key: str, join: str) -> 
 )
 def test_forms_of_one_file(content: str) -> None:
     assert Read(content).images() == Read(f"{BOX_HEADER}\n{BOX}\n").images()
-
-
-def test_columns_that_are_not_there_are_unknown() -> None:
-    (item,) = Read("ImageID,LabelName,XMin,XMax,YMin,YMax\na,/m/0,0,1,0,1\n").image().objects
-    assert item.attributes == {
-        f"image/object/{name}": -1
-        for name in ("occluded", "truncated", "group_of", "depiction", "inside")
-    }
 
 
 def test_image_labels() -> None:

@@ -72,15 +72,6 @@ def test_tfrecorder_rows_all_end_somewhere(tfrecorder: Build) -> None:
     assert tfrecorder.counts("")["excluded"] == {"discarded": 1, "unannotated": 1}
 
 
-def test_tfrecorder_in_tfds(tfrecorder: Build) -> None:
-    tfds = pytest.importorskip("tensorflow_datasets")
-    builder = tfds.builder_from_directory(str(tfrecorder.output))
-    assert builder.info.features["image/class/label"].feature.names == ["cat", "dog"]
-    (example,) = tfds.as_numpy(builder.as_dataset("validation"))
-    assert example["image/encoded"].shape == (10, 20, 3)
-    assert example["image/class/label"].tolist() == [0]
-
-
 def test_kaggle(shared_data: Path, tmp_path: Path) -> None:
     folder = shared_data / "datumaro" / "kaggle_dataset" / "image_csv"
     expected = {"1.jpg": "dog", "2.jpg": "cat", "3.jpg": "dog", "4.jpg": "cat", "5.jpg": "cat"}

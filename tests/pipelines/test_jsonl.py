@@ -48,33 +48,6 @@ def test_vertex_labels(tmp_path: Path) -> None:
     assert example["image/class/text"].tolist() == [b"rose"]
 
 
-def test_vertex_boxes(tmp_path: Path) -> None:
-    root = write_images(tmp_path / "images", "a.jpg", "b.jpg", "c.jpg")
-    box = {"displayName": "cat", "xMin": 0.25, "yMin": 0.5, "xMax": 1.0, "yMax": 1.0}
-    rows = [
-        vertex(root / "a.jpg", use="training", boundingBoxAnnotations=[box, {**box, "xMin": 0.1}]),
-        vertex(root / "b.jpg", use="training", boundingBoxAnnotations=[]),
-        vertex(root / "c.jpg", use="training", boundingBoxAnnotations=[{**box, "xMax": "wide"}]),
-    ]
-    built = build(
-        "jsonl",
-        *("--manifest", write_lines(tmp_path / "import.jsonl", rows), "--image-root", root),
-        *("--set", "rejects.max_ratio=0.5"),
-        output=tmp_path / "out",
-    )
-    assert built.exit_code == 0, built.stderr
-    found = built.by_key()
-    assert {key: each.labels for key, each in found.items()} == {
-        "a.jpg": [("cat", 1), ("cat", 1)],
-        "b.jpg": [],
-    }
-    assert found["a.jpg"].features["image/object/bbox/xmin"] == pytest.approx([0.25, 0.1])
-    (reject,) = built.rejects()
-    assert (reject["key"], reject["reason"]) == ("c.jpg", "annotation_malformed")
-    assert "import.jsonl: byte " in reject["detail"]
-    assert "boundingBoxAnnotations[0]: expected xMin, yMin, xMax, yMax" in reject["detail"]
-
-
 def test_a_table_gives_the_same_bytes_whatever_the_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

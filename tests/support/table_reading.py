@@ -133,7 +133,7 @@ class ReadTable:
 
     def types(self) -> dict[str, str]:
         """The types of the columns that become features."""
-        return dict(self.format._layout.columns)
+        return {name: str(column) for name, column in self.format._layout.columns.items()}
 
     def classes(self) -> dict[str, int | None]:
         """The classes that rows declare, with their ids."""

@@ -45,20 +45,26 @@ _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
-    """Reads an annotation file whole, without its UTF-8 byte order mark.
+    """Reads an annotation file whole, without its UTF-8 byte order mark; raises as `read_part`."""
+    return read_part(uri, storage=storage).removeprefix(codecs.BOM_UTF8)
+
+
+def read_part(
+    uri: str, *, storage: Storage, offset: int = 0, size_bytes: int | None = None
+) -> bytes:
+    """Reads bytes of an annotation file: by default all.
 
     Raises:
         InputError: It is not there, or cannot be read.
     """
     try:
-        data = storage.read(uri)
+        return storage.read(uri, offset=offset, size_bytes=size_bytes)
     except FileNotFoundError as error:
         raise InputError(uri=uri, problem="there is no such file") from error
     except OSError as error:
         raise InputError(
             uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
         ) from error
-    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def decode_text(data: bytes, *, uri: str) -> str:

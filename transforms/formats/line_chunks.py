@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.annotation_file import foreign_content
+from shardbeam.transforms.formats.annotation_file import foreign_content, read_part
 from shardbeam.transforms.storage.base import Storage
 
 # What is asked for at a time; a request costs about as much as this many bytes.
@@ -71,8 +71,9 @@ def _split(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[tupl
             wanted = max(_TAIL_BYTES, len(pending))
         # Object stores refuse a range that begins at the file's end.
         before = min(offset, 1)
-        block = _read(uri, storage=storage, offset=offset - before, size_bytes=wanted + before)
-        block = block[before:]
+        block = read_part(uri, storage=storage, offset=offset - before, size_bytes=wanted + before)[
+            before:
+        ]
         if offset == 0:
             foreign = foreign_content(block)
             if foreign is not None:
@@ -92,14 +93,3 @@ def _split(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[tupl
                 place=f"byte {position}",
                 problem=f"a line of more than {MAX_LINE_BYTES >> 20} MB; is this a file of lines?",
             )
-
-
-def _read(uri: str, *, storage: Storage, offset: int, size_bytes: int) -> bytes:
-    try:
-        return storage.read(uri, offset=offset, size_bytes=size_bytes)
-    except FileNotFoundError as error:
-        raise InputError(uri=uri, problem="there is no such file") from error
-    except OSError as error:
-        raise InputError(
-            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
-        ) from error

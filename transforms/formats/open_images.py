@@ -88,10 +88,6 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         return frozenset(kinds)
 
     @functools.cached_property
-    def _files(self) -> Sequence[str]:
-        return (*self.boxes, *self.image_labels, *([self.classes] if self.classes else []))
-
-    @functools.cached_property
     def _names(self) -> Mapping[str, str] | None:
         """`{label, as rows give it: class name}`."""
         if self.classes is None:
@@ -109,15 +105,10 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Attributes of boxes, and the labels that were verified to be absent."""
-        features = []
+        features: list[ExtraFeature] = []
         if Kind.DETECTION in self.kinds:
-            features.append(
-                ExtraFeature(
-                    FeatureSpec(CONFIDENCE, FeatureKind.FLOAT, repeated=True),
-                    per_object=True,
-                    default=1.0,
-                )
-            )
+            spec = FeatureSpec(CONFIDENCE, FeatureKind.FLOAT, repeated=True)
+            features.append(ExtraFeature(spec, per_object=True, default=1.0))
             for key in ATTRIBUTES.values():
                 spec = FeatureSpec(key, FeatureKind.INT64, repeated=True)
                 features.append(ExtraFeature(spec, per_object=True))
@@ -141,7 +132,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     def annotation_files(self) -> Sequence[str]:
         """URIs of the files of boxes, of those of labels, and of the classes file."""
-        return self._files
+        return (*self.boxes, *self.image_labels, *([self.classes] if self.classes else []))
 
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int
@@ -156,11 +147,13 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         Raises:
             InputError: The file cannot be read, or lacks a column.
         """
-        uri = self._files[file_index]
-        if self._names is not None and file_index == len(self._files) - 1:
+        uri = self.annotation_files()[file_index]
+        if self._names is not None and file_index == len(self.boxes) + len(self.image_labels):
             # It is small, and has been read whole.
-            if begin == 0:
-                yield from self._described_categories(self._names)
+            first = int(Kind.DETECTION in self.kinds)
+            for source_id, name in enumerate(self._names.values(), first):
+                if begin == 0:
+                    yield Category(name=name, source_id=source_id, origin=uri)
             return
         is_boxes = file_index < len(self.boxes)
         columns = BOX_COLUMNS if is_boxes else LABEL_COLUMNS
@@ -179,9 +172,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         absent = annotations.values.get(ABSENT_LABELS, ())
         if not absent:
             return annotations
-        confidences = dict(
-            zip(annotations.labels, annotations.label_confidences, strict=True),
-        )
+        confidences = dict(zip(annotations.labels, annotations.label_confidences, strict=True))
         confidences |= {str(label): 0.0 for label in absent}
         return msgspec.structs.replace(
             annotations,
@@ -189,11 +180,6 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
             label_confidences=tuple(confidences[label] for label in _present(confidences)),
             values=dict(annotations.values) | _absent_values(confidences),
         )
-
-    def _described_categories(self, names: Mapping[str, str]) -> Iterator[Category]:
-        first = int(Kind.DETECTION in self.kinds)
-        for source_id, name in enumerate(names.values(), first):
-            yield Category(name=name, source_id=source_id, origin=self.classes or "")
 
 
 def _read_image(

@@ -43,16 +43,14 @@ Row = tuple[int, str, Mapping[str, str], str]
 class Classes:
     """Finds the classes of labels.
 
+    Args:
+        names: `{label: class name}`; None where labels are the names.
+
     Attributes:
         seen: Names of the classes that rows named.
     """
 
     def __init__(self, names: Mapping[str, str] | None) -> None:
-        """Prepares the classes.
-
-        Args:
-            names: `{label: class name}`; None where labels are the names.
-        """
         self._names = names
         self._found: dict[str, str | None] = {}
         self.seen: set[str] = set()
@@ -188,25 +186,27 @@ def read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
     names: dict[str, str] = {}
     for number, (_, line) in enumerate(read_lines(uri, storage=storage), 1):
         try:
-            text = unicodedata.normalize("NFC", line.decode())
-            cells = [cell.strip() for cell in split_cells(text)]
+            cells = [
+                unicodedata.normalize("NFC", cell.strip()) for cell in split_cells(line.decode())
+            ]
             if not any(cells) or (not names and cells[0].casefold() == "labelname"):
                 continue
-            if len(cells) < 2 or not cells[0]:
+            # A name may hold the comma that should have been quoted.
+            label, name = cells[0], ", ".join(cells[1:])
+            if not label or not cells[1:]:
                 raise RowError("expected a label and a name: /m/0abc,Name")
-            if cells[0] in names:
-                raise RowError(f"{cells[0]!r} is there twice")
-        except UnicodeDecodeError as error:
+            if label in names:
+                raise RowError(f"{label!r} is there twice")
+            if len(name.splitlines()) > 1:
+                raise RowError("expected a name of one line")
+        except (RowError, UnicodeDecodeError) as error:
+            is_text = isinstance(error, RowError)
             raise InputError(
-                uri=uri, place=f"line {number}", problem="expected UTF-8 text"
+                uri=uri,
+                place=f"line {number}",
+                problem=str(error) if is_text else "expected UTF-8 text",
             ) from error
-        except RowError as error:
-            raise InputError(uri=uri, place=f"line {number}", problem=str(error)) from error
-        # A name may hold the comma that should have been quoted.
-        name = ", ".join(cells[1:])
-        if len(name.splitlines()) > 1:
-            raise InputError(uri=uri, place=f"line {number}", problem="expected a name of one line")
-        names[cells[0]] = name or cells[0]
+        names[label] = name or label
     if not names:
         raise InputError(uri=uri, problem="the file names no classes")
     shared = {name for name, count in Counter(names.values()).items() if count > 1}

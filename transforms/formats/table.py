@@ -121,7 +121,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     boxes: tuple[str, ...] = ()
     size: tuple[str, ...] = ()
     objects: str = ""
-    columns: Mapping[str, str] = {}
+    columns: Mapping[str, ColumnType] = {}
     splits: tuple[str, ...] = ()
     normalized: bool = False
     class_ids: bool = False
@@ -194,11 +194,6 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def _roots(self) -> TableRoots | None:
         return TableRoots(self.image_root) if self.image_root else None
 
-    @functools.cached_property
-    def _types(self) -> Mapping[str, ColumnType]:
-        types = {name: parse_type(text) for name, text in self._layout.columns.items()}
-        return {name: column for name, column in types.items() if column is not None}
-
     def resolve(self) -> Self:
         """Reads the first rows of the files, to find out what their columns are."""
         names: dict[str, None] = {}
@@ -227,7 +222,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         """A feature for each further column."""
         return [
             column_feature(name, column, per_object=bool(self._layout.boxes))
-            for name, column in self._types.items()
+            for name, column in self._layout.columns.items()
         ]
 
     def annotation_files(self) -> Sequence[str]:
@@ -292,17 +287,16 @@ class TableFormat(Format, frozen=True, kw_only=True):
         size = tuple(first_of([side], free) for side in _SIZE_NAMES)
         size = size if boxes and are_numbers(size) else ()
         used = {image, label, split, *boxes, *size, ""}
-        columns = {
-            name: self.columns.get(name) or self._infer(values(name), per_object=bool(boxes))
-            for name in names
-            if name not in used
-        }
         for name in self.columns:
             # Where rows may lack columns, a later row may have one that the first ones lack.
             if self.cells_are_text or did_you_mean(name, known=names):
                 self._check_there(name, names, setting=f"columns.{name}")
-        columns |= {name: text for name, text in self.columns.items() if name not in names}
-        columns = {name: text for name, text in columns.items() if text != "ignore"}
+        columns: dict[str, ColumnType] = {}
+        for name in dict.fromkeys([*names, *self.columns]):
+            text = self.columns.get(name)
+            if name not in used and text != "ignore":
+                found = None if text is None else parse_type(text)
+                columns[name] = found or self._infer(values(name), per_object=bool(boxes))
         self._check_columns(columns, per_object=bool(boxes))
         return TableLayout(
             names=frozenset(names),
@@ -352,19 +346,19 @@ class TableFormat(Format, frozen=True, kw_only=True):
             hint = did_you_mean(column, known=names) or f"; there are {join_names(names)}"
             raise self._error(f"{setting}: no column is named {column!r}{hint}")
 
-    def _infer(self, values: Iterable[object], *, per_object: bool) -> str:
+    def _infer(self, values: Iterable[object], *, per_object: bool) -> ColumnType:
         column = infer_type(values)
         is_text = column.base == "string" and column.form == "optional" and self.cells_are_text
-        return "string" if is_text or (per_object and column.form == "list") else str(column)
+        return ColumnType("string") if is_text or (per_object and column.form == "list") else column
 
-    def _check_columns(self, columns: Mapping[str, str], *, per_object: bool) -> None:
-        for name, text in columns.items():
+    def _check_columns(self, columns: Mapping[str, ColumnType], *, per_object: bool) -> None:
+        for name, column in columns.items():
             if not name.isprintable() or len(name.encode()) > _MAX_NAME_BYTES:
                 raise self._error(
                     f"the column {name[:40]!a} cannot be a feature: expected printable text of at "
                     f"most {_MAX_NAME_BYTES} bytes; set columns to ignore it"
                 )
-            if per_object and text.startswith("list"):
+            if per_object and column.form == "list":
                 raise self._error(
                     f"columns.{name}: a feature of objects has one value each, not a list"
                 )
@@ -450,7 +444,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             file_index=file_index,
             position=position,
             # Values of two rows would contradict each other; labels and objects add up.
-            image_id=place if layout.image and self._types and not layout.boxes else "",
+            image_id=place if layout.image and layout.columns and not layout.boxes else "",
             defect=defect,
             detail=detail,
             split=split if exclusion is None else "",
@@ -479,7 +473,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
         layout = self._layout
         labels = self._labels(row)
         values = {
-            name: self._column_value(row, name, column) for name, column in self._types.items()
+            name: self._column_value(row, name, column)
+            for name, column in self._layout.columns.items()
         }
         if not layout.boxes:
             return ImageAnnotations(image_id="", labels=tuple(dict.fromkeys(labels)), values=values)
