@@ -107,7 +107,10 @@ def metadata_files(
     by_split = {
         split: [shard for shard in shards if shard.split == split] for split in dataset.splits
     }
-    files = {FEATURES: features_json(dataset.features, label_map=label_map)}
+    files = {
+        FEATURES: features_json(dataset.features, label_map=label_map),
+        DATASET_INFO: dataset_info_json(dataset, shards=by_split),
+    }
     if _fits_class_label(label_map):
         for spec in dataset.features:
             if spec.role is FeatureRole.LABEL:
@@ -136,7 +139,6 @@ def metadata_files(
         "files": sorted(others, key=lambda file: file.path),
     }
     files[MANIFEST] = encode_manifest(manifest)
-    files[DATASET_INFO] = dataset_info_json(dataset, shards=by_split)
     return files
 
 
