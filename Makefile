@@ -125,6 +125,10 @@ faults: $(READY)  ## Kill builds at many more moments.
 faults-storage: $(READY)  ## Build on gs:// under many more faults and kills.
 	SHARDBEAM_FAULTS=long $(BIN)/pytest -n auto tests/gcs/test_schedules.py
 
+.PHONY: search-writers
+search-writers: $(READY)  ## Search all schedules of two writers, and 100,000 of three, for a spoiled dataset.
+	$(BIN)/python -m tests.writers.search
+
 .PHONY: damages
 damages: $(READY)  ## Damage a dataset 1,000 times, and look whether `verify` finds it.
 	SHARDBEAM_DAMAGES=1000 $(BIN)/pytest -n auto tests/dataset/test_verify.py

@@ -384,7 +384,8 @@ def gcs_rename_stage(number: int, folder: Path) -> None:
 def gcs_delete_stage(number: int, folder: Path) -> None:
     del number, folder
     uri = "gs://scale/renamed"
-    storage_for(uri).delete_tree(uri)
+    storage = storage_for(uri)
+    storage.delete_many(storage.list(uri))
 
 
 def _stages() -> Iterator[tuple[str, Callable[[int, Path], None]]]:

@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 import msgspec
@@ -284,7 +285,13 @@ class FlagParser(argparse.ArgumentParser):
         )
         self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
         # Only for the help text: the program looks for it before it parses anything.
-        self.add_argument("-h", "--help", action="help", help="print this and leave")
+        self.add_argument(
+            "-h",
+            "--help",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="print this and leave",
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raises what the base class would print and exit with.
@@ -307,8 +314,14 @@ class FlagParser(argparse.ArgumentParser):
             options["action"] = "store_true"
         group.add_argument(flag_name(key.name), **options)
 
-    def parse_strictly(self, words: Sequence[str], *, refused: Mapping[str, str]) -> dict[str, Any]:
-        """Parses a whole command line; of `refused`, `{flag: why}`, no flag is taken.
+    def parse_strictly(
+        self, words: Sequence[str], *, refused: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Parses a whole command line.
+
+        Args:
+            words: The command line.
+            refused: `{flag: why it is refused}`.
 
         Raises:
             UsageError: A flag is unknown or refused, or its value is wrong.
@@ -439,23 +452,25 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         ConfigError: The config, or what the flags say instead of one, is wrong.
     """
     command = _find_command(words)
-    kind = COMMANDS[command]
-    names, given = _parse(command, words)
-    if kind is BuildArguments:
-        return _build_arguments(names, given)
-    if kind is FormatsArguments and names != [command]:
-        raise UsageError("expected `formats`, and nothing else")
-    if kind is SampleArguments:
-        if names != ["sample", "shapes"]:
-            raise UsageError("expected `sample shapes --output DIR --images N`")
-        _require(given, ["output", "images"], command="sample shapes")
-    if kind in (ShowArguments, VerifyArguments):
-        if len(names) != 2 or names[0] != command or not names[1]:
-            raise UsageError(f"expected `{command} PATH`, with one path")
-        given["path"] = names[1]
-    if given.get("decode") and given.get("quick"):
-        raise UsageError("--quick reads no image that --decode could decode; leave one out")
-    return kind(**given)
+    if COMMANDS[command] is BuildArguments:
+        return _parse_build(words)
+    if command == "verify":
+        return _parse_verify(words)
+    given = make_parser(command).parse_strictly(words)
+    names = given.pop("words")
+    if command == "formats":
+        if names != ["formats"]:
+            raise UsageError("expected `formats`, and nothing else")
+        return FormatsArguments()
+    if command == "show":
+        if len(names) != 2 or names[0] != "show" or not names[1]:
+            raise UsageError("expected `show PATH`, with one path")
+        _set_anonymous(given)
+        return ShowArguments(path=names[1], **given)
+    if names != ["sample", "shapes"]:
+        raise UsageError("expected `sample shapes --output DIR --images N`")
+    _require(given, ["output", "images"], command="sample shapes")
+    return SampleArguments(**given)
 
 
 def _find_command(words: Sequence[str]) -> str:
@@ -469,48 +484,72 @@ def _find_command(words: Sequence[str]) -> str:
     raise UsageError(expected)
 
 
-def _parse(command: str, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Parses a command line: its words, and what flags set; Beam's are in `beam_options`."""
-    kind = COMMANDS[command]
-    if "beam_options" in kind.__struct_fields__:
-        # Imported here: Beam's import takes seconds, and the other commands do without.
-        from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser, check_beam_options
-
-        parser = make_parser(command, beam=beam_parser())
-        given = parser.parse_strictly(words, refused=REFUSED_FLAGS)
-        ours = {"words", *(name for flags in flags_of(kind).values() for name in flags)}
-        beams = {name: given.pop(name) for name in list(given) if name not in ours}
-        given["beam_options"] = check_beam_options(
-            {name: value for name, value in beams.items() if value != parser.get_default(name)}
-        )
-    else:
-        given = make_parser(command).parse_strictly(words, refused={})
-    if "anonymous" in given:
-        # For this process and all that it starts; already the config may lie in a bucket.
-        os.environ[ANONYMOUS_VARIABLE] = "1"
-    return given.pop("words"), given
-
-
-def _build_arguments(names: Sequence[str], given: Mapping[str, Any]) -> BuildArguments:
+def _parse_build(words: Sequence[str]) -> BuildArguments:
+    # Imported here: Beam's import takes seconds, and the other commands do without.
     from shardbeam.pipelines.runners import DATAFLOW_RUNNER
 
+    names, given, options = _parse_with_beam("build", words)
     command, *targets = names or [""]
     if COMMANDS.get(command) is not BuildArguments:
         raise UsageError(f"expected a command ({', '.join(COMMANDS)}) first, got {command!r}")
     if len(targets) != 1:
         got = " ".join(targets) or "none"
         raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
-    run = {name: given[name] for name in BuildArguments.__struct_fields__ if name in given}
-    if run.get("wait") is False and run["beam_options"].get("runner") != DATAFLOW_RUNNER:
+    run = {name: given.pop(name) for name in _flags(BuildArguments) if name in given}
+    if run.get("wait") is False and options.get("runner") != DATAFLOW_RUNNER:
         raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
-    config = _make_config(given, command=command, target=targets[0])
-    return BuildArguments(command=command, config=config, **run)
+    overrides = run.get("set", [])
+    return BuildArguments(
+        command=command,
+        config=_make_config(given, overrides=overrides, command=command, target=targets[0]),
+        beam_options=options,
+        **run,
+    )
 
 
-def _make_config(given: Mapping[str, Any], *, command: str, target: str) -> Config:
+def _parse_verify(words: Sequence[str]) -> VerifyArguments:
+    names, given, options = _parse_with_beam("verify", words)
+    if len(names) != 2 or names[0] != "verify" or not names[1]:
+        raise UsageError("expected `verify PATH`, with one path")
+    if given.get("decode") and given.get("quick"):
+        raise UsageError("--quick reads no image that --decode could decode; leave one out")
+    return VerifyArguments(path=names[1], beam_options=options, **given)
+
+
+def _parse_with_beam(
+    command: str, words: Sequence[str]
+) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    """Parses a command line that may hold Beam's options: the words, our flags, and Beam's."""
+    from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser, check_beam_options
+
+    parser = make_parser(command, beam=beam_parser())
+    given = parser.parse_strictly(words, refused=REFUSED_FLAGS)
+    names = given.pop("words")
+    _set_anonymous(given)
+    ours = {name for flags in flags_of(COMMANDS[command]).values() for name in flags}
+    options = {
+        name: value
+        for name, value in given.items()
+        if name not in ours and value != parser.get_default(name)
+    }
+    return names, {name: given[name] for name in given if name in ours}, check_beam_options(options)
+
+
+def _set_anonymous(given: Mapping[str, Any]) -> None:
+    """Makes this process, and all that it starts, read buckets without credentials."""
+    if "anonymous" in given:
+        # Already the config may lie in one.
+        os.environ[ANONYMOUS_VARIABLE] = "1"
+
+
+def _make_config(
+    given: Mapping[str, Any], *, overrides: Sequence[str], command: str, target: str
+) -> Config:
     if not is_uri(target) and not Path(target).is_file():
         if target in built_in_formats():
-            return _config_from_flags(given, command=f"{command} {target}", target=target)
+            return _config_from_flags(
+                given, overrides=overrides, command=f"{command} {target}", target=target
+            )
         if target not in ready_configs():
             raise UsageError(f"{command}: {_describe_target(target)}")
         target = str(ready_configs()[target])
@@ -520,7 +559,7 @@ def _make_config(given: Mapping[str, Any], *, command: str, target: str) -> Conf
                 f"{flag_name(flag)} goes with a format ({_formats()}), not with a config file; "
                 f"use --set {_config_key(flag)}=..."
             )
-    return load_config(target, overrides=given.get("set", []))
+    return load_config(target, overrides=overrides)
 
 
 def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
@@ -556,7 +595,9 @@ def _describe_target(target: str) -> str:
     return f"no such config file, format or ready config: {target}{hint}"
 
 
-def _config_from_flags(given: Mapping[str, Any], *, command: str, target: str) -> Config:
+def _config_from_flags(
+    given: Mapping[str, Any], *, overrides: Sequence[str], command: str, target: str
+) -> Config:
     format_class = built_in_formats()[target]
     keys = keys_of(format_class)
     source: dict[str, Any] = {"format": target}
@@ -582,7 +623,7 @@ def _config_from_flags(given: Mapping[str, Any], *, command: str, target: str) -
     else:
         raw["splits"] = {given.get("split", _DEFAULT_SPLIT): source}
     try:
-        return make_config(raw, overrides=given.get("set", []), origin="", find_format=find_format)
+        return make_config(raw, overrides=overrides, origin="", find_format=find_format)
     except ConfigError as error:
         culprit = _flag_of(error.path)
         if error.origin == OVERRIDE_ORIGIN or culprit is None:

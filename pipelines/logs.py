@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 LOG_FORMAT = "--log-format"
-JSON = "json"
+TEXT, JSON = "text", "json"
 OWN_LOGGER = "shardbeam"
 
 # Python's levels are ten apart; each severity holds what lies between.

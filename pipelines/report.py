@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -27,8 +27,28 @@ from shardbeam.transforms.dataset.outcome import (
 )
 from shardbeam.transforms.storage.usage import StorageUsage
 
+
+class Layout(NamedTuple):
+    """How a table is drawn.
+
+    Attributes:
+        columns: Width to fit into; longer cells are folded, and never cut.
+        styled: Whether the headings are in bold (for terminals).
+    """
+
+    columns: int
+    styled: bool
+
+
 # Where nothing limits the width, nothing is to be folded.
-_UNLIMITED_COLUMNS = 10_000
+PLAIN = Layout(columns=10_000, styled=False)
+
+
+def stdout_layout() -> Layout:
+    """Returns what suits stdout: a terminal's width, or no limit in a pipe or a file."""
+    if sys.stdout.isatty():
+        return Layout(columns=shutil.get_terminal_size().columns, styled=True)
+    return PLAIN
 
 
 def make_table(*texts: str, numbers: Iterable[str]) -> Table:
@@ -46,18 +66,9 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
     return table
 
 
-def render_table(table: Table, *, columns: int | None = None) -> str:
-    """Draws a table as lines of text; in a terminal, its headings are bold.
-
-    Args:
-        table: The table.
-        columns: Width to fit into: longer cells are folded, and never cut. None for a terminal's
-            width, or no limit where stdout is a pipe or a file.
-    """
-    in_terminal = sys.stdout.isatty()
-    if columns is None:
-        columns = shutil.get_terminal_size().columns if in_terminal else _UNLIMITED_COLUMNS
-    console = Console(file=io.StringIO(), width=columns, force_terminal=in_terminal)
+def render_table(table: Table, *, layout: Layout) -> str:
+    """Draws a table as lines of text."""
+    console = Console(file=io.StringIO(), width=layout.columns, force_terminal=layout.styled)
     with console.capture() as capture:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
@@ -110,7 +121,7 @@ def print_summary(summary: Summary, *, as_json: bool, json_log: bool = False) ->
     if as_json:
         write_stdout(render_json(summary))
     elif not json_log:
-        write_stdout(render_text(summary))
+        write_stdout(render_text(summary, layout=stdout_layout()))
     if json_log:
         fields = _json_fields(summary)
         message = fields.pop("message")
@@ -172,10 +183,10 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
     }
 
 
-def render_text(summary: Summary, *, columns: int | None = None) -> str:
+def render_text(summary: Summary, *, layout: Layout = PLAIN) -> str:
     """Renders a summary for people."""
     tables = [_counts_table(summary.outcome), _codes_table(summary.outcome)]
-    parts = [render_table(table, columns=columns) for table in tables if table.rows]
+    parts = [render_table(table, layout=layout) for table in tables if table.rows]
     return "\n".join([*parts, "\n".join(_closing_lines(summary))]) + "\n"
 
 

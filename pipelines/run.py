@@ -182,7 +182,7 @@ class _Run:
         """Leaves a dataset as it is, and mends what a kill after its commit has left."""
         message = found.message
         if found.left is not None:
-            found.left.clear()
+            msgspec.structs.replace(found.left, lease=lease.claim()).clear()
         if found.is_pointer_stale:
             write_pointer(self._plan.latest, folder=self._plan.output)
             message += f"; {self._plan.latest} names this version again"

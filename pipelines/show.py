@@ -13,7 +13,7 @@ from rich.text import Text
 from shardbeam.configs.keys import flag_name, keys_of
 from shardbeam.configs.load import describe_ready_config, ready_configs
 from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.report import make_table, render_table
+from shardbeam.pipelines.report import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.examples import feature_values, read_examples
@@ -41,16 +41,17 @@ def show_dataset(path: str, *, split: str | None, limit: int) -> None:
     Raises:
         InputError: There is nothing to show, or not as much as asked for is whole.
     """
+    layout = stdout_layout()
     dataset = open_dataset(path)
     shown = dataset.find_split(dataset.splits[0].name if split is None else split)
-    if not write_stdout(_render_splits(dataset)):
+    if not write_stdout(_render_splits(dataset, layout=layout)):
         return
     examples = itertools.islice(_read_split(shown), limit)
     number = 0
     for number, (shard, example) in enumerate(examples, 1):
         of = "" if shown.examples is None else f" of {shown.examples:,}"
         title = f"{shown.name}, example {number:,}{of}, in {posixpath.basename(shard.uri)}"
-        if not write_stdout(f"\n{escape(title)}\n{render_example(example)}"):
+        if not write_stdout(f"\n{escape(title)}\n{render_example(example, layout=layout)}"):
             return
     if not number:
         raise InputError(uri=path, problem=f"no records in split {shown.name!r}")
@@ -68,10 +69,11 @@ def show_formats() -> None:
     ready = make_table("ready config", "writes", numbers=[])
     for name, file in ready_configs().items():
         ready.add_row(name, describe_ready_config(file))
-    write_stdout("\n".join(render_table(table) for table in (formats, ready)))
+    layout = stdout_layout()
+    write_stdout("\n".join(render_table(table, layout=layout) for table in (formats, ready)))
 
 
-def render_example(example: Example, *, columns: int | None = None) -> str:
+def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
     """Renders an Example as a table: a line a key, with kind, number of values, and values."""
     table = make_table("key", "kind", numbers=["count"])
     table.add_column("values", overflow="fold")
@@ -83,7 +85,7 @@ def render_example(example: Example, *, columns: int | None = None) -> str:
             f"{len(values):,}",
             Text(_describe_values(values)),
         )
-    return render_table(table, columns=columns)
+    return render_table(table, layout=layout)
 
 
 def _read_split(split: StoredSplit) -> Iterator[tuple[StoredFile, Example]]:
@@ -92,7 +94,7 @@ def _read_split(split: StoredSplit) -> Iterator[tuple[StoredFile, Example]]:
             yield shard, example
 
 
-def _render_splits(dataset: StoredDataset) -> str:
+def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:
     table = make_table("split", numbers=["shards", "examples", "bytes"])
     for split in dataset.splits:
         table.add_row(
@@ -101,7 +103,7 @@ def _render_splits(dataset: StoredDataset) -> str:
             "?" if split.examples is None else f"{split.examples:,}",
             decimal(sum(shard.size_bytes for shard in split.shards)),
         )
-    return render_table(table)
+    return render_table(table, layout=layout)
 
 
 def _describe_values(values: Sequence[bytes | int | float]) -> str:

@@ -176,7 +176,7 @@ def test_another_plans_unfinished_commit_is_undone_and_its_shards_are_kept(
 ) -> None:
     other = Staging(output=staging.output, plan="other", run_id="run")
     stage(other, "finished.tfrecord")
-    other.write_commit(["half.tfrecord", "never.tfrecord"])
+    other.write_commit(["half.tfrecord", "never.tfrecord"], replaces=None)
     write_output(staging, "half.tfrecord")
     assert foreign_files(staging.output) == []
     new = stage_move(staging, "new.tfrecord")
@@ -223,7 +223,7 @@ def test_nothing_is_removed_by_a_list_that_is_damaged(damaged: str, staging: Sta
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "./x"])
 def test_a_commit_list_that_leads_out_of_the_output_is_refused(staging: Staging, path: str) -> None:
     other = Staging(output=staging.output, plan="other", run_id="run")
-    other.write_commit([path])
+    other.write_commit([path], replaces=None)
     with pytest.raises(InputError, match="not below the dataset"):
         prepare_output([], metadata=[], staging=staging)
 

@@ -22,6 +22,8 @@ from shardbeam.transforms.dataset.reuse import (
     record_path,
 )
 from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
 from tests.support.manifests import make_shard_result
 
 REJECT = Reject(
@@ -124,14 +126,19 @@ def staging(tmp_path: Path) -> Staging:
     return Staging(output=str(tmp_path / "out"), plan="plan", run_id="run")
 
 
+def keep(staging: Staging) -> None:
+    uri = join_uri(staging.output, record_path(KEY))
+    keep_record(KEY, replaces=storage_for(uri).stat(uri), staging=staging)
+
+
 def test_a_finished_shards_record_is_kept_however_often(staging: Staging) -> None:
     record = Path(staging.output, record_path(KEY))
     # Staging is cleared: the commit is over, and the record where it belongs.
-    keep_record(KEY, staging=staging)
+    keep(staging)
     assert not record.exists()
     staging.finish_shard(SHARD)
     for _ in range(2):
-        keep_record(KEY, staging=staging)
+        keep(staging)
         assert record.read_bytes() == encode_record(SHARD)
 
 
@@ -146,6 +153,6 @@ def test_nothing_is_kept_of_a_shard_that_might_come_out_otherwise(staging: Stagi
     ):
         reject = msgspec.structs.replace(REJECT, reason=reason)
         staging.finish_shard(msgspec.structs.replace(SHARD, rejects=(reject,)))
-        keep_record(KEY, staging=staging)
+        keep(staging)
         # An older one of the same key goes, too.
         assert record.exists() == is_kept

@@ -68,12 +68,12 @@ def test_from_gcs_to_gcs(gcs: ProxiedGcs, bucket: str, shapes: Path, expected: T
     # Shard and index are moved, each by one request that names the generation.
     rewrites = [request for request in requests if request.kind == "rewrite"]
     assert len([request for request in rewrites if ".tfrecord-" in request.path]) == 2 * SHARDS
-    assert len(rewrites) == 2 * SHARDS
     assert all(request.query["sourceGeneration"] for request in rewrites)
-    # `dataset_info.json` comes last, where nothing may be; then the lease is released.
-    *_, info, lease = [request for request in requests if request.kind == "insert"]
-    assert info.name == "out/1.0.0/dataset_info.json"
-    assert info.query["ifGenerationMatch"] == "0"
+    assert all(request.query["ifGenerationMatch"] == "0" for request in rewrites)
+    # `dataset_info.json` comes last; then the lease is released.
+    assert len(rewrites) == 2 * SHARDS + 1
+    assert rewrites[-1].path.endswith("/o/out/1.0.0/dataset_info.json")
+    *_, lease = [request for request in requests if request.kind == "insert"]
     assert lease.name == "out/1.0.0/runs/.lease.json"
     # And no request that is not in the summary.
     summary = json.loads(result.stdout)["storage"]

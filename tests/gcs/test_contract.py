@@ -120,15 +120,14 @@ def test_an_aborted_file_is_not_there(size: int, root: str, storage: Storage) ->
     assert list(storage.list(root)) == []
 
 
-def test_small_files_are_replaced_and_published_without_a_trace(
-    root: str, storage: Storage
-) -> None:
+def test_small_files_are_replaced_without_a_trace(root: str, storage: Storage) -> None:
+    version = None
     for data in (b"one", b"two"):
         storage.replace(f"{root}/x", data)
-        assert storage.read(f"{root}/x") == data
-        storage.publish(f"{root}/y", data, scratch=f"{root}/scratch/1")
-        assert storage.read(f"{root}/y") == data
-    assert {file.path for file in storage.list(root)} == {"x", "y"}
+        storage.replace(f"{root}/y", data, scratch=f"{root}/scratch/1")
+        version = storage.swap(f"{root}/z", data, version=version, scratch=f"{root}/scratch/1")
+        assert [storage.read(f"{root}/{name}") for name in "xyz"] == [data] * 3
+    assert {file.path for file in storage.list(root)} == {"x", "y", "z"}
 
 
 def test_a_swap_succeeds_only_on_the_version_that_was_seen(root: str, storage: Storage) -> None:
@@ -183,12 +182,38 @@ def test_holds_what_lies_below(root: str, storage: Storage) -> None:
 
 def test_renames_once(root: str, storage: Storage) -> None:
     write(storage, f"{root}/a", b"new")
-    write(storage, f"{root}/deep/b", b"old")
-    storage.rename(f"{root}/a", f"{root}/deep/b")
+    old = write(storage, f"{root}/deep/b", b"old")
+    storage.rename(f"{root}/a", f"{root}/deep/b", replaces=old.version)
     assert storage.read(f"{root}/deep/b") == b"new"
     with pytest.raises(FileNotFoundError):
-        storage.rename(f"{root}/a", f"{root}/deep/b")
+        storage.rename(f"{root}/a", f"{root}/deep/b", replaces=old.version)
     assert {file.path for file in storage.list(root)} == {"deep/b"}
+
+
+def test_a_change_leaves_versions_that_were_not_seen(root: str, storage: Storage) -> None:
+    if not storage.can_swap:
+        pytest.skip("neither versions nor preconditions")
+    write(storage, f"{root}/a", b"a")
+    old = write(storage, f"{root}/b", b"b")
+    storage.renew(old)
+    new = storage.stat(old.uri)
+    assert new is not None
+    assert (new.version != old.version, new.crc32c) == (True, old.crc32c)
+    for replaces in (None, old.version):
+        with pytest.raises(ChangedError, match=r"/b was changed meanwhile"):
+            storage.rename(f"{root}/a", old.uri, replaces=replaces)
+    assert not storage.delete(old.uri, version=old.version)
+    assert not storage.delete_many([old, old])
+    # That it has another version already is all that is wanted.
+    storage.renew(old)
+    assert {file.path: storage.read(file.uri) for file in storage.list(root)} == {
+        "a": b"a",
+        "b": b"b",
+    }
+    assert storage.delete_many(storage.list(root))
+    assert list(storage.list(root)) == []
+    with pytest.raises(ChangedError):
+        storage.renew(old)
 
 
 def test_copies_with_the_storages_own_checksum_or_not_at_all(root: str, storage: Storage) -> None:
@@ -207,15 +232,16 @@ def test_copies_with_the_storages_own_checksum_or_not_at_all(root: str, storage:
             storage.copy(f"{root}/none", f"{root}/c")
 
 
-def test_deletes_what_is_there_and_below(root: str, storage: Storage) -> None:
+def test_deletes_what_is_there_and_empty_folders(root: str, storage: Storage) -> None:
     for path in ("a/x", "a/b/y", "az", "z"):
         write(storage, f"{root}/{path}", b"x")
-    storage.delete_tree(f"{root}/a")
-    storage.delete(f"{root}/z")
-    assert {file.path for file in storage.list(root)} == {"az"}
-    storage.delete_tree(f"{root}/a")
-    storage.delete(f"{root}/z")
-    storage.prune(f"{root}/a")
+    for _ in range(2):
+        storage.prune(root)
+        assert storage.delete_many(storage.list(f"{root}/a"))
+        assert storage.delete(f"{root}/z")
+        assert {file.path for file in storage.list(root)} == {"az"}
+        storage.prune(f"{root}/a")
+        assert not storage.holds(f"{root}/a")
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,9 @@ def test_listing_is_repeated(fault: Fault, gcs: ProxiedGcs, bucket: str, x: str)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("new", [False, True])
-def test_small_uploads_are_repeated(fault: Fault, new: bool, gcs: ProxiedGcs, bucket: str) -> None:
+def test_small_uploads_are_repeated(fault: Fault, gcs: ProxiedGcs, bucket: str) -> None:
     gcs.proxy.decide = fail("insert", [fault, fault])
-    STORAGE.publish(f"{bucket}/new", DATA, scratch="", new=new)
+    STORAGE.replace(f"{bucket}/new", DATA)
     assert gcs.read_tree(bucket) == {"new": DATA}
 
 
@@ -102,17 +101,36 @@ def test_long_uploads_are_repeated_or_begun_anew(
 def test_renaming_is_repeated(
     fault: Fault, kind: str, gcs: ProxiedGcs, bucket: str, x: str
 ) -> None:
-    gcs.proxy.decide = fail(kind, [fault, fault])
-    STORAGE.rename(x, f"{bucket}/y")
-    assert gcs.read_tree(bucket) == {"y": DATA}
+    for replaces in (None, "seen"):
+        gcs.proxy.reset()
+        gcs.write(x, DATA)
+        if replaces:
+            gcs.write(f"{bucket}/y", b"old")
+            stored = STORAGE.stat(f"{bucket}/y")
+            assert stored is not None
+            replaces = stored.version
+        gcs.proxy.decide = fail(kind, [fault, fault])
+        STORAGE.rename(x, f"{bucket}/y", replaces=replaces)
+        assert gcs.read_tree(bucket) == {"y": DATA}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_renewing_is_repeated(fault: Fault, gcs: ProxiedGcs, x: str) -> None:
+    stored = STORAGE.stat(x)
+    assert stored is not None
+    gcs.proxy.decide = fail("rewrite", [fault, fault])
+    STORAGE.renew(stored)
+    renewed = STORAGE.stat(x)
+    assert renewed is not None
+    assert (renewed.version != stored.version, gcs.read(x)) == (True, DATA)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_deleting_is_repeated(fault: Fault, gcs: ProxiedGcs, bucket: str, x: str) -> None:
     gcs.write(f"{bucket}/folder/y", DATA)
     gcs.proxy.decide = fail("delete", [fault] * 4)
-    STORAGE.delete(x)
-    STORAGE.delete_tree(f"{bucket}/folder")
+    assert STORAGE.delete(x)
+    assert STORAGE.delete_many(STORAGE.list(bucket))
     assert gcs.names(bucket) == []
 
 
@@ -126,8 +144,6 @@ def test_what_did_not_arrive_as_it_was_sent_is_sent_again() -> None:
 
 def test_an_object_of_another_run_is_not_taken_for_ours(gcs: ProxiedGcs, bucket: str) -> None:
     gcs.write(f"{bucket}/new", b"other")
-    with pytest.raises(InputError, match="was written by another run meanwhile"):
-        STORAGE.publish(f"{bucket}/new", DATA, scratch="", new=True)
     with pytest.raises(FileExistsError), STORAGE.create(f"{bucket}/new") as file:
         file.write(DATA)
     assert gcs.read(f"{bucket}/new") == b"other"
@@ -165,7 +181,7 @@ def test_what_was_replaced_meanwhile_is_not_deleted(gcs: ProxiedGcs, bucket: str
             gcs.write(x, b"other")
 
     gcs.proxy.decide = replace
-    STORAGE.delete_tree(bucket)
+    assert not STORAGE.delete_many(STORAGE.list(bucket))
     STORAGE.rename(x, f"{bucket}/y")
     assert gcs.read_tree(bucket) == {"x": b"other", "y": b"other"}
 

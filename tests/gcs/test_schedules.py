@@ -32,8 +32,8 @@ OLD_SETTINGS = (
     *("--set", "rejects.max_ratio=1"),
 )
 # What a build asks for, and about how often.
-PHASES = {"list": 7, "get": 35, "insert": 18, "upload": 6, "rewrite": 5, "delete": 13}
-REQUESTS = 84
+PHASES = {"list": 6, "get": 70, "insert": 22, "upload": 6, "rewrite": 6, "delete": 13}
+REQUESTS = 123
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 

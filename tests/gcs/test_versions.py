@@ -40,13 +40,13 @@ def test_the_pointer_is_written_after_the_dataset(
     summary = build(*words)
     assert gcs.read(f"{bucket}/out/latest") == f"{summary['output']}\n".encode()
     assert check_whole(gcs.read_tree(summary["output"]))
-    *_, before, last = [
-        request
+    names = [
+        request.name
         for request in gcs.proxy.requests
-        if request.kind == "insert" and not request.name.endswith("/runs/.lease.json")
+        if request.kind in ("insert", "rewrite") and not request.name.endswith("/runs/.lease.json")
     ]
-    assert before.name.endswith("/dataset_info.json")
-    assert last.name == "out/latest"
+    assert names[-2].endswith("/dataset_info.json")
+    assert names[-1] == "out/latest"
     # Nothing beside the two, and no request that is not in the summary.
     name = summary["output"].rpartition("/")[2]
     assert {path.partition("/")[0] for path in gcs.names(f"{bucket}/out")} == {name, "latest"}

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.containers.tfrecord import read_records
+from shardbeam.transforms.examples.example_pb2 import Example
 from tests.conftest import PROJECT_ROOT
-from tests.support.builds import read_written
+from tests.support.builds import WrittenExample
 from tests.support.cifar_files import write_cifar10
 from tests.support.dataset import run
 
@@ -30,29 +32,47 @@ def build_config(name: str, *settings: str, output: Path) -> None:
     assert result.exit_code == 0, result.stderr
 
 
-def kinds(path: Path) -> set[tuple[str, type]]:
-    """Keys and the types of their values, the same in every Example."""
-    (found,) = {
-        frozenset(
-            (key, type(value)) for key, values in example.features.items() for value in values
-        )
-        for example in read_written(path)
-    }
-    return set(found)
+def examples(path: Path) -> list[WrittenExample]:
+    """All Examples of a plain file, in order."""
+    found = []
+    with path.open("rb") as file:
+        for record in read_records(file):
+            features = Example.FromString(record).features.feature
+            found.append(
+                WrittenExample(
+                    {
+                        key: list(getattr(value, str(value.WhichOneof("kind"))).value)
+                        for key, value in features.items()
+                    }
+                )
+            )
+    return found
 
 
-def check_readers(file: Path, *, split: str, count: int) -> None:
-    """Checks that `show` and `load_dataset` read the folder and the plain file, TFDS the folder."""
+def kinds(path: Path) -> set[tuple[str, str | None]]:
+    """Keys and kinds, the same in every Example."""
+    with path.open("rb") as file:
+        found = {
+            frozenset(
+                (key, value.WhichOneof("kind"))
+                for key, value in Example.FromString(record).features.feature.items()
+            )
+            for record in read_records(file)
+        }
+    (only,) = found
+    return set(only)
+
+
+def check_readers(folder: Path, file_name: str, *, split: str, count: int, keys: set[str]) -> None:
+    """Checks that `show`, `load_dataset` and TFDS read the folder, and `show` the plain file."""
     from shardbeam.pipelines.read import load_dataset
 
-    folder = file.parent
-    keys = {key for key, _ in kinds(file)}
-    for words in ([str(folder), "--split", split], [str(file)]):
+    for words in ([str(folder), "--split", split], [str(folder / file_name)]):
         shown = run("show", *words, "--limit", "1")
         assert shown.exit_code == 0
         for key in keys:
             assert f"\n{key} " in shown.stdout
-    for path, name in ((folder, split), (file, None)):
+    for path, name in ((folder, split), (folder / file_name, None)):
         dataset = load_dataset(path, split=name)
         assert set(dataset.element_spec) == keys
         assert sum(1 for _ in dataset) == count
@@ -72,15 +92,21 @@ def test_class_folder(shapes: Path, tmp_path: Path) -> None:
     build_config("class_folder.yaml", f"splits.train.images={folders}", output=tmp_path / "out")
 
     file = tmp_path / "out" / "train.tfrecords"
-    assert kinds(file) == {("train/image", bytes), ("train/label", bytes)}
+    assert kinds(file) == {("train/image", "bytes_list"), ("train/label", "bytes_list")}
     found = [
-        (each.features["train/image"], each.features["train/label"]) for each in read_written(file)
+        (each.features["train/image"], each.features["train/label"]) for each in examples(file)
     ]
     expected = [
         ([path.read_bytes()], [path.parent.name.encode()]) for path in folders.glob("*/*.jpg")
     ]
     assert sorted(found) == sorted(expected)
-    check_readers(file, split="train", count=len(expected))
+    check_readers(
+        tmp_path / "out",
+        file.name,
+        split="train",
+        count=len(expected),
+        keys={"train/image", "train/label"},
+    )
 
 
 def test_filename_label(tmp_path: Path) -> None:
@@ -95,15 +121,15 @@ def test_filename_label(tmp_path: Path) -> None:
 
     file = tmp_path / "out" / "train.record"
     assert kinds(file) == {
-        ("image/encoded", bytes),
-        ("image/format", bytes),
-        ("image/class/label", int),
-        ("image/height", int),
-        ("image/width", int),
+        ("image/encoded", "bytes_list"),
+        ("image/format", "bytes_list"),
+        ("image/class/label", "int64_list"),
+        ("image/height", "int64_list"),
+        ("image/width", "int64_list"),
     }
     ids = {"aster": 0, "iris": 1, "rose": 2}
     found = {}
-    for example in read_written(file):
+    for example in examples(file):
         assert example.features["image/format"] == [b"jpeg"]
         assert example.features["image/height"] == [10]
         (width,) = example.features["image/width"]
@@ -112,7 +138,13 @@ def test_filename_label(tmp_path: Path) -> None:
         index: ((tmp_path / "flat" / f"img_{index}_{label}.jpg").read_bytes(), [ids[label]])
         for index, label in enumerate(labels)
     }
-    check_readers(file, split="train", count=4)
+    check_readers(
+        tmp_path / "out",
+        file.name,
+        split="train",
+        count=4,
+        keys={key for key, _ in kinds(file)},
+    )
 
 
 def test_cifar10(tmp_path: Path) -> None:
@@ -124,15 +156,21 @@ def test_cifar10(tmp_path: Path) -> None:
         ("test", ["test_batch.bin"]),
     ):
         file = tmp_path / "out" / f"{split}.tfrecords"
-        assert kinds(file) == {("image", bytes), ("label", int)}
-        found = [(each.features["image"], each.features["label"]) for each in read_written(file)]
+        assert kinds(file) == {("image", "bytes_list"), ("label", "int64_list")}
+        found = [(each.features["image"], each.features["label"]) for each in examples(file)]
         expected = [
             ([image.transpose(2, 0, 1).tobytes()], [index % 10])
             for batch in batches
             for index, image in enumerate(pixels[batch])
         ]
         assert sorted(found) == sorted(expected)
-        check_readers(file, split=split, count=len(expected))
+        check_readers(
+            tmp_path / "out",
+            file.name,
+            split=split,
+            count=len(expected),
+            keys={"image", "label"},
+        )
 
 
 def test_cifar10_as_pictures(tmp_path: Path) -> None:
@@ -144,7 +182,7 @@ def test_cifar10_as_pictures(tmp_path: Path) -> None:
     # Every image is in a split that its file tells.
     assert "(no split)" not in built.stdout + built.stderr
 
-    for example in read_written(output / "cifar10-test.tfrecord-00000-of-00001"):
+    for example in examples(output / "cifar10-test.tfrecord-00000-of-00001"):
         batch, _, index = example.key.partition("/")
         picture = Image.open(io.BytesIO(example.encoded))
         assert picture.format == "PNG"

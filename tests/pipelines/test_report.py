@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardbeam.pipelines.report import Summary, print_summary, render_json, render_text
+from shardbeam.pipelines.report import Layout, Summary, print_summary, render_json, render_text
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
 
@@ -202,7 +202,9 @@ def test_json_is_one_line_of_ascii() -> None:
 def test_names_are_neither_markup_nor_commands_to_the_terminal() -> None:
     code = "[red]x[/red]\x1b[2J\udcff"
     told = summary(splits={"[b]train": SplitOutcome(rejected={code: 1})}, message=code)
-    text = render_text(dataclasses.replace(told, output="o\x07"), columns=80)
+    text = render_text(
+        dataclasses.replace(told, output="o\x07"), layout=Layout(columns=80, styled=True)
+    )
     assert "[b]train" in text
     assert text.count("[red]x[/red]\\x1b[2J\\udcff") == 2
     assert "committed: o\\x07" in text
@@ -211,7 +213,7 @@ def test_names_are_neither_markup_nor_commands_to_the_terminal() -> None:
 @pytest.mark.parametrize("columns", [20, 40, 80])
 def test_nothing_is_cut_on_a_narrow_terminal(columns: int) -> None:
     name = "a_rather_long_name_" * 5
-    text = render_text(summary(splits={name: TRAIN}), columns=columns)
+    text = render_text(summary(splits={name: TRAIN}), layout=Layout(columns=columns, styled=False))
     letters = "".join(text.split())
     assert "…" not in letters
     # Folded over lines, all of it is there: twice its letters, for two tables.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.pipelines.arguments import ShowArguments, parse_arguments
+from shardbeam.pipelines.report import PLAIN, Layout, stdout_layout
 from shardbeam.pipelines.show import render_example
 from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.core.errors import InputError
@@ -21,7 +25,7 @@ from shardbeam.transforms.dataset.read.examples import read_examples
 from shardbeam.transforms.examples.example_pb2 import Example
 from tests.support.builds import Build, build
 from tests.support.dataset import run
-from tests.support.python_runs import run_without_reader
+from tests.support.python_runs import LIST_MODULES, run_python
 from tests.support.tfrecords import draw_image, make_example, tfrecord, write_tfrecord
 
 
@@ -85,6 +89,15 @@ def test_the_split_and_the_limit(dataset: Build) -> None:
     assert "\ntrain, example" not in stdout
 
 
+def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "a.record", make_example({"n": 1}))
+    result = run_python(LIST_MODULES, "show", str(path))
+    assert result.returncode == 0, result.stderr
+    modules = result.stdout.rpartition("MODULES ")[2].split()
+    assert "shardbeam.pipelines.show" in modules
+    assert {"apache_beam", "tensorflow"}.isdisjoint(modules)
+
+
 def test_a_file_of_anyones(shared_data: Path) -> None:
     path = shared_data / "datumaro" / "tf_detection_api_dataset" / "train.tfrecord"
     exit_code, stdout, _ = run("show", str(path))
@@ -118,8 +131,12 @@ def test_shards_of_anyones_are_one_split_in_order(tmp_path: Path) -> None:
         (tmp_path / other).write_text("no records")
     exit_code, stdout, _ = run("show", str(tmp_path), "--split", "train", "--limit", "12")
     assert exit_code == 0
-    splits = [line.split()[0] for line in stdout.splitlines()[1:4]]
-    assert splits == ["test", "train", "validation"]
+    assert [line.split()[0] for line in stdout.splitlines()[:4]] == [
+        "split",
+        "test",
+        "train",
+        "validation",
+    ]
     shown = [line.split()[-1] for line in stdout.splitlines() if line.startswith("shard ")]
     assert shown == [str(index) for index in range(12)]
 
@@ -171,7 +188,7 @@ def test_long_lists_are_cut() -> None:
 
 def test_a_narrow_terminal_folds() -> None:
     example = Example.FromString(make_example({"a/rather/long/key": b"x" * 60}))
-    text = render_example(example, columns=40)
+    text = render_example(example, layout=Layout(columns=40, styled=False))
     assert max(map(len, text.splitlines())) <= 40
     assert text.count("x") == 60
 
@@ -201,23 +218,21 @@ def header(length: int) -> bytes:
     return frame(length, crc32c=0)[0]
 
 
-RECORD = tfrecord(make_example({"n": 1}))
-SHARD = "d-train.tfrecord-00000-of-00001"
-NO_FILE = "not a TFRecord file, or a damaged one"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"", "no records in split 'x'"),
-        (b"short", f"byte 0: {NO_FILE}: cut off within a record's head"),
-        (b"{" * 100, f"byte 0: {NO_FILE}: the checksum of a record's le"),
+        (b"short", "byte 0: not a TFRecord file, or a damaged one: cut off within a record's head"),
+        (
+            b"{" * 100,
+            "byte 0: not a TFRecord file, or a damaged one: the checksum of a record's le",
+        ),
         (gzip.compress(RECORDS, mtime=0), "compressed with gzip; decompress it first (gunzip)"),
         (RECORDS[:-1], f"byte {SECOND}: cut off within a record of "),
         (RECORDS[: SECOND + 4], f"byte {SECOND}: cut off within a record's header"),
         (damaged(SECOND), f"byte {SECOND}: the checksum of a record's length does not match"),
         (damaged(SECOND + 14), f"byte {SECOND}: the checksum of a record's data does not match"),
-        (header(2**63), f"byte 0: {NO_FILE}: a record of {2**63} byte"),
+        (header(2**63), f"byte 0: not a TFRecord file, or a damaged one: a record of {2**63} byte"),
         (
             tfrecord(make_example({"n": 1}), b"hello, world; no Example"),
             f"byte {SECOND}: the record of 24 bytes is no tf.train.Example; it begins with "
@@ -231,31 +246,6 @@ def test_bad_files(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.record"
     path.write_bytes(content)
     assert show_error(path).startswith(f"{path}: {message}")
-
-
-@pytest.mark.parametrize(
-    ("files", "shown", "message"),
-    [
-        ([], "missing", "/missing: nothing is there"),
-        ([], "", ": nothing is there"),
-        (["notes.txt"], "", ": neither dataset_info.json nor a file named *.tfrecord or *.record"),
-        ([], "a\x1b[2J", "/a\\x1b[2J: nothing is there"),
-        ([], "x" * 300, f"/{'x' * 300}: cannot be read: File name too long"),
-        (
-            ["train-0-of-2.record", "train-1-of-2.record", "train-0-of-1.record"],
-            "",
-            ": train-*-of-1.record and train-*-of-2.record would both be the split 'train'",
-        ),
-        # Half a dataset is none.
-        ([SHARD, "manifest.json"], "", ": no committed dataset: "),
-        ([SHARD, ".staging/plan/commit.json"], "", ": no committed dataset: "),
-    ],
-)
-def test_bad_folders(files: list[str], shown: str, message: str, tmp_path: Path) -> None:
-    for file in files:
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_bytes(RECORD)
-    assert show_error(tmp_path / shown).startswith(f"{tmp_path}{message}")
 
 
 @given(content=st.binary(max_size=60) | st.lists(st.binary(max_size=60)).map(frame_all))
@@ -295,19 +285,40 @@ def test_a_reader_that_left_ends_it(tmp_path: Path) -> None:
     """Had it gone on, it would have come upon the damage."""
     path = tmp_path / "x.record"
     path.write_bytes(damaged(SECOND))
-    result = run_without_reader("show", str(path))
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        result = subprocess.run(
+            [sys.executable, "-c", LIST_MODULES, "show", str(path)],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(write_end)
     assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_a_terminal_has_a_width(monkeypatch: pytest.MonkeyPatch) -> None:
-    features: dict[str, object] = {"n": list(range(1000, 1007))}
-    assert len(render(features)) == 1
+    assert stdout_layout() == PLAIN
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "50")
-    example = Example.FromString(make_example(features))
-    headings, *rows = render_example(example).splitlines()
-    assert headings.startswith("\x1b[1mkey\x1b[0m")
-    assert len(rows) == 2
+    assert stdout_layout() == Layout(columns=50, styled=True)
+
+
+def test_bad_paths(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert show_error(missing) == f"{missing}: nothing is there"
+    assert show_error(tmp_path) == f"{tmp_path}: nothing is there"
+    (tmp_path / "notes.txt").write_text("x")
+    assert show_error(tmp_path) == (
+        f"{tmp_path}: neither dataset_info.json nor a file named *.tfrecord or *.record"
+    )
+    escaped = tmp_path / "a\x1b[2J"
+    assert show_error(escaped) == f"{tmp_path}/a\\x1b[2J: nothing is there"
+    long = tmp_path / ("x" * 300)
+    assert show_error(long) == f"{long}: cannot be read: File name too long"
 
 
 def test_a_link_to_nothing(tmp_path: Path) -> None:
@@ -340,14 +351,38 @@ def test_missing_shards(dataset: Build, tmp_path: Path) -> None:
     assert run("show", str(folder), "--split", "shapes-validation").exit_code == 0
 
 
+def test_files_that_would_be_one_split(tmp_path: Path) -> None:
+    for name in ("train-0-of-2.record", "train-1-of-2.record", "train-0-of-1.record"):
+        write_tfrecord(tmp_path / name, make_example({"n": 1}))
+    assert show_error(tmp_path).startswith(
+        f"{tmp_path}: train-*-of-1.record and train-*-of-2.record would both be the split 'train'"
+    )
+
+
+@pytest.mark.parametrize("left", ["manifest.json", ".staging/plan/commit.json"])
+def test_half_a_dataset_is_none(left: str, tmp_path: Path) -> None:
+    write_tfrecord(tmp_path / "d-train.tfrecord-00000-of-00001", make_example({"n": 1}))
+    (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / left).write_text("{}")
+    assert show_error(tmp_path).startswith(f"{tmp_path}: no committed dataset: ")
+
+
 def test_metadata_of_others(tmp_path: Path) -> None:
     """A template for the shards' names, 64-bit integers as numbers, unknown keys."""
     for index in range(2):
         record = make_example({"shard": index})
         write_tfrecord(tmp_path / f"test_{index:05}.tfrecord", record)
-    split = {"name": "test", "shardLengths": [1, "1"]}
-    split["filepathTemplate"] = "{SPLIT}_{SHARD_INDEX}.{FILEFORMAT}"
-    info = {"name": "d", "citation": "none", "splits": [split]}
+    info = {
+        "name": "d",
+        "citation": "none",
+        "splits": [
+            {
+                "name": "test",
+                "shardLengths": [1, "1"],
+                "filepathTemplate": "{SPLIT}_{SHARD_INDEX}.{FILEFORMAT}",
+            }
+        ],
+    }
     (tmp_path / "dataset_info.json").write_text(json.dumps(info))
     exit_code, stdout, _ = run("show", str(tmp_path))
     assert exit_code == 0
@@ -378,3 +413,27 @@ def test_metadata_of_others(tmp_path: Path) -> None:
 def test_bad_metadata(info: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "dataset_info.json").write_text(info)
     assert message in show_error(tmp_path)
+
+
+def test_the_command_line() -> None:
+    assert parse_arguments(["show", "d"]) == ShowArguments(path="d", split=None, limit=3)
+    assert parse_arguments(["--limit", "7", "show", "--split=b", "build"]) == ShowArguments(
+        path="build", split="b", limit=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("show", "expected `show PATH`, with one path"),
+        ("--split show", "expected `show PATH`, with one path"),
+        ("show a b", "expected `show PATH`, with one path"),
+        ("a show", "expected `show PATH`, with one path"),
+        ("show a --limit 0", "--limit: expected a whole number from 1 up, got '0'"),
+        ("show a --limit 1.5", "--limit: expected a whole number from 1 up, got '1.5'"),
+        ("show a --spilt b", "unknown flag --spilt; did you mean --split?"),
+    ],
+)
+def test_wrong_command_lines(line: str, message: str) -> None:
+    exit_code, stdout, stderr = run(*line.split())
+    assert (exit_code, stdout, stderr) == (2, "", f"shardbeam: error: {message}\n")

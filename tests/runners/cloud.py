@@ -10,7 +10,6 @@ from tests.support.gcs_server import FakeGcs
 VERSIONS = own_versions()
 # One of Beam's own, whose name tells its versions.
 IMAGE = f"apache/beam_python{VERSIONS.python}_sdk:{VERSIONS.beam}"
-SDK = f"--sdk_container_image={IMAGE}"
 
 
 class Cloud:

@@ -27,7 +27,6 @@ Json = dict[str, Any]
 PROJECT = "pictures-project"
 REGION = "us-central1"
 JOB_ID = "2026-01-02_03_04_05-678"
-CANCEL = f"gcloud dataflow jobs cancel {JOB_ID} --region={REGION} --project={PROJECT}"
 
 _JOBS = re.compile(
     rf"/v1b3/projects/{PROJECT}/locations/{REGION}/jobs(?:/([^/?]+)(?:/(messages|metrics))?)?"

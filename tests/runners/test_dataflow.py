@@ -9,6 +9,7 @@ import io
 import json
 import re
 import shutil
+import signal
 import tarfile
 from pathlib import Path
 
@@ -17,8 +18,13 @@ import pytest
 from shardbeam.pipelines.flex_template import launch
 from shardbeam.transforms.dataset.manifest import RUN_FILE
 from tests.conftest import PROJECT_ROOT
-from tests.runners.cloud import IMAGE, SDK, Cloud
-from tests.runners.dataflow_service import CANCEL, JOB_ID, PROJECT, REGION, run_staged
+from tests.runners.cloud import IMAGE, Cloud
+from tests.runners.dataflow_service import (
+    JOB_ID,
+    PROJECT,
+    REGION,
+    run_staged,
+)
 from tests.support.dataset import (
     MIXED_SETTINGS,
     Run,
@@ -26,11 +32,14 @@ from tests.support.dataset import (
     check_whole,
     coco_words,
     dataset_files,
+    finish,
     read_dataset,
     run,
+    start,
 )
 
 CONSOLE = f"https://console.cloud.google.com/dataflow/jobs/{REGION}/{JOB_ID}?project={PROJECT}"
+CANCEL = f"gcloud dataflow jobs cancel {JOB_ID} --region={REGION} --project={PROJECT}"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +51,7 @@ def expected(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 def test_a_job(cloud: Cloud, expected: Tree) -> None:
     cloud.service.run_jobs(gcs=cloud.gcs)
-    result = run(*cloud.words(SDK, "--wait"))
+    result = run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait"))
     assert result.exit_code == 0, result.stderr
     assert f"shardbeam: job {JOB_ID}: {CONSOLE}" in result.stderr.splitlines()
     assert f"committed: {cloud.output}" in result.stdout.splitlines()
@@ -58,7 +67,7 @@ def test_a_job_names_the_latest_version_by_itself(cloud: Cloud, expected: Tree) 
     cloud.service.run_jobs(gcs=cloud.gcs)
     versions = ("--output", f"{cloud.output}/{{fingerprint}}")
     latest = ("--set", f"output.latest={cloud.output}/latest")
-    words = cloud.words(SDK, *versions, *latest)
+    words = cloud.words(f"--sdk_container_image={IMAGE}", *versions, *latest)
     result = run(*words, "--wait", "--log-format=json")
     assert (result.exit_code, result.stdout) == (0, ""), result.stderr
     lines = [json.loads(line) for line in result.stderr.splitlines()]
@@ -83,7 +92,7 @@ def test_a_job_names_the_latest_version_by_itself(cloud: Cloud, expected: Tree) 
 def test_what_is_submitted(cloud: Cloud) -> None:
     result = run(
         *cloud.words(
-            SDK,
+            f"--sdk_container_image={IMAGE}",
             "--no-wait",
             "--labels=team=vision",
             "--machine_type=n2-standard-8",
@@ -120,9 +129,8 @@ def test_what_is_submitted(cloud: Cloud) -> None:
     assert cloud.gcs.names(cloud.output) == ["runs/.lease.json"]
 
 
-def test_without_a_terminal_nobody_waits(cloud: Cloud) -> None:
-    cloud.service.states = ["JOB_STATE_RUNNING"]
-    result = run(*cloud.words(SDK, "--json"))
+def test_no_wait_as_json(cloud: Cloud) -> None:
+    result = run(*cloud.words(f"--sdk_container_image={IMAGE}", "--no-wait", "--json"))
     assert json.loads(result.stdout) == {
         "status": "submitted",
         "exit_code": 0,
@@ -133,10 +141,17 @@ def test_without_a_terminal_nobody_waits(cloud: Cloud) -> None:
     }
 
 
+def test_without_a_terminal_nobody_waits(cloud: Cloud) -> None:
+    cloud.service.states = ["JOB_STATE_RUNNING"]
+    assert run(*cloud.words(f"--sdk_container_image={IMAGE}")).exit_code == 0
+
+
 def test_a_template(cloud: Cloud) -> None:
     template = f"{cloud.bucket}/templates/job"
     # As the launcher of Flex Templates asks for it.
-    result = run(*cloud.words(SDK, f"--template_location={template}", "--wait"))
+    result = run(
+        *cloud.words(f"--sdk_container_image={IMAGE}", f"--template_location={template}", "--wait")
+    )
     assert result == Run(0, f"template written, for: {cloud.output}\n", "")
     assert cloud.service.job is None
     job = json.loads(cloud.gcs.read(template))
@@ -147,7 +162,7 @@ def test_a_template(cloud: Cloud) -> None:
 def test_a_template_with_nothing_to_do(cloud: Cloud, capfd: pytest.CaptureFixture[str]) -> None:
     """A launcher that writes no job down has failed to Dataflow, and so would have the schedule."""
     cloud.service.run_jobs(gcs=cloud.gcs)
-    assert run(*cloud.words(SDK, "--wait")).exit_code == 0
+    assert run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")).exit_code == 0
     before = cloud.gcs.read_tree(cloud.output)
     template = f"{cloud.bucket}/templates/job"
     code = launch(
@@ -159,7 +174,7 @@ def test_a_template_with_nothing_to_do(cloud: Cloud, capfd: pytest.CaptureFixtur
             "--fractions=train=0.7,validation=0.3",
             '--set=["output.num_shards=5", "rejects.max_ratio=1"]',
             "--if_changed=true",
-            SDK,
+            f"--sdk_container_image={IMAGE}",
             f"--template_location={template}",
             "--job_name=nightly",
             *cloud.job_flags,
@@ -222,9 +237,15 @@ def test_a_checkout_that_cannot_be_built(cloud: Cloud, tmp_path: Path) -> None:
 # How jobs end
 
 
+def check_failed(result: Run, *, message: str, exit_code: int = 1) -> None:
+    assert result.exit_code == exit_code
+    assert result.stderr.splitlines()[-1] == f"shardbeam: error: {message}"
+    assert "Traceback" not in result.stderr
+
+
 def test_a_refused_build_has_its_own_exit_code(cloud: Cloud) -> None:
     cloud.service.run_jobs(gcs=cloud.gcs)
-    words = cloud.words(SDK, "--wait")
+    words = cloud.words(f"--sdk_container_image={IMAGE}", "--wait")
     result = run(*words, "--set", "rejects.max_ratio=0", "--json")
     # All that the service says is FAILED.
     assert cloud.service.states == ["JOB_STATE_FAILED"]
@@ -237,45 +258,61 @@ def test_a_refused_build_has_its_own_exit_code(cloud: Cloud) -> None:
 def test_bad_input_is_told_as_at_home(cloud: Cloud) -> None:
     cloud.gcs.write(f"{cloud.bucket}/annotations/instances.json", b"{")
     cloud.service.run_jobs(gcs=cloud.gcs)
-    words = cloud.words(SDK, "--wait")
+    words = cloud.words(f"--sdk_container_image={IMAGE}", "--wait")
     result = run(*words)
     assert result.exit_code == 1
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"shardbeam: error: {cloud.bucket}/annotations/instances.json: ")
 
 
-@pytest.mark.parametrize(
-    ("service", "message"),
-    [
-        (
-            {
-                "states": ["JOB_STATE_PENDING", "JOB_STATE_RUNNING", "JOB_STATE_FAILED"],
-                "errors": ["The zone has no more of these machines.\nTry another."],
-            },
-            f"job {JOB_ID} ended as FAILED ({CONSOLE}): The zone has no more of these machines. "
-            "Try another.",
-        ),
-        (
-            {"states": ["JOB_STATE_RUNNING", "JOB_STATE_CANCELLING", "JOB_STATE_CANCELLED"]},
-            f"job {JOB_ID} was cancelled; run the same command again, finished shards are kept",
-        ),
-        (
-            {"lost": True},
-            f"job {JOB_ID} is lost: the service does not know it any more; run the same command "
-            "again, finished shards are kept",
-        ),
-        (
-            {"refusal": (403, "The Dataflow API is not enabled.")},
-            "the job was not accepted: 403 .*The Dataflow API is not enabled.",
-        ),
-    ],
-    ids=["failed", "cancelled", "lost", "not accepted"],
-)
-def test_bad_ends(service: dict[str, object], message: str, cloud: Cloud) -> None:
-    for name, value in service.items():
-        setattr(cloud.service, name, value)
-    result = run(*cloud.words(SDK, "--wait"))
+def test_a_failed_job(cloud: Cloud) -> None:
+    cloud.service.states = ["JOB_STATE_PENDING", "JOB_STATE_RUNNING", "JOB_STATE_FAILED"]
+    cloud.service.errors = ["The zone has no more of these machines.\nTry another."]
+    check_failed(
+        run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")),
+        message=f"job {JOB_ID} ended as FAILED ({CONSOLE}): The zone has no more of these "
+        "machines. Try another.",
+    )
+
+
+def test_a_cancelled_job(cloud: Cloud) -> None:
+    cloud.service.states = ["JOB_STATE_RUNNING", "JOB_STATE_CANCELLING", "JOB_STATE_CANCELLED"]
+    check_failed(
+        run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")),
+        message=f"job {JOB_ID} was cancelled; run the same command again, finished shards are kept",
+    )
+
+
+def test_a_lost_job(cloud: Cloud) -> None:
+    cloud.service.lost = True
+    check_failed(
+        run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")),
+        message=f"job {JOB_ID} is lost: the service does not know it any more; run the same "
+        "command again, finished shards are kept",
+    )
+
+
+def test_a_job_that_is_not_accepted(cloud: Cloud) -> None:
+    cloud.service.refusal = (403, "The Dataflow API is not enabled.")
+    result = run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait"))
     assert result.exit_code == 1
-    pattern = re.escape(message).replace(r"\.\*", ".*")
-    assert re.fullmatch(f"shardbeam: error: {pattern}", result.stderr.splitlines()[-1])
-    assert "Traceback" not in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("shardbeam: error: the job was not accepted: 403 ")
+    assert last.endswith("The Dataflow API is not enabled.")
+
+
+def test_ctrl_c_leaves_the_job_alone(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.service.states = ["JOB_STATE_RUNNING"]
+    words = cloud.words(f"--sdk_container_image={IMAGE}", "--wait")
+    process = start(*words, cwd=tmp_path)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if JOB_ID in line:
+            break
+    process.send_signal(signal.SIGINT)
+    check_failed(
+        finish(process),
+        message=f"interrupted; job {JOB_ID} goes on without this command. To cancel it: {CANCEL}",
+        exit_code=130,
+    )
+    assert cloud.service.requested == []

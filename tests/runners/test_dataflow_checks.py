@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.runners import check_image
-from tests.runners.cloud import SDK, VERSIONS, Cloud
+from shardbeam.pipelines.runners import own_versions
+from tests.runners.cloud import IMAGE, Cloud
 from tests.support.dataset import run
+
+VERSIONS = own_versions()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_refusals(flags: Sequence[str], message: str, cloud: Cloud, built: Path)
     flags = [flag.format(built=built) for flag in flags]
     message = message.format(built=built)
     if not any("sdk_container_image" in flag or "setup_file" in flag for flag in flags) and flags:
-        flags = [SDK, *flags]
+        flags = [f"--sdk_container_image={IMAGE}", *flags]
     result = run(*cloud.words(*flags))
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
@@ -65,7 +66,7 @@ def built(tmp_path: Path) -> Path:
 
 def test_a_local_annotation_file(cloud: Cloud, mixed: Path) -> None:
     path = mixed / "annotations" / "instances.json"
-    result = run(*cloud.words(SDK, "--annotations", str(path)))
+    result = run(*cloud.words(f"--sdk_container_image={IMAGE}", "--annotations", str(path)))
     assert result.exit_code == 2
     assert f"{path}: a local path, which Dataflow's workers cannot read" in result.stderr
     assert cloud.service.job is None
@@ -85,7 +86,7 @@ def test_a_format_of_ones_own_in_a_file(cloud: Cloud, tmp_path: Path) -> None:
         f"splits: {{train: {{format: '{tmp_path}/own.py:Own', images: '{cloud.bucket}/images'}}}}\n"
         f"output: {{path: '{cloud.output}'}}\n"
     )
-    flags = [*cloud.job_flags, SDK]
+    flags = [*cloud.job_flags, f"--sdk_container_image={IMAGE}"]
     result = run("build", str(config), *flags)
     assert result.exit_code == 2
     assert f"{tmp_path}/own.py: Dataflow's workers do not have this file" in result.stderr
@@ -96,9 +97,3 @@ def test_no_wait_is_for_dataflow(cloud: Cloud) -> None:
     result = run(*cloud.words("--runner=DirectRunner", "--no-wait"))
     assert result.exit_code == 2
     assert "--no-wait: only with --runner=DataflowRunner" in result.stderr
-
-
-def test_images_of_others_are_not_looked_into() -> None:
-    check_image("us-central1-docker.pkg.dev/project/images/shardbeam:0.1.0")
-    with pytest.raises(UsageError, match=r"has Python 3\.1 and Beam 2\.1\.0, and this program"):
-        check_image("docker.io/apache/beam_python3.1_sdk:2.1.0")

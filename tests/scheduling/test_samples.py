@@ -52,20 +52,22 @@ def test_the_page_names_every_sample() -> None:
     assert linked == {path.name for path in FOLDER.iterdir() if path.is_file()}
 
 
-@pytest.mark.parametrize("sample", [*commands(), "workflow.yaml"])
+@pytest.mark.parametrize("sample", [*commands(), "workflow.yaml", "airflow_dag.py"])
 def test_what_is_started_is_understood(
     sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = tmp_path / "coco.yaml"
     if sample in commands():
         words = commands()[sample]
         assert words[:2] == ["build", CONFIG]
+        data = kubernetes_objects()["ConfigMap"]["data"]
+        config.write_text(data["coco.yaml"] if sample == "cronjob.yaml" else read("coco.yaml"))
     else:
         parameters = launch_parameters(monkeypatch)[sample]["parameters"]
         check_parameters(parameters)
         words = command_line([f"--{name}={value}" for name, value in parameters.items()])
         assert words[:2] == ["build", "gs://my-bucket/configs/coco.yaml"]
-    config = tmp_path / "coco.yaml"
-    config.write_text(read("coco.yaml"))
+        config.write_text(read("coco.yaml"))
     arguments = parse_arguments(["build", str(config), *words[2:]])
     assert isinstance(arguments, BuildArguments)
     assert arguments.if_changed
@@ -280,14 +282,18 @@ def run_scheduler(folder: Path, *words: str) -> list[list[str]]:
 
 
 class TestLaunches:
-    def test_they_are_one_that_dataflow_reads(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        by_workflow, by_airflow = launch_parameters(monkeypatch).values()
-        assert by_workflow == by_airflow
-        body = json.dumps({"launchParameter": by_workflow})
+    @pytest.mark.parametrize("sample", ["workflow.yaml", "airflow_dag.py"])
+    def test_dataflow_reads_them(self, sample: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        parameter = launch_parameters(monkeypatch)[sample]
+        body = json.dumps({"launchParameter": parameter})
         message = LaunchFlexTemplateRequest.from_json(body).launch_parameter
-        assert dict(message.parameters) == by_workflow["parameters"]
+        assert dict(message.parameters) == parameter["parameters"]
         assert message.job_name == "shardbeam-coco"
         assert message.environment.max_workers == 50
+
+    def test_they_are_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        by_workflow, by_airflow = launch_parameters(monkeypatch).values()
+        assert by_workflow == by_airflow
 
     def test_airflow_neither_overlaps_nor_catches_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         dag, operator = airflow_task(monkeypatch)

@@ -113,9 +113,11 @@ class Build:
 
     def examples(self, split: str = "train") -> list[WrittenExample]:
         """A split's Examples, in order."""
-        return [
-            example for shard in self.shards(split) for example in read_written(self.output / shard)
-        ]
+        examples = []
+        for shard in self.shards(split):
+            with (self.output / shard).open("rb") as file:
+                examples += [_plain(Example.FromString(record)) for record in read_records(file)]
+        return examples
 
     def by_key(self, split: str = "train") -> dict[str, WrittenExample]:
         """A split's Examples by their images' keys."""
@@ -133,12 +135,6 @@ class Build:
     def reasons(self) -> Counter[tuple[str, str]]:
         """How often each key was rejected for each reason."""
         return Counter((reject["key"], reject["reason"]) for reject in self.rejects())
-
-
-def read_written(path: Path) -> list[WrittenExample]:
-    """All Examples of a TFRecord file, in order."""
-    with path.open("rb") as file:
-        return [_plain(Example.FromString(record)) for record in read_records(file)]
 
 
 def _plain(example: Example) -> WrittenExample:

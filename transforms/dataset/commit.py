@@ -7,13 +7,12 @@ Beam has to do with it is in `transforms.commit_dataset`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult
 from shardbeam.transforms.dataset.judge import count_resumed, count_reuse, count_splits, judge
@@ -30,24 +29,24 @@ from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.reuse import (
     RECORD_FILE,
-    RECORDS_FOLDER,
     keep_record,
     record_path,
 )
 from shardbeam.transforms.dataset.runs import RunSettings, end_run, run_path
 from shardbeam.transforms.dataset.staging import (
+    COMMIT_FILE,
     OUTCOME,
     STAGING_FOLDER,
     Staging,
+    decode_commit,
     explain_write_errors,
     find_misplaced,
     staged_commits,
 )
-from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 _MOVES_PER_BATCH = 64
-_MOVES_AT_A_TIME = 16
 
 
 class RefusedError(Exception):
@@ -105,8 +104,6 @@ def gate(
         InputError: Another run has taken the output, or it cannot be written.
     """
     dataset, staging = settings.dataset, settings.staging
-    # From here on two runs would be in each other's way.
-    staging.check_lease()
     outcome = judge(
         count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects),
         max_ratio=dataset.max_reject_ratio,
@@ -136,10 +133,12 @@ def move(batch: MoveBatch, *, staging: Staging) -> int:
         InputError: A file is neither in staging nor in place, another run has taken the output,
             or it cannot be written.
     """
-    staging.check_lease()
+    storage = storage_for(staging.output)
     with explain_write_errors(staging.output):
-        one = functools.partial(_move, staging=staging)
-        return sum(1 for _ in map_many(one, batch.moves, threads=_MOVES_AT_A_TIME))
+        seen = _look([path for move in batch.moves for path in _paths(move)], output=staging.output)
+        staging.check_lease()
+        one = functools.partial(_move, seen=seen, staging=staging)
+        return sum(1 for _ in storage.map_many(one, batch.moves))
 
 
 def finish(
@@ -160,8 +159,6 @@ def finish(
             it cannot be written.
     """
     dataset, run, staging = settings.dataset, settings.run, settings.staging
-    # A repetition must not come after what another run has begun meanwhile.
-    staging.check_lease()
     moved = [file for move in _plan_moves(shards, rejects) for file in move.files]
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with explain_write_errors(staging.output):
@@ -187,13 +184,15 @@ def finish(
                 resumed=count_resumed(shards),
             ),
         )
+        files[run_path(staging.run_id)] = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
         # Readers that see this file see a whole dataset.
         info = files.pop(DATASET_INFO)
-        files[run_path(staging.run_id)] = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
+        staged_info = staging.stage_file(DATASET_INFO, info)
+        seen = _look([*files, DATASET_INFO], output=staging.output)
+        staging.check_lease()
         for path, data in files.items():
-            staging.write_file(path, data)
-        # The gate has removed the old one: another is that of a run that came in between.
-        staging.write_file(DATASET_INFO, info, new=True)
+            staging.write_file(path, data, replaces=seen[path])
+        _publish(staged_info, info, seen=seen[DATASET_INFO], staging=staging)
         # Here, and not in the command, which may not wait for the job.
         if run.latest:
             write_pointer(run.latest, folder=staging.output)
@@ -227,42 +226,109 @@ def prepare_output(moves: Sequence[Move], *, metadata: Sequence[str], staging: S
     """
     output = staging.output
     storage = storage_for(output)
-    commits = staged_commits(output)
-    manifest = read_manifest(output)
-    storage.delete(join_uri(output, DATASET_INFO))
-    old = {path for paths in commits.values() for path in paths}
-    kept = {file.path for move in moves for file in move.files}
-    # Before another plan's list goes: what lies in the output must be on a list at every moment.
-    staging.write_commit({*kept, *metadata, *old})
-    for plan, paths in commits.items():
-        # The shards that another plan has finished stay: its next run goes on from them.
-        if paths and plan != staging.plan:
-            storage.delete(Staging(output=output, plan=plan, run_id="").commit_uri)
-    if manifest is not None:
-        old.update(manifest.paths())
-    records = (
-        f"{RECORDS_FOLDER}/{file.path}" for file in storage.list(join_uri(output, RECORDS_FOLDER))
-    )
-    old.update(path for path in records if RECORD_FILE.fullmatch(path))
-    kept.update(record_path(move.shard_key) for move in moves if move.shard_key)
-    storage.delete_many(join_uri(output, path) for path in sorted(old - kept - {MANIFEST}))
-    for folder in ("index", "rejects"):
-        storage.prune(join_uri(output, folder))
+    with explain_write_errors(staging.output):
+        found = _look_alone(staging)
+        commits = {
+            path: decode_commit(storage.read(file.uri, version=file.version), uri=file.uri)
+            for path, file in found.items()
+            if COMMIT_FILE.fullmatch(path)
+        }
+        manifest = read_manifest(output)
+        old = {path for paths in commits.values() for path in paths}
+        kept = {path for move in moves for path in _paths(move)}
+        listed = {*old, *metadata, *(file.path for move in moves for file in move.files)}
+        _delete([DATASET_INFO], found=found, output=output)
+        # Before another plan's list goes: what lies in the output must be on a list at every
+        # moment. The shards that another plan has finished stay: its next run goes on from them.
+        own = staging.commit_uri.removeprefix(f"{output.rstrip('/')}/")
+        staging.write_commit(listed, replaces=found.get(own))
+        _delete(commits.keys() - {own}, found=found, output=output)
+        if manifest is not None:
+            old.update(manifest.paths())
+        old.update(path for path in found if RECORD_FILE.fullmatch(path))
+        _delete(old - kept - {MANIFEST}, found=found, output=output)
+        for folder in ("index", "rejects"):
+            storage.prune(join_uri(output, folder))
 
 
-def _move(move: Move, *, staging: Staging) -> None:
+def _look_alone(staging: Staging) -> dict[str, StoredFile]:
+    """Lists the output, once no run that was overtaken can make readers see a dataset there.
+
+    Such a run may stand right before it renames its `dataset_info.json`, and replaces nothing by
+    that: so its staged file is deleted, and what has come of it is seen by another listing.
+    """
+    storage = storage_for(staging.output)
+    while True:
+        found = {file.path: file for file in storage.list(staging.output)}
+        staging.check_lease()
+        scratch = [file for path, file in found.items() if staging.is_scratch_of_others(path)]
+        if not scratch:
+            return found
+        storage.delete_many(scratch)
+
+
+def _delete(paths: Iterable[str], *, found: Mapping[str, StoredFile], output: str) -> None:
+    """Deletes those of some paths that were found, as they were found.
+
+    Raises:
+        ChangedError: Another run has written one meanwhile.
+    """
+    files = [found[path] for path in sorted(paths) if path in found]
+    if not storage_for(output).delete_many(files):
+        raise ChangedError("a file of the old dataset was changed meanwhile")
+
+
+def _look(paths: Sequence[str], *, output: str) -> dict[str, StoredFile | None]:
+    storage = storage_for(output)
+    uris = [join_uri(output, path) for path in paths]
+    return dict(zip(paths, storage.map_many(storage.stat, uris), strict=True))
+
+
+def _paths(move: Move) -> list[str]:
+    """Lists the paths that a move may write."""
+    records = [record_path(move.shard_key)] if move.shard_key else []
+    return [*(file.path for file in move.files), *records]
+
+
+def _move(move: Move, *, seen: Mapping[str, StoredFile | None], staging: Staging) -> None:
+    storage = storage_for(staging.output)
     for file in move.files:
         destination = join_uri(staging.output, file.path)
+        old = seen[file.path]
         try:
-            storage_for(destination).rename(staging.uri(move.staged, file.path), destination)
+            storage.rename(
+                staging.uri(move.staged, file.path),
+                destination,
+                replaces=None if old is None else old.version,
+            )
         except FileNotFoundError:
-            if find_misplaced([file], output=staging.output, read=True) is not None:
+            stored = storage.stat(destination)
+            if (
+                stored is None
+                or find_misplaced([file], output=staging.output, read=True) is not None
+            ):
                 raise InputError(
                     uri=destination,
                     problem="its staged file is gone; was it deleted? Run the same command again",
                 ) from None
+            # A run that was overtaken may be about to delete or replace it, as it has seen it.
+            storage.renew(stored)
     if move.shard_key:
-        keep_record(move.shard_key, staging=staging)
+        keep_record(move.shard_key, replaces=seen[record_path(move.shard_key)], staging=staging)
+
+
+def _publish(staged: str, data: bytes, *, seen: StoredFile | None, staging: Staging) -> None:
+    """Moves `dataset_info.json` into place; done already, by this very run, is done."""
+    storage = storage_for(staging.output)
+    destination = join_uri(staging.output, DATASET_INFO)
+    if seen is not None and storage.read(seen.uri, version=seen.version) == data:
+        return
+    try:
+        # The gate has removed the old one.
+        storage.rename(staged, destination, replaces=None)
+    except FileNotFoundError as error:
+        staging.check_lease()
+        raise ChangedError(f"{staged} was deleted meanwhile") from error
 
 
 def foreign_files(output: str) -> list[str]:

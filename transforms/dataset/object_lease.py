@@ -150,15 +150,18 @@ class ObjectLease(Lease):
         return True
 
     def _keep(self) -> None:
-        while not self._ended.wait(self._renew_s):
-            try:
-                self._replace()
-            except LeaseLostError as error:
-                # The next step of the run that checks its lease fails.
-                self.lost = error
-                return
-            except (InputError, OSError):
-                _log.info("the lease could not be renewed: %s", self.uri, exc_info=True)
+        while self.lost is None and not self._ended.wait(self._renew_s):
+            self.renew()
+
+    def renew(self) -> None:
+        """Renews the lease; where another run has taken it, `lost` says so from then on."""
+        try:
+            self._replace()
+        except LeaseLostError as error:
+            # The next step of the run that checks its lease fails.
+            self.lost = error
+        except (InputError, OSError):
+            _log.info("the lease could not be renewed: %s", self.uri, exc_info=True)
 
     def claim(self, *, is_job: bool = False) -> LeaseClaim:
         """Describes the lease for workers; see the base class."""

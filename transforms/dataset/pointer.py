@@ -21,7 +21,7 @@ def write_pointer(uri: str, *, folder: str) -> None:
         uri: The pointer.
         folder: A committed dataset: an absolute path or a URI.
     """
-    storage_for(uri).publish(uri, f"{folder}\n".encode(), scratch=f"{uri}.new")
+    storage_for(uri).replace(uri, f"{folder}\n".encode(), scratch=f"{uri}.new")
 
 
 def read_pointer(uri: str) -> str | None:

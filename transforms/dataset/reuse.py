@@ -17,7 +17,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardResult, check_paths
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, create_file
 from shardbeam.transforms.dataset.staging import Staging
-from shardbeam.transforms.storage.base import ChangedError, join_uri
+from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 RECORDS_FOLDER = "runs/.shards"
@@ -89,22 +89,25 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
     return record
 
 
-def keep_record(shard_key: str, *, staging: Staging) -> None:
+def keep_record(shard_key: str, *, replaces: StoredFile | None, staging: Staging) -> None:
     """Keeps a shard's record in the dataset, for its next version; done already is done.
 
     Nothing may be built on a shard whose key does not decide all of it: its record goes.
+
+    Args:
+        shard_key: The shard.
+        replaces: The record that is there, as it was seen; None where none was.
+        staging: The run's staging area.
     """
     shard = staging.read_shard(shard_key=shard_key)
     if shard is None:
         # The done-file goes after the last move only: the record is kept already.
         return
-    path = record_path(shard_key)
-    if shard.may_differ:
+    if not shard.may_differ:
+        staging.write_file(record_path(shard_key), encode_record(shard), replaces=replaces)
+    elif replaces is not None:
         # That of an earlier commit, which this one replaces.
-        uri = join_uri(staging.output, path)
-        storage_for(uri).delete(uri)
-    else:
-        staging.write_file(path, encode_record(shard))
+        storage_for(replaces.uri).delete(replaces.uri, version=replaces.version)
 
 
 def find_record(previous: str, *, shard: Shard) -> ShardResult | None:

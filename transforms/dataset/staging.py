@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -27,10 +28,13 @@ from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardResult,
 from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
 from shardbeam.transforms.dataset.outcome import ShardProgress
-from shardbeam.transforms.storage.base import StoredFile, join_uri
+from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 STAGING_FOLDER = ".staging"
+# The list of the files that a plan's commit moves, below the dataset's folder.
+COMMIT_FILE = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/commit\.json")
+_SCRATCH = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/runs/[^/]+/files/")
 # What a run tells, in a folder of its own.
 OUTCOME = "outcome.json"
 TOTALS = "totals.json"
@@ -51,10 +55,17 @@ def explain_write_errors(output: str) -> Iterator[None]:
         output: The dataset's folder.
 
     Raises:
-        InputError: An OSError was raised within the context.
+        InputError: An OSError was raised within the context, or something was written there that
+            this run has not seen.
     """
     try:
         yield
+    except ChangedError as error:
+        raise InputError(
+            uri=output,
+            problem=f"another run writes here: {error}; let only one run at a time write to an "
+            "output, and run the same command again",
+        ) from error
     except OSError as error:
         raise InputError(
             uri=output,
@@ -205,25 +216,51 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """The list of the files that the commit moves into place."""
         return self.uri("commit.json")
 
-    def write_commit(self, destinations: Iterable[str]) -> None:
-        """Records which paths of the output this plan's commit may create."""
-        storage_for(self.root).replace(self.commit_uri, _json.encode(sorted(destinations)))
+    def write_commit(self, destinations: Iterable[str], *, replaces: StoredFile | None) -> None:
+        """Records which paths of the output this plan's commit may create.
 
-    def write_file(self, path: str, data: bytes, *, new: bool = False) -> None:
+        Args:
+            destinations: The paths.
+            replaces: The list that is there, as it was seen; None where none was.
+
+        Raises:
+            ChangedError: Another run has written it meanwhile.
+        """
+        _swap(self.commit_uri, _json.encode(sorted(destinations)), replaces=replaces)
+
+    def write_file(self, path: str, data: bytes, *, replaces: StoredFile | None) -> None:
         """Writes a small file of the dataset in one step.
 
         Args:
             path: Its path below the dataset's folder, where nothing else ever appears: a file
                 that is half written when the run is killed lies in staging.
             data: Its content.
-            new: Whether nothing else may be there, as far as the storage can tell.
+            replaces: What is there, as it was seen; None where nothing was.
 
         Raises:
-            InputError: `new`, and another run has written it meanwhile.
+            ChangedError: Another run has written it meanwhile.
         """
-        scratch = self.uri(self.run_folder, "files", uuid.uuid4().hex)
         uri = join_uri(self.output, path)
-        storage_for(uri).publish(uri, data, scratch=scratch, new=new)
+        _swap(uri, data, replaces=replaces, scratch=self._scratch_uri(uuid.uuid4().hex))
+
+    def stage_file(self, path: str, data: bytes) -> str:
+        """Writes a small file to where a run that takes the output over deletes it first.
+
+        Returns:
+            Its URI, to be renamed.
+        """
+        uri = self._scratch_uri(path)
+        storage_for(uri).replace(uri, data)
+        return uri
+
+    def _scratch_uri(self, name: str) -> str:
+        return self.uri(self.run_folder, "files", name)
+
+    def is_scratch_of_others(self, path: str) -> bool:
+        """Says whether a path of the output is a small file that another run has staged."""
+        return bool(_SCRATCH.match(path)) and not join_uri(self.output, path).startswith(
+            self.uri(self.run_folder, "")
+        )
 
     def is_left(self) -> bool:
         """Says whether there is anything to clear."""
@@ -245,22 +282,35 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         return storage.holds(folder) and not any(storage.list(folder))
 
     def clear(self) -> None:
-        """Removes this plan's staging, and the staging folder once it holds nothing."""
+        """Removes this plan's staging, and the staging folder once it holds nothing.
+
+        Raises:
+            InputError: Another run has taken the output.
+        """
         storage = storage_for(self.root)
+        files = {file.uri: file for file in storage.list(self.root)}
+        self.check_lease()
         # The list of the commit goes last: it says that there is something left to clear.
-        for folder in ("shards", "runs"):
-            storage.delete_tree(self.uri(folder))
-        storage.delete_tree(self.root)
+        commit = files.pop(self.commit_uri, None)
+        storage.delete_many(files.values())
+        storage.prune(self.uri("shards"))
+        storage.prune(self.uri("runs"))
+        if commit is not None:
+            storage.delete(commit.uri, version=commit.version)
         folder = join_uri(self.output, STAGING_FOLDER)
+        storage.prune(folder)
         if any(storage.list(folder)):
             _log.warning(
                 "%s: holds the finished shards of a run with another config, which goes on from "
                 "them when it is started again; if it will not be, delete the folder",
                 folder,
             )
-        else:
-            # Empty folders may be left of a removal that was interrupted.
-            storage.delete_tree(folder)
+
+
+def _swap(uri: str, data: bytes, *, replaces: StoredFile | None, scratch: str = "") -> None:
+    version = None if replaces is None else replaces.version
+    if storage_for(uri).swap(uri, data, version=version, scratch=scratch) is None:
+        raise ChangedError(f"{uri} was changed meanwhile")
 
 
 def staged_commits(output: str) -> Mapping[str, list[str]]:
@@ -276,15 +326,24 @@ def staged_commits(output: str) -> Mapping[str, list[str]]:
     commits: dict[str, list[str]] = {}
     for file in storage.list(join_uri(output, STAGING_FOLDER)):
         plan, _, name = file.path.partition("/")
-        paths = commits.setdefault(plan, [])
+        commits.setdefault(plan, [])
         if name == "commit.json":
-            try:
-                paths += msgspec.json.decode(storage.read(file.uri), type=list[str])
-            except msgspec.DecodeError as error:
-                problem = f"not the list of a commit: {error}"
-                raise InputError(uri=file.uri, problem=problem) from error
-            check_paths(paths, uri=file.uri)
+            commits[plan] = decode_commit(storage.read(file.uri), uri=file.uri)
     return commits
+
+
+def decode_commit(data: bytes, *, uri: str) -> list[str]:
+    """Reads the list of a commit.
+
+    Raises:
+        InputError: It is damaged, or names a path outside the output.
+    """
+    try:
+        paths = msgspec.json.decode(data, type=list[str])
+    except msgspec.DecodeError as error:
+        raise InputError(uri=uri, problem=f"not the list of a commit: {error}") from error
+    check_paths(paths, uri=uri)
+    return paths
 
 
 def find_misplaced(files: Sequence[DatasetFile], *, output: str, read: bool) -> str | None:

@@ -78,10 +78,14 @@ class Storage(abc.ABC):
     What the system itself refuses, or what fails in spite of all retries, is an InputError that
     names the file and the fix: a sick network says nothing about a file.
 
+    `swap`, `rename`, `renew` and `delete` take versions as `list` and `stat` give them. Where
+    `can_swap`, the change is made only if the version is still there, in one step with the
+    comparison. Elsewhere it is made whatever is there: a lock has to keep others out.
+
     Attributes:
         is_remote: Whether each call is a request that takes as long as a round trip, and may cost
             something: then many at a time are worth it.
-        can_swap: Whether there is `swap`.
+        can_swap: Whether changes depend on versions.
     """
 
     is_remote: ClassVar[bool] = True
@@ -146,26 +150,18 @@ class Storage(abc.ABC):
         """
 
     @abc.abstractmethod
-    def replace(self, uri: str, data: bytes) -> None:
-        """Writes a small file in one step: readers see the old content or the new, never half."""
-
-    @abc.abstractmethod
-    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
-        """Writes a small file in one step, and nothing beside it but `scratch` on the way.
+    def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
+        """Writes a small file in one step: readers see the old content or the new, never half.
 
         Args:
             uri: The file.
             data: Its content.
-            scratch: A name that nobody else uses, for systems that can only rename in one step;
-                what is there is replaced.
-            new: Whether nothing else may be there. Systems without preconditions replace it.
-
-        Raises:
-            InputError: `new`, and there is a file with another content.
+            scratch: A name that no other run uses, for systems that can only rename in one step;
+                what is there is replaced. By default a new one beside the file.
         """
 
-    def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
-        """Writes a small file in one step, if what is there is still what the caller has seen.
+    def swap(self, uri: str, data: bytes, *, version: str | None, scratch: str = "") -> str | None:
+        """Writes a small file as `replace` does, if what is there is what the caller has seen.
 
         Of several that see the same version and swap at once, one succeeds.
 
@@ -173,28 +169,46 @@ class Storage(abc.ABC):
             uri: The file.
             data: Its new content, unlike any that it has had: a repeated request tells by it
                 whether the first, whose answer was lost, succeeded.
-            version: The version that must be there (`StoredFile.version`); None where nothing may
-                be there.
+            version: The version that must be there; None where nothing may be there.
+            scratch: As for `replace`.
 
         Returns:
-            The new version; None where something else is there, or nothing any more.
+            The new version, empty where there are none; None where something else is there, or
+            nothing any more.
 
         Raises:
             OSError: It cannot be written.
         """
-        raise NotImplementedError(f"{type(self).__name__} cannot compare and swap")
+        del version
+        self.replace(uri, data, scratch=scratch)
+        return ""
 
     def holds(self, root: str) -> bool:
         """Says whether there is anything below `root`; where folders exist, `root` is enough."""
         return any(True for _ in self.list(root))
 
     @abc.abstractmethod
-    def rename(self, source: str, destination: str) -> None:
-        """Moves a file, replacing `destination`.
+    def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
+        """Moves a file.
+
+        Args:
+            source: The file.
+            destination: Its new name.
+            replaces: The version of `destination` that it replaces; None where nothing may be
+                there.
 
         Raises:
             FileNotFoundError: `source` is not there.
+            ChangedError: `destination` is another version.
         """
+
+    def renew(self, file: StoredFile) -> None:
+        """Gives a file another version, so that changes which depend on the present one fail.
+
+        Raises:
+            ChangedError: It has another version already, or is gone.
+        """
+        del file
 
     def copy(self, source: str, destination: str) -> StoredFile | None:
         """Copies a file within this storage, without its content coming here.
@@ -214,13 +228,26 @@ class Storage(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def delete(self, uri: str) -> None:
-        """Deletes a file; one that is not there is no error."""
+    def delete(self, uri: str, *, version: str | None = None) -> bool:
+        """Deletes a file; one that is not there is no error.
 
-    def delete_many(self, uris: Iterable[str]) -> None:
-        """Deletes files as `delete` does: where each is a request, many at a time."""
-        for _ in self.map_many(self.delete, uris):
-            pass
+        Args:
+            uri: The file.
+            version: The only version that is deleted; any where None.
+
+        Returns:
+            Whether nothing is there now; False where another version stays.
+        """
+
+    def delete_many(self, files: Iterable[StoredFile]) -> bool:
+        """Deletes files in the versions that were listed: many at a time, where that is worth it.
+
+        Returns:
+            As `delete` does, for all.
+        """
+        deleted = self.map_many(lambda file: self.delete(file.uri, version=file.version), files)
+        # To the last, whatever has become of one.
+        return all(list(deleted))
 
     def map_many(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Yields `function(item)` for each item, in order: where each is a request, many at a time.
@@ -232,12 +259,8 @@ class Storage(abc.ABC):
             return map(function, items)
         return map_many(function, items, threads=_REQUESTS_AT_A_TIME)
 
-    @abc.abstractmethod
-    def delete_tree(self, root: str) -> None:
-        """Deletes everything below `root`, and `root`; nothing there is no error."""
-
     def prune(self, root: str) -> None:
-        """Removes `root` if it is an empty folder, where folders exist."""
+        """Removes the empty folders below `root`, and `root` if it is one, where folders exist."""
         del root
 
 

@@ -132,18 +132,14 @@ class FsspecStorage(Storage):
                 raise _inaccessible(uri, error) from error
             raise
 
-    def replace(self, uri: str, data: bytes) -> None:
-        """Writes a small file; see the base class."""
-        self.publish(uri, data, scratch=f"{uri}.{uuid.uuid4().hex}.tmp")
-
-    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
-        """Writes a small file, by way of `scratch` where there are moves; see the base class."""
-        del new
+    def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
+        """Writes a small file, by way of another where there are moves; see the base class."""
         system, path = _file_system(uri)
         if not _has_moves(system):
             # An object store: it shows an object when that is whole.
             self._attempt(lambda: system.pipe_file(path, data), uri=uri)
             return
+        scratch = scratch or f"{uri}.{uuid.uuid4().hex}.tmp"
         # A run that was killed here has left it.
         self.delete(scratch)
         with self.create(scratch) as file:
@@ -155,12 +151,13 @@ class FsspecStorage(Storage):
         system, path = _file_system(root)
         return bool(self._attempt(lambda: system.exists(path), uri=root))
 
-    def rename(self, source: str, destination: str) -> None:
+    def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Moves a file; see the base class.
 
         Object stores copy it and delete the source. Others may refuse to replace a file, so that
         it is deleted first: killed in between, there is none.
         """
+        del replaces
         if self.stat(source) is None:
             raise FileNotFoundError(f"{source}: no such file")
         system, old = _file_system(source)
@@ -174,24 +171,22 @@ class FsspecStorage(Storage):
         self._attempt(lambda: system.cp_file(old, new), uri=destination)
         self.delete(source)
 
-    def delete(self, uri: str) -> None:
+    def delete(self, uri: str, *, version: str | None = None) -> bool:
         """Deletes a file; see the base class."""
+        del version
         system, path = _file_system(uri)
         with contextlib.suppress(FileNotFoundError):
             self._attempt(lambda: system.rm_file(path), uri=uri)
+        return True
 
-    def delete_tree(self, root: str) -> None:
-        """Deletes all below a folder, and the folder; see the base class."""
-        self.delete_many(file.uri for file in self.list(root))
+    def prune(self, root: str) -> None:
+        """Removes empty folders; see the base class."""
         system, path = _file_system(root)
         with contextlib.suppress(FileNotFoundError):
-            folders = [
-                name
-                for name, info in system.find(path, withdirs=True, detail=True).items()
-                if info["type"] == "directory"
-            ]
+            found = system.find(path, withdirs=True, detail=True).items()
+            folders = {name for name, info in found if info["type"] == "directory"}
             for folder in sorted({path, *folders}, reverse=True):
-                # Where folders are only parts of names, there is nothing left of them.
+                # One that is not empty; and where folders are only parts of names, there is none.
                 with contextlib.suppress(OSError, NotImplementedError):
                     system.rmdir(folder)
 

@@ -212,26 +212,16 @@ class GcsStorage(Storage):
         yield cast(BinaryIO, upload)
         upload.publish()
 
-    def replace(self, uri: str, data: bytes) -> None:
+    def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
         """Uploads a small object; see the base class."""
+        del scratch
         self.insert(uri, data, generation=None)
 
-    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
-        """Uploads a small object, `scratch` being of no use here; see the base class."""
+    def swap(self, uri: str, data: bytes, *, version: str | None, scratch: str = "") -> str | None:
+        """Uploads a small object, on condition of the generation; see the base class."""
         del scratch
         try:
-            self.insert(uri, data, generation=0 if new else None)
-        except FileExistsError as error:
-            raise InputError(
-                uri=uri,
-                problem="was written by another run meanwhile; let only one run at a time write "
-                "to an output",
-            ) from error
-
-    def swap(self, uri: str, data: bytes, *, version: str | None) -> str | None:
-        """Uploads a small object, on condition of the generation; see the base class."""
-        try:
-            return self.insert(uri, data, generation=0 if version is None else int(version))
+            return self.insert(uri, data, generation=_generation(version))
         except FileExistsError:
             return None
 
@@ -274,13 +264,27 @@ class GcsStorage(Storage):
         is_ours = stored is not None and (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
         return stored if is_ours else None
 
-    def rename(self, source: str, destination: str) -> None:
+    def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Rewrites an object on the server and deletes it; see the base class."""
         stored = self.stat(source)
         if stored is None:
             raise FileNotFoundError(f"{source}: no such object")
-        self._rewrite(_blob(source, generation=stored.version), destination, uri=source)
-        self._delete(source, generation=stored.version)
+        try:
+            self.rewrite(stored, destination, replaces=replaces)
+        except ChangedError:
+            # A repeated request finds the work of the first, whose answer was lost.
+            if not self.find_ours(destination, size_bytes=stored.size_bytes, crc32c=stored.crc32c):
+                raise
+        self.delete(source, version=stored.version)
+
+    def renew(self, file: StoredFile) -> None:
+        """Rewrites an object onto itself; see the base class."""
+        try:
+            self.rewrite(file, file.uri, replaces=file.version)
+        except FileNotFoundError as error:
+            # The same content in another version is what was wanted.
+            if not self.find_ours(file.uri, size_bytes=file.size_bytes, crc32c=file.crc32c):
+                raise ChangedError(f"{file.uri} was changed meanwhile") from error
 
     def copy(self, source: str, destination: str) -> StoredFile | None:
         """Rewrites an object on the server; see the base class.
@@ -288,68 +292,77 @@ class GcsStorage(Storage):
         No generation is asked for first: the checksum that comes with the answer says what the
         copy is, and that is one request less.
         """
-        blob = self._rewrite(_blob(source), destination, uri=source)
-        bucket, name = _split(destination)
-        return _stored_file(blob, bucket=bucket, prefix=name.rpartition("/")[0] + "/")
+        return self._rewrite(_blob(source), destination, uri=source)
 
-    def _rewrite(self, source: Blob, destination: str, *, uri: str) -> Blob:
-        """Has the server copy an object, in as many requests as it wants.
+    def rewrite(self, source: StoredFile, destination: str, *, replaces: str | None) -> StoredFile:
+        """Has the server copy an object.
 
         Args:
-            source: The object, pinned where it has a generation.
+            source: The object, in its version.
             destination: The copy's URI.
-            uri: That of the source.
+            replaces: The version that is there; None for nothing.
 
         Returns:
-            The copy, as the server describes it.
+            The copy.
 
         Raises:
-            FileNotFoundError: The source is not there, or not in that generation any more.
+            FileNotFoundError: The source is not there, or not in that version any more.
+            ChangedError: The destination is another version.
         """
+        pinned = _blob(source.uri, generation=source.version)
+        return self._rewrite(
+            pinned, destination, uri=source.uri, if_generation_match=_generation(replaces)
+        )
+
+    def _rewrite(
+        self, source: Blob, destination: str, *, uri: str, if_generation_match: int | None = None
+    ) -> StoredFile:
+        """Has the server copy an object, in as many requests as it wants."""
         target = _blob(destination)
         token: str | None = None
         while True:
-            # Repeated, it writes the same content again.
             request = partial(
                 target.rewrite,
                 source,
                 token=token,
                 client=gcs_client(),
                 if_source_generation_match=source.generation,
+                if_generation_match=if_generation_match,
                 timeout=failures.TIMEOUT_S,
                 retry=None,
             )
             try:
                 token, _, _ = attempt(request, uri=destination, operation="rewrite")
-            except (NotFound, PreconditionFailed) as error:
+            except NotFound as error:
                 raise FileNotFoundError(f"{uri}: no such object any more") from error
+            except PreconditionFailed as error:
+                # Which of the two it was, the answer does not say.
+                found = self.stat(uri)
+                if found is None or source.generation not in (None, int(found.version)):
+                    raise FileNotFoundError(f"{uri}: no such object any more") from error
+                raise ChangedError(f"{destination} was changed meanwhile") from error
             if token is None:
-                return target
+                bucket, name = _split(destination)
+                return _stored_file(target, bucket=bucket, prefix=name.rpartition("/")[0] + "/")
 
-    def delete(self, uri: str) -> None:
+    def delete(self, uri: str, *, version: str | None = None) -> bool:
         """Deletes an object; see the base class."""
-        self._delete(uri, generation=None)
-
-    def _delete(self, uri: str, *, generation: str | None) -> None:
         blob = _blob(uri)
         request: Callable[[], None] = partial(
             blob.delete,
             client=gcs_client(),
-            if_generation_match=None if generation is None else int(generation),
+            if_generation_match=None if version is None else int(version),
             timeout=failures.TIMEOUT_S,
             retry=None,
         )
-        # Gone already, or, where a generation is given, replaced by another run: not ours.
-        with contextlib.suppress(NotFound, PreconditionFailed):
+        try:
             attempt(request, uri=uri, operation="delete")
-
-    def delete_tree(self, root: str) -> None:
-        """Deletes all objects below `root/`, many at a time; see the base class."""
-        for _ in self.map_many(self._delete_listed, self.list(root)):
-            pass
-
-    def _delete_listed(self, file: StoredFile) -> None:
-        self._delete(file.uri, generation=file.version)
+        except PreconditionFailed:
+            return False
+        except NotFound:
+            # A repeated request finds that the first one, whose answer was lost, has deleted it.
+            return True
+        return True
 
 
 STORAGE = GcsStorage
@@ -456,6 +469,11 @@ def _split(uri: str) -> tuple[str, str]:
     if not _BUCKET.fullmatch(bucket):
         raise InputError(uri=uri, problem="expected gs://BUCKET/NAME")
     return bucket, name
+
+
+def _generation(version: str | None) -> int:
+    """Returns the generation that a precondition names: 0 for none."""
+    return 0 if version is None else int(version)
 
 
 def _blob(uri: str, *, generation: str | None = None) -> Blob:

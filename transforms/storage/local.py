@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import uuid
 from collections.abc import Iterator
@@ -82,16 +81,9 @@ class LocalStorage(Storage):
                     os.unlink(uri)
                 raise
 
-    def replace(self, uri: str, data: bytes) -> None:
-        """Writes a small file in one step; see the base class."""
-        temporary = f"{uri}.{uuid.uuid4().hex}.tmp"
-        with self.create(temporary) as file:
-            file.write(data)
-        os.replace(temporary, uri)
-
-    def publish(self, uri: str, data: bytes, *, scratch: str, new: bool = False) -> None:
-        """Writes `scratch`, and renames it; see the base class."""
-        del new
+    def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
+        """Writes another file, and renames it; see the base class."""
+        scratch = scratch or f"{uri}.{uuid.uuid4().hex}.tmp"
         # Perhaps that of a run that was killed here.
         self.delete(scratch)
         with self.create(scratch) as file:
@@ -102,26 +94,25 @@ class LocalStorage(Storage):
         """Says whether there is such a file or folder; see the base class."""
         return os.path.lexists(root)
 
-    def rename(self, source: str, destination: str) -> None:
+    def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
         """Moves a file; see the base class."""
+        del replaces
         os.stat(source)
         os.makedirs(os.path.dirname(destination) or ".", exist_ok=True)
         os.replace(source, destination)
 
-    def delete(self, uri: str) -> None:
+    def delete(self, uri: str, *, version: str | None = None) -> bool:
         """Deletes a file; see the base class."""
+        del version
         with contextlib.suppress(FileNotFoundError):
             os.unlink(uri)
-
-    def delete_tree(self, root: str) -> None:
-        """Deletes a folder and all below it; see the base class."""
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(root)
+        return True
 
     def prune(self, root: str) -> None:
-        """Removes an empty folder; see the base class."""
-        with contextlib.suppress(OSError):
-            os.rmdir(root)
+        """Removes empty folders; see the base class."""
+        for folder, _, _ in os.walk(root, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
 
 STORAGE = LocalStorage
