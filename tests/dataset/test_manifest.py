@@ -38,13 +38,14 @@ def test_lists_all_files_with_sizes_and_checksums(tmp_path: Path) -> None:
     manifest = read(write(), tmp_path)
     assert list(manifest.shards()) == [shard.data for shard in SHARDS]
     assert [file.path for file in manifest.files] == [
+        "dataset_info.json",
         "features.json",
         *(f"index/{shard.data.path}.parquet" for shard in SHARDS),
         "label_map.pbtxt",
         "labels.txt",
     ]
     assert set(manifest.files) >= {shard.index for shard in SHARDS}
-    assert len(list(manifest.paths())) == 7
+    assert len(list(manifest.paths())) == 8
 
 
 def test_is_sorted_indented_json_with_a_newline_at_its_end() -> None:

@@ -246,7 +246,7 @@ def prepare_output(moves: Sequence[Move], *, metadata: Sequence[str], staging: S
         if manifest is not None:
             old.update(manifest.paths())
         old.update(path for path in found if RECORD_FILE.fullmatch(path))
-        _delete(old - kept - {MANIFEST}, found=found, output=output)
+        _delete(old - kept - {MANIFEST, DATASET_INFO}, found=found, output=output)
         for folder in ("index", "rejects"):
             storage.prune(join_uri(output, folder))
 
