@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
 import tempfile
 from collections.abc import Iterable
 
@@ -10,7 +12,7 @@ from rich.filesize import decimal
 
 from shardbeam.pipelines.arguments import VerifyArguments
 from shardbeam.pipelines.failures import UsageError, explain_failure
-from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
+from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import ShardReport, merge_reports
@@ -20,6 +22,7 @@ from shardbeam.transforms.storage.find import storage_for
 WHOLE, DAMAGED = 0, 5
 # A person reads no more; the report has them all.
 _PRINTED = 100
+_INTERRUPTED = "interrupted; nothing was changed"
 
 
 def run_verify(arguments: VerifyArguments) -> int:
@@ -33,12 +36,14 @@ def run_verify(arguments: VerifyArguments) -> int:
         RunError: A worker could not read it.
         UsageError: A cluster's workers need a `--report`.
     """
+    if arguments.report:
+        _write(ShardReport(), uri=arguments.report)
     checks = plan_checks(arguments.path)
     found = ShardReport(count=len(checks.problems), problems=checks.problems)
     if not arguments.quick:
         found = merge_reports([found, _check_shards(checks, arguments=arguments)])
     if arguments.report:
-        storage_for(arguments.report).replace(arguments.report, msgspec.json.encode(found))
+        _write(found, uri=arguments.report)
     _print(found, path=checks.path, arguments=arguments)
     return DAMAGED if found.count else WHOLE
 
@@ -49,18 +54,25 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
     from apache_beam.options.pipeline_options import PipelineOptions
     from apache_beam.transforms.combiners import ToList
 
-    from shardbeam.pipelines.runners import LocalRunner, make_runner
+    from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, make_runner
     from shardbeam.transforms.verify_shards import VerifyShards
 
     options = PipelineOptions([], **arguments.beam_options)
     runner = make_runner(options)
+    if type(runner).__name__ == DATAFLOW_RUNNER:
+        raise UsageError(
+            f"--runner={DATAFLOW_RUNNER}: verify runs in this process, on Flink and on Prism"
+        )
     if not arguments.report and not isinstance(runner, LocalRunner):
         raise UsageError(
             f"--runner={type(runner).__name__}: name a file that its workers and this machine "
             "see, for the result: --report URI"
         )
-    say_when_interrupted(NOTHING_WRITTEN)
     with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+        if isinstance(runner, LocalRunner):
+            say_when_interrupted(_INTERRUPTED, ask=functools.partial(_clear, folder))
+        else:
+            say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
         uri = arguments.report or join_uri(folder, "report.json")
         pipeline = beam.Pipeline(runner=runner, options=options)
         (
@@ -79,7 +91,19 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
 
 def _write_report(reports: Iterable[ShardReport], *, uri: str) -> None:
     ordered = sorted(reports, key=lambda report: [str(problem) for problem in report.problems])
-    storage_for(uri).replace(uri, msgspec.json.encode(merge_reports(ordered)))
+    _write(merge_reports(ordered), uri=uri)
+
+
+def _write(report: ShardReport, *, uri: str) -> None:
+    try:
+        storage_for(uri).replace(uri, msgspec.json.encode(report))
+    except OSError as error:
+        raise UsageError(f"--report: {uri}: {error.strerror or error}") from error
+
+
+def _clear(folder: str) -> str:
+    shutil.rmtree(folder, ignore_errors=True)
+    return _INTERRUPTED
 
 
 def _print(found: ShardReport, *, path: str, arguments: VerifyArguments) -> None:
@@ -94,7 +118,7 @@ def _print(found: ShardReport, *, path: str, arguments: VerifyArguments) -> None
     read = (
         "names and sizes alone"
         if arguments.quick
-        else f"{found.shards:,} shards, {found.examples:,} examples, {decimal(found.num_bytes)}"
+        else f"shards: {found.shards:,}, examples: {found.examples:,}, {decimal(found.num_bytes)}"
     )
     if found.count:
         problems = "1 problem" if found.count == 1 else f"{found.count:,} problems"

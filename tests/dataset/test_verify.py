@@ -13,26 +13,39 @@ from typing import Any
 import pytest
 
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.dataset.verify import plan_checks
 from shardbeam.transforms.dataset.verify_shard import ShardReport, check_shard, merge_reports
+from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.dataset import coco_words, run
 from tests.support.tfrecords import tfrecord, write_tfrecord
 
 SETTINGS = ("--set", "output.num_shards=3")
+ARRAY_RECORD = ("--set", "output.container=array_record")
 # `make damages` does 1,000.
 DAMAGES = int(os.environ.get("SHARDBEAM_DAMAGES", "80"))
 
 
+@pytest.fixture(scope="module", params=[(), ARRAY_RECORD], ids=["tfrecord", "array_record"])
+def settings(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    if request.param:
+        pytest.importorskip("array_record")
+    return (*SETTINGS, *request.param)
+
+
 @pytest.fixture(scope="module")
-def whole(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(
+    shapes: Path, settings: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     output = tmp_path_factory.mktemp("whole") / "dataset"
-    assert run(*coco_words(shapes, output, *SETTINGS)).exit_code == 0
+    assert run(*coco_words(shapes, output, *settings)).exit_code == 0
     return output
 
 
 @pytest.fixture(scope="module")
-def other(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def other(
+    shapes: Path, settings: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The same images and files, with two classes exchanged."""
     folder = tmp_path_factory.mktemp("other")
     source = folder / "shapes"
@@ -41,7 +54,7 @@ def other(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = annotations.read_text()
     text = text.replace('"circle"', '"CIRCLE"').replace('"square"', '"circle"')
     annotations.write_text(text.replace('"CIRCLE"', '"square"'))
-    assert run(*coco_words(source, folder / "dataset", *SETTINGS)).exit_code == 0
+    assert run(*coco_words(source, folder / "dataset", *settings)).exit_code == 0
     return folder / "dataset"
 
 
@@ -68,7 +81,7 @@ class Damage:
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         # What a run says of itself is no part of the dataset.
         self.files = [path for path in files if "runs" not in path.parts]
-        self.shards = [path for path in self.files if ".tfrecord-" in path.name]
+        self.shards = [path for path in self.files if "-of-00003" in path.name]
         self.data = [path for path in self.shards if path.suffix != ".parquet"]
         self.indexes = [path for path in self.shards if path.suffix == ".parquet"]
 
@@ -131,7 +144,7 @@ KINDS: dict[str, Callable[[Damage], None]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_damage_is_found(kind: str, whole: Path, other: Path, tmp_path: Path) -> None:
-    for seed in range(max(1, DAMAGES // len(KINDS))):
+    for seed in range(max(1, DAMAGES // len(KINDS) // 2)):
         folder = tmp_path / str(seed)
         shutil.copytree(whole, folder)
         KINDS[kind](Damage(folder, other=other, random=random.Random(f"{kind} {seed}")))
@@ -157,6 +170,13 @@ def copy(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "copy"))
 
 
+@pytest.fixture
+def tfrecord_only(settings: tuple[str, ...]) -> None:
+    if ARRAY_RECORD[1] in settings:
+        pytest.skip("about TFRecord files")
+
+
+@pytest.mark.usefixtures("tfrecord_only")
 def test_a_damaged_record_has_a_place_and_a_key_and_the_others_are_read(copy: Path) -> None:
     shard = shard_of(copy)
     data = bytearray(shard.read_bytes())
@@ -171,6 +191,7 @@ def test_a_damaged_record_has_a_place_and_a_key_and_the_others_are_read(copy: Pa
     assert report.examples == 39
 
 
+@pytest.mark.usefixtures("tfrecord_only")
 def test_a_record_that_was_exchanged_with_its_checksums_is_named(copy: Path) -> None:
     shard = shard_of(copy)
     data = shard.read_bytes()
@@ -186,20 +207,53 @@ def test_a_record_that_was_exchanged_with_its_checksums_is_named(copy: Path) -> 
 
 def test_missing_and_unlisted_files_are_named(copy: Path) -> None:
     shard = shard_of(copy)
-    shard.rename(copy / "old-train.tfrecord-00000-of-00003")
+    shard.rename(copy / f"old-{shard.name}")
     (copy / "README.md").write_text("mine")
     assert lines(verify(copy)) == [
         f"{shard.name}: is missing",
-        "old-train.tfrecord-00000-of-00003: is not in the manifest: left by another run, or "
-        "copied here",
+        f"old-{shard.name}: is not in the manifest: left by another run, or copied here",
     ]
 
 
 def test_without_dataset_info(copy: Path) -> None:
     (copy / "dataset_info.json").unlink()
-    assert "dataset_info.json: is missing" in "\n".join(lines(verify(copy)))
+    assert lines(verify(copy)) == ["dataset_info.json: is missing: readers see no dataset"]
 
 
+def test_a_cut_shard_is_one_file_with_problems(copy: Path) -> None:
+    shard = shard_of(copy)
+    shard.write_bytes(shard.read_bytes()[:-1])
+    problems = lines(verify(copy))
+    assert 2 <= len(problems) <= 3
+    assert all(line.startswith(f"{shard.name}: ") for line in problems)
+
+
+@pytest.mark.parametrize("value", [{"container": "foo"}, 5])
+def test_an_edited_container(copy: Path, value: object) -> None:
+    document = json.loads((copy / "manifest.json").read_bytes())
+    document["config"]["output"] = value
+    (copy / "manifest.json").write_text(json.dumps(document))
+    assert "manifest.json: was changed after it was written" in lines(verify(copy))[0]
+
+
+@pytest.mark.parametrize("suffix", ["", ".parquet"])
+def test_a_file_that_cannot_be_read_is_no_damage(
+    copy: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = LocalStorage.read
+
+    def fail(storage: LocalStorage, uri: str, **options: Any) -> bytes:  # noqa: ANN401
+        if uri.endswith(f"-of-00003{suffix}"):
+            raise OSError(5, "Input/output error")
+        return read(storage, uri, **options)
+
+    monkeypatch.setattr(LocalStorage, "read", fail)
+    with pytest.raises(InputError, match="cannot be read: Input/output error") as raised:
+        verify(copy)
+    assert not isinstance(raised.value, DamagedError)
+
+
+@pytest.mark.usefixtures("tfrecord_only")
 def test_tfrecord_files_of_others(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()

@@ -35,7 +35,7 @@ def test_a_whole_dataset(whole: Path, flags: tuple[str, ...]) -> None:
     result = run("verify", str(whole), *flags)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith(f"whole: {whole}: ")
-    assert ("3 shards, 40 examples" in result.stdout) == ("--quick" not in flags)
+    assert ("shards: 3, examples: 40" in result.stdout) == ("--quick" not in flags)
 
 
 def test_a_damaged_dataset(damaged: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_damaged_dataset(damaged: Path) -> None:
     problem, last = result.stdout.splitlines()
     assert problem.startswith(f"{SHARD}: byte 0: ")
     assert problem.endswith("the checksum of a record's data does not match")
-    assert last.startswith(f"damaged: {damaged}: 1 problem (3 shards, 39 examples, ")
+    assert last.startswith(f"damaged: {damaged}: 1 problem (shards: 3, examples: 39, ")
 
 
 def test_json_and_a_file_for_the_result(damaged: Path, tmp_path: Path) -> None:
@@ -94,6 +94,16 @@ def test_wrong_usage(words: tuple[str, ...], code: int, message: str) -> None:
     result = run("verify", *words)
     assert result.exit_code == code
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("report", ["file/r.json", "."])
+def test_a_report_that_cannot_be_written(whole: Path, report: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.iterdir())
+    result = run("verify", str(whole), "--report", str(tmp_path / report))
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
+    assert "--report: " in result.stderr
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_workers_elsewhere_need_a_file_for_the_result(whole: Path) -> None:

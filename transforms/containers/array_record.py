@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
@@ -75,18 +75,27 @@ class ArrayRecord(Container):
             with open(path, "wb") as local:
                 copy = ChecksummedFile(local)
                 for offset in range(0, file.size_bytes, _PART_BYTES):
-                    part = storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
+                    try:
+                        part = storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
+                    except OSError as error:
+                        problem = f"cannot be read: {error.strerror or error}"
+                        raise InputError(uri=file.uri, problem=problem) from error
                     copy.write(part)
                     if see is not None:
                         see(part)
             if file.crc32c and file.crc32c != copy.crc32c:
                 problem = f"damaged: its checksum is {copy.crc32c}, not {file.crc32c}"
-                raise InputError(uri=file.uri, problem=problem)
+                raise DamagedError(uri=file.uri, problem=problem)
             reader = _package().ArrayRecordReader(path)
             if not reader.ok():
-                raise InputError(uri=file.uri, problem="no ArrayRecord file, or a damaged one")
+                raise DamagedError(uri=file.uri, problem="no ArrayRecord file, or a damaged one")
             for number in range(start, reader.num_records()):
-                yield number, reader.read([number])[0]
+                try:
+                    record = reader.read([number])[0]
+                except RuntimeError as error:
+                    place = self.describe_place(number)
+                    raise DamagedError(uri=file.uri, place=place, problem=str(error)) from error
+                yield number, record
 
     def describe_place(self, place: int) -> str:
         """Gives the record's number; see the base class."""

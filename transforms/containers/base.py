@@ -96,7 +96,9 @@ class Container(abc.ABC):
             see: Is called with all bytes of the file from there on, in order, as they are read.
 
         Raises:
-            InputError: The file cannot be read, is damaged, or is no such container.
+            InputError: The file cannot be read.
+            DamagedError: It is damaged, or no such container; with a place where the records
+                behind the damage may be whole.
         """
 
     @abc.abstractmethod

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import google_crc32c
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
@@ -63,17 +63,17 @@ class TFRecord(Container):
                     yield offset, record
                     offset += OVERHEAD_BYTES + len(record)
             except OSError as error:
-                problem = f"cannot be read: {error.strerror}"
+                problem = f"cannot be read: {error.strerror or error}"
                 raise InputError(uri=file.uri, problem=problem) from error
             except ValueError as error:
                 # The magic alone says nothing: a record's length may begin with the same bytes.
                 if offset == 0 and magic == _GZIP_MAGIC:
                     problem = "compressed with gzip; decompress it first (gunzip)"
-                    raise InputError(uri=file.uri, problem=problem) from error
+                    raise DamagedError(uri=file.uri, problem=problem) from error
                 place, _, problem = str(error).partition(": ")
                 if offset == 0:
                     problem = f"not a TFRecord file, or a damaged one: {problem}"
-                raise InputError(uri=file.uri, place=place, problem=problem) from error
+                raise DamagedError(uri=file.uri, place=place, problem=problem) from error
 
     def describe_place(self, place: int) -> str:
         """Names the byte; see the base class."""
@@ -140,7 +140,7 @@ class _StoredFileReader(io.RawIOBase):
         data = self._storage.read(
             self._file.uri,
             offset=self._position,
-            size_bytes=min(len(view), self._file.size_bytes - self._position),
+            size_bytes=max(0, min(len(view), self._file.size_bytes - self._position)),
         )
         view[: len(data)] = data
         self._position += len(data)

@@ -26,6 +26,10 @@ class InputError(Exception):
         return (_rebuild, (type(self), self.uri, self.place, self.problem))
 
 
+class DamagedError(InputError):
+    """The content of a file is not what it should be; that it could be read is no question."""
+
+
 def _rebuild(kind: type[InputError], uri: str, place: str, problem: str) -> InputError:
     return kind(uri=uri, place=place, problem=problem)
 

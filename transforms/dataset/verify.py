@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import google_crc32c
 import msgspec
 
+from shardbeam.transforms.containers.base import container_names
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
@@ -19,7 +20,7 @@ from shardbeam.transforms.dataset.manifest import (
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.features import StoredFeature, read_features
-from shardbeam.transforms.dataset.verify_shard import Problem, ShardCheck
+from shardbeam.transforms.dataset.verify_shard import Problem, ShardCheck, read_file
 from shardbeam.transforms.examples.features import FeatureRole
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
@@ -57,11 +58,19 @@ def plan_checks(path: str) -> Checks:
     listed = {} if folder == path and file else _list(folder)
     if MANIFEST not in listed:
         return _plan_foreign(open_dataset(path), listed=listed)
+    data = read_file(listed[MANIFEST])
     try:
-        manifest, problems = _read_manifest(listed[MANIFEST])
+        manifest = decode_manifest(data, uri=listed[MANIFEST].uri)
     except InputError as error:
         problem = Problem(file=MANIFEST, problem=error.problem)
         return Checks(path=folder, problems=(problem,), shards=())
+    problems = []
+    # Datasets of versions that kept no checksum have none.
+    if was_changed(data):
+        problem = Problem(
+            file=MANIFEST, problem="was changed after it was written: its checksum is another"
+        )
+        problems.append(problem)
     problems += find_missing(manifest, listed=listed)
     problems += _unlisted(manifest, listed=listed)
     problems += _small_files(manifest, listed=listed)
@@ -84,7 +93,8 @@ def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> lis
     for entry in (*manifest.shards(), *manifest.files):
         file = listed.get(entry.path)
         if file is None:
-            problems.append(Problem(file=entry.path, problem="is missing"))
+            hint = ": readers see no dataset" if entry.path == DATASET_INFO else ""
+            problems.append(Problem(file=entry.path, problem=f"is missing{hint}"))
         elif file.size_bytes != entry.size_bytes:
             problem = f"has {file.size_bytes:,} bytes; the manifest says {entry.size_bytes:,}"
             problems.append(Problem(file=entry.path, problem=problem))
@@ -98,17 +108,8 @@ def _list(folder: str) -> dict[str, StoredFile]:
     try:
         return {file.path: file for file in storage_for(folder).list(folder)}
     except OSError as error:
-        raise InputError(uri=folder, problem=f"cannot be read: {error.strerror}") from error
-
-
-def _read_manifest(file: StoredFile) -> tuple[Manifest, list[Problem]]:
-    data = storage_for(file.uri).read(file.uri)
-    manifest = decode_manifest(data, uri=file.uri)
-    # Datasets of versions that kept no checksum have none.
-    if was_changed(data):
-        problem = "was changed after it was written: its checksum is another"
-        return manifest, [Problem(file=MANIFEST, problem=problem)]
-    return manifest, []
+        problem = f"cannot be read: {error.strerror or error}"
+        raise InputError(uri=folder, problem=problem) from error
 
 
 def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
@@ -136,7 +137,7 @@ def _small_files(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> lis
         file = listed.get(entry.path)
         # Of another size it was named already.
         if file is not None and file.size_bytes == entry.size_bytes:
-            found = f"{google_crc32c.value(storage_for(file.uri).read(file.uri)):08x}"
+            found = f"{google_crc32c.value(read_file(file)):08x}"
             if found != entry.crc32c:
                 problem = f"was changed: its checksum is {found}, not {entry.crc32c}"
                 problems.append(Problem(file=entry.path, problem=problem))
@@ -148,12 +149,13 @@ def _compare_splits(
 ) -> list[Problem]:
     """Compares `dataset_info.json`, which readers go by, with the manifest."""
     if DATASET_INFO not in listed:
-        problem = "is missing: readers see no dataset; run the build again"
-        return [Problem(file=DATASET_INFO, problem=problem)]
+        return []
     try:
         stored = {split.name: split for split in open_dataset(folder).splits}
     except InputError as error:
-        return [Problem(file=DATASET_INFO, problem=error.problem)]
+        # A shard of another size was named already.
+        is_its_own = error.uri == listed[DATASET_INFO].uri
+        return [Problem(file=DATASET_INFO, problem=error.problem)] if is_its_own else []
     problems = []
     for name, split in manifest.splits.items():
         examples = sum(shard.examples for shard in split.shards)
@@ -176,7 +178,6 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
             # Its checksum was found to be another.
             features = ()
     image_key = next((spec.key for spec in manifest.features if spec.role is FeatureRole.IMAGE), "")
-    container = manifest.config.get("output", {}).get("container", "tfrecord")
     for name, split in manifest.splits.items():
         for number, shard in enumerate(split.shards):
             if shard.path not in listed:
@@ -184,7 +185,7 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
             index_path = f"index/{shard.path}.parquet"
             yield ShardCheck(
                 data=listed[shard.path],
-                container=container,
+                container=_container(manifest),
                 split=name,
                 shard_index=number,
                 examples=shard.examples,
@@ -193,6 +194,13 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
                 features=features,
                 image_key=image_key,
             )
+
+
+def _container(manifest: Manifest) -> str:
+    """Says what the shards are; one that the config cannot mean was edited in, as was told."""
+    output = manifest.config.get("output")
+    name = output.get("container") if isinstance(output, dict) else None
+    return name if name in container_names() else "tfrecord"
 
 
 def _plan_foreign(dataset: StoredDataset, *, listed: Mapping[str, StoredFile]) -> Checks:

@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.base import find_container
-from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow
 from shardbeam.transforms.dataset.manifest import FEATURES
 from shardbeam.transforms.dataset.read.examples import feature_values, parse_example
@@ -101,6 +101,9 @@ def check_shard(check: ShardCheck, *, decode: bool = False) -> ShardReport:
     Args:
         check: The shard.
         decode: Whether images are decoded, strictly.
+
+    Raises:
+        InputError: It cannot be read, which says nothing about what is in it.
     """
     return _ShardReader(check, decode=decode).read()
 
@@ -136,7 +139,7 @@ class _ShardReader:
         if check.index is not None:
             try:
                 self._rows = read_index(check.index)
-            except InputError as error:
+            except DamagedError as error:
                 self._add(error.problem, file=check.index.path)
         is_whole = self._read_records()
         if is_whole and check.crc32c and f"{self._crc32c:08x}" != check.crc32c:
@@ -172,9 +175,11 @@ class _ShardReader:
                     self._check_record(record, place=place, row=self._row(number))
                     number += 1
                 return is_whole
-            except InputError as error:
-                row = self._row(number)
+            except DamagedError as error:
+                row = self._row(number) if error.place else None
                 self._add(error.problem, place=error.place, key=row.key if row else "")
+                if not error.place:
+                    return False
             is_whole = False
             following = self._row(number + 1)
             if following is None:
@@ -265,15 +270,29 @@ def read_index(file: StoredFile) -> list[IndexRow]:
     """Reads the index of a shard.
 
     Raises:
-        InputError: It is damaged, or has other columns.
+        InputError: It cannot be read.
+        DamagedError: It is damaged, or has other columns.
     """
+    data = read_file(file)
     try:
-        data = storage_for(file.uri).read(file.uri)
         # With a file of Python's, or threads, the program aborts at its end at times
         # (https://github.com/apache/arrow/issues/33975).
         table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-        if table.schema.remove_metadata() != INDEX_SCHEMA:
-            raise InputError(uri=file.uri, problem=f"its columns are {table.schema.names}")
-        return [IndexRow(**row) for row in table.to_pylist()]
     except (OSError, pa.ArrowException) as error:
-        raise InputError(uri=file.uri, problem=f"cannot be read: {error}") from error
+        raise DamagedError(uri=file.uri, problem=f"no Parquet file: {error}") from error
+    if table.schema.remove_metadata() != INDEX_SCHEMA:
+        raise DamagedError(uri=file.uri, problem=f"its columns are {table.schema.names}")
+    return [IndexRow(**row) for row in table.to_pylist()]
+
+
+def read_file(file: StoredFile) -> bytes:
+    """Reads a small file.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    try:
+        return storage_for(file.uri).read(file.uri)
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror or error}"
+        raise InputError(uri=file.uri, problem=problem) from error

@@ -88,7 +88,11 @@ class LocalStorage(Storage):
         self.delete(scratch)
         with self.create(scratch) as file:
             file.write(data)
-        self.rename(scratch, uri)
+        try:
+            self.rename(scratch, uri)
+        except OSError:
+            self.delete(scratch)
+            raise
 
     def holds(self, root: str) -> bool:
         """Says whether there is such a file or folder; see the base class."""
