@@ -8,6 +8,7 @@ what it does from then on neither writes a line nor decides the exit code.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -32,10 +33,11 @@ _interrupted = False
 
 @contextlib.contextmanager
 def end_on_signals() -> Iterator[None]:
-    """Makes SIGINT and SIGTERM end this process, with exit code 130; after the context they do not.
+    """Makes SIGINT and SIGTERM end this process, with exit code 130, until it has left.
 
     For the entry point of a command, before it imports anything else; what is left to do after
-    the context is to leave.
+    the context is to leave. Python then joins the threads of executors, and one that waits for
+    storage may take minutes: a signal ends the process as before.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -44,16 +46,12 @@ def end_on_signals() -> Iterator[None]:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _note)
     threading.Thread(target=_end, args=(reader,), name="signals", daemon=True).start()
+    # Called after what is registered later, by which libraries end what they have started.
+    atexit.register(_stop_handling)
     try:
         yield
     finally:
-        # Python would take its handlers away, and a signal would then end the process with an
-        # exit code of its own.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        if _interrupted:
-            # What has ended here has ended because of the signal: the thread ends the process.
-            threading.Event().wait()
+        _leave_end_to_thread()
 
 
 def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) -> None:
@@ -65,6 +63,20 @@ def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) ->
     """
     global _words
     _words = words, ask
+
+
+def _stop_handling() -> None:
+    # Python would take its handlers away, and a signal would then end the process with an exit
+    # code of its own.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    _leave_end_to_thread()
+
+
+def _leave_end_to_thread() -> None:
+    if _interrupted:
+        # What has ended here has ended because of the signal: the thread ends the process.
+        threading.Event().wait()
 
 
 def _note(number: int, frame: FrameType | None) -> None:
@@ -105,8 +117,12 @@ def _last_words() -> str:
             answers.append(ask())
 
     thread = threading.Thread(target=answer, daemon=True)
-    thread.start()
-    thread.join(_ASKING_S)
+    try:
+        thread.start()
+        thread.join(_ASKING_S)
+    except RuntimeError:
+        # From 3.12 on Python starts no thread while it leaves.
+        answer()
     return answers[-1]
 
 

@@ -227,6 +227,38 @@ def test_nothing_else_has_the_last_word(how: str) -> None:
     assert ended.stderr == "shardbeam: error: interrupted; all is kept\n"
 
 
+# What it still waits for when its result is printed sends the signal, and goes on for a while.
+LEAVING = """
+import atexit, os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from shardbeam.pipelines.interrupts import end_on_signals, say_when_interrupted
+
+printed = threading.Event()
+
+def linger():
+    printed.wait()
+    os.kill(os.getpid(), signal.NUMBER)
+    time.sleep(30)
+
+with end_on_signals():
+    say_when_interrupted("interrupted", ask=lambda: "interrupted; the dataset is committed")
+    WAIT_FOR(linger)
+    print("the result", flush=True)
+printed.set()
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("wait_for", ["ThreadPoolExecutor().submit", "atexit.register"])
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_a_signal_ends_a_command_that_has_printed_its_result(number: str, wait_for: str) -> None:
+    script = LEAVING.replace("NUMBER", number).replace("WAIT_FOR", wait_for)
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (ended.returncode, ended.stdout) == (130, "the result\n")
+    assert ended.stderr == "shardbeam: error: interrupted; the dataset is committed\n"
+
+
 def test_a_program_that_calls_the_command_keeps_its_own_handlers(tmp_path: Path) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     assert run("show", str(tmp_path)).exit_code == 1
