@@ -53,6 +53,17 @@ def test_each_scheme_has_its_storage(root: str, storage: Storage) -> None:
     assert storage.is_remote is not root.startswith("/")
 
 
+def test_a_scheme_that_is_named_like_a_module_of_ours_is_fsspecs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    uri = f"local://{tmp_path}/deep/x"
+    stored = write(storage_for(uri), uri, DATA)
+    assert storage_for(uri).read(uri, version=stored.version) == DATA
+    assert (tmp_path / "deep/x").read_bytes() == DATA
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]
+
+
 def test_lists_what_was_written_below_a_root_only(root: str, storage: Storage) -> None:
     assert list(storage.list(root)) == []
     for path in ("a b/ü #1?.jpg", "x", "deep/er/y", ".hidden"):

@@ -2,7 +2,7 @@
 
 A path without a scheme lies on the local disk, `gs://` in Google Cloud Storage. For any other
 scheme, a module of this folder that is named after it and holds a class of `Storage` named
-`STORAGE` is used; otherwise what fsspec knows.
+`STORAGE` is used; otherwise what fsspec knows. `local://` and `gcs://` are schemes of fsspec's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def storage_for(uri: str) -> Storage:
 @functools.cache
 def _storage_by_scheme(scheme: str) -> Storage:
     # Imported here: few runs need all of them.
-    name = _MODULES.get(scheme, scheme)
+    name = _MODULES.get(scheme, "" if scheme in _MODULES.values() else scheme)
     module = f"{__package__}.{name}"
     if name.isidentifier() and importlib.util.find_spec(module) is not None:
         make = getattr(importlib.import_module(module), "STORAGE", None)
