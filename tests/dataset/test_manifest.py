@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
@@ -36,7 +37,8 @@ def read(data: bytes, folder: Path) -> Manifest:
 def test_lists_all_files_with_sizes_and_checksums(tmp_path: Path) -> None:
     assert read_manifest(str(tmp_path)) is None
     manifest = read(write(), tmp_path)
-    assert list(manifest.shards()) == [shard.data for shard in SHARDS]
+    shards = [msgspec.structs.asdict(shard) for shard in manifest.shards()]
+    assert shards == [msgspec.structs.asdict(shard.data) for shard in SHARDS]
     assert [file.path for file in manifest.files] == [
         "dataset_info.json",
         "features.json",
@@ -46,6 +48,18 @@ def test_lists_all_files_with_sizes_and_checksums(tmp_path: Path) -> None:
     ]
     assert set(manifest.files) >= {shard.index for shard in SHARDS}
     assert len(list(manifest.paths())) == 8
+
+
+def test_a_manifest_of_an_older_version_is_read(tmp_path: Path) -> None:
+    document = json.loads(write())
+    del document["checksum"]
+    names = {"path", "examples", "num_bytes", "crc32c"}
+    for shard in document["splits"]["train"]["shards"]:
+        assert set(shard) == names
+    old = {"path": "x", "examples": 2, "num_bytes": 7, "crc32c": "00c0ffee", "sha256": "0" * 64}
+    document["splits"]["train"]["shards"] = [old]
+    (shard,) = read(json.dumps(document).encode(), tmp_path).shards()
+    assert (shard.path, shard.size_bytes, shard.crc32c) == ("x", 7, "00c0ffee")
 
 
 def test_is_sorted_indented_json_with_a_newline_at_its_end() -> None:

@@ -235,7 +235,7 @@ def test_the_manifest_tells_every_file_with_size_and_checksums(folders: Build) -
         rows = 0
         for shard in entry["shards"]:
             data = (folders.output / shard["path"]).read_bytes()
-            assert shard["size_bytes"] == len(data)
+            assert shard["num_bytes"] == len(data)
             assert shard["crc32c"] == f"{google_crc32c.value(data):08x}"
             index = folders.output / "index" / f"{shard['path']}.parquet"
             assert shard["examples"] == parquet.read_metadata(index).num_rows

@@ -173,7 +173,7 @@ def check_whole(tree: Mapping[str, bytes]) -> bool:
     manifest = json.loads(tree["manifest.json"])
     shards = {name: split["shards"] for name, split in manifest["splits"].items()}
     listed = [(file["path"], file["size_bytes"], file["crc32c"]) for file in manifest["files"]] + [
-        (shard["path"], shard["size_bytes"], shard["crc32c"])
+        (shard["path"], shard["num_bytes"], shard["crc32c"])
         for split in shards.values()
         for shard in split
     ]

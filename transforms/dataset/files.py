@@ -46,6 +46,16 @@ class ShardFile(DatasetFile, frozen=True, kw_only=True):
     examples: _Count
 
 
+class ShardEntry(ShardFile, frozen=True, kw_only=True):
+    """A shard's file in the manifest, where its length has always had another name.
+
+    Attributes:
+        size_bytes: Its length.
+    """
+
+    size_bytes: _Count = msgspec.field(name="num_bytes")
+
+
 def describe_data(path: str, data: bytes) -> DatasetFile:
     """Describes a file of a dataset by its content."""
     return DatasetFile(path=path, size_bytes=len(data), crc32c=f"{google_crc32c.value(data):08x}")

@@ -10,7 +10,7 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, check_paths
+from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, check_paths
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.storage.base import join_uri
@@ -34,7 +34,7 @@ class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
         outcome: What became of its inputs.
     """
 
-    shards: tuple[ShardFile, ...]
+    shards: tuple[ShardEntry, ...]
     outcome: SplitOutcome
 
 
@@ -55,7 +55,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     splits: Mapping[str, SplitEntry]
     files: tuple[DatasetFile, ...]
 
-    def shards(self) -> Iterator[ShardFile]:
+    def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""
         for split in self.splits.values():
             yield from split.shards

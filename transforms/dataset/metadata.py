@@ -14,7 +14,12 @@ from typing import Any
 import msgspec
 
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.files import (
+    DatasetFile,
+    ShardEntry,
+    ShardResult,
+    describe_data,
+)
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
@@ -133,7 +138,13 @@ def metadata_files(
         },
         "labels": label_map.ids,
         "splits": {
-            split: {"outcome": outcome, "shards": [shard.data for shard in by_split.get(split, [])]}
+            split: {
+                "outcome": outcome,
+                "shards": [
+                    ShardEntry(**msgspec.structs.asdict(shard.data))
+                    for shard in by_split.get(split, [])
+                ],
+            }
             for split, outcome in splits.items()
         },
         "files": sorted(others, key=lambda file: file.path),
