@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardbeam.transforms.dataset.files import ShardResult, describe_data
+from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.staging import Staging, shard_key
 from tests.support.manifests import SHA256, make_shard_result
 
@@ -43,6 +43,20 @@ def test_a_finished_shard_is_found_in_staging_and_in_place(
         assert staging.find_shard(shard_key=SHA256) == found
     Path(staging.output, shard.data.path).write_bytes(b"DATA")
     assert staging.find_shard(shard_key=SHA256) is None
+
+
+def test_what_an_earlier_run_copied_is_resumed_by_a_run_that_copies_nothing(
+    staging: Staging, shard: ShardResult
+) -> None:
+    copied = msgspec.structs.replace(shard, origin=Origin.COPIED, run_id="earlier")
+    staging.finish_shard(copied)
+    for previous, resumed in (("", True), ("previous", False)):
+        found = staging.find_shard(shard_key=shard.key, previous=previous)
+        assert found == msgspec.structs.replace(copied, resumed=resumed)
+    staging.finish_shard(msgspec.structs.replace(copied, run_id=staging.run_id))
+    found = staging.find_shard(shard_key=shard.key)
+    assert found is not None
+    assert not found.resumed
 
 
 @pytest.mark.parametrize(

@@ -629,3 +629,10 @@ def test_a_build_that_copies_killed_at_any_moment(mixed: Path, first: Path, tmp_
         assert reuse_of(run(*words))["copied_shards"] == SHARDS
         assert read_dataset(output) == read_dataset(first)
         assert records(output) == records(first)
+    # Gone on with by a run that copies nothing, and has nothing to write.
+    copied = [state for state in states if sum(path.endswith("/done") for path in state) == SHARDS]
+    restore(output, copied[0])
+    words = coco_words(mixed, output, *SETTINGS, "--overwrite", "--json")
+    summary = json.loads(run(*words).stdout)
+    assert (summary["resumed"]["shards"], summary["images_per_s"]) == (SHARDS, 0)
+    assert read_dataset(output) == read_dataset(first)

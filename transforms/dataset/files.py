@@ -93,7 +93,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             are there, at their paths, until the commit; empty once that is over.
         origin: Where its bytes come from, whichever run brought them.
         run_id: The run that brought them.
-        resumed: Whether that is an earlier run, which wrote it and did not copy it.
+        resumed: Whether that is an earlier run; what it copied is not, in a run that copies, too.
     """
 
     key: _Sha256

@@ -95,7 +95,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     """What a run took over from earlier ones of the same config that did not commit.
 
     Attributes:
-        shards: Shards that they had written, not copied.
+        shards: Shards that they had finished; without copied ones where this run copies, too.
         examples: Examples in them.
         images: Images that they are made of.
     """

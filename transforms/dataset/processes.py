@@ -139,7 +139,7 @@ class ShardWriters:
         """
         staging, previous = self._settings.staging, self._settings.previous
         staging.check_lease()
-        finished = staging.find_shard(shard_key=shard.key)
+        finished = staging.find_shard(shard_key=shard.key, previous=previous)
         if finished is not None or not previous:
             return finished, Origin.WRITTEN
         try:

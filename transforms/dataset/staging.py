@@ -124,11 +124,16 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
     # Finished shards
 
-    def find_shard(self, *, shard_key: str) -> ShardResult | None:
+    def find_shard(self, *, shard_key: str, previous: str = "") -> ShardResult | None:
         """Returns the result of a shard that an earlier run or attempt finished.
 
         None unless all its files are still there, in staging or already in place; and none of a
         shard whose rejects may have passed: a run that is started again is to read them again.
+
+        Args:
+            shard_key: The shard.
+            previous: Folder of the previous version, if this run copies from one: what an earlier
+                run has copied counts as copied then, not as resumed.
         """
         shard = self.read_shard(shard_key=shard_key)
         if shard is None or shard.may_differ:
@@ -142,7 +147,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
             )
             if not is_there:
                 return None
-        resumed = shard.run_id != self.run_id and shard.origin is not Origin.COPIED
+        is_copy = bool(previous) and shard.origin is Origin.COPIED
+        resumed = shard.run_id != self.run_id and not is_copy
         return msgspec.structs.replace(shard, resumed=resumed)
 
     def read_shard(self, *, shard_key: str) -> ShardResult | None:
