@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shardbeam.configs.nearest import did_you_mean as did_you_mean
 from shardbeam.transforms.core.reasons import Reason
 
 

@@ -223,32 +223,33 @@ def prepare_output(moves: Sequence[Move], *, metadata: Sequence[str], staging: S
 
     Raises:
         InputError: A list of what may be removed is damaged; nothing was removed.
+        ChangedError: Another run writes to the output.
+        OSError: The output cannot be written.
     """
     output = staging.output
     storage = storage_for(output)
-    with explain_write_errors(staging.output):
-        found = _look_alone(staging)
-        commits = {
-            path: decode_commit(storage.read(file.uri, version=file.version), uri=file.uri)
-            for path, file in found.items()
-            if COMMIT_FILE.fullmatch(path)
-        }
-        manifest = read_manifest(output)
-        old = {path for paths in commits.values() for path in paths}
-        kept = {path for move in moves for path in _paths(move)}
-        listed = {*old, *metadata, *(file.path for move in moves for file in move.files)}
-        _delete([DATASET_INFO], found=found, output=output)
-        # Before another plan's list goes: what lies in the output must be on a list at every
-        # moment. The shards that another plan has finished stay: its next run goes on from them.
-        own = staging.commit_uri.removeprefix(f"{output.rstrip('/')}/")
-        staging.write_commit(listed, replaces=found.get(own))
-        _delete(commits.keys() - {own}, found=found, output=output)
-        if manifest is not None:
-            old.update(manifest.paths())
-        old.update(path for path in found if RECORD_FILE.fullmatch(path))
-        _delete(old - kept - {MANIFEST, DATASET_INFO}, found=found, output=output)
-        for folder in ("index", "rejects"):
-            storage.prune(join_uri(output, folder))
+    found = _look_alone(staging)
+    commits = {
+        path: decode_commit(storage.read(file.uri, version=file.version), uri=file.uri)
+        for path, file in found.items()
+        if COMMIT_FILE.fullmatch(path)
+    }
+    manifest = read_manifest(output)
+    old = {path for paths in commits.values() for path in paths}
+    kept = {path for move in moves for path in _paths(move)}
+    listed = {*old, *metadata, *(file.path for move in moves for file in move.files)}
+    _delete([DATASET_INFO], found=found, output=output)
+    # Before another plan's list goes: what lies in the output must be on a list at every
+    # moment. The shards that another plan has finished stay: its next run goes on from them.
+    own = staging.commit_uri.removeprefix(f"{output.rstrip('/')}/")
+    staging.write_commit(listed, replaces=found.get(own))
+    _delete(commits.keys() - {own}, found=found, output=output)
+    if manifest is not None:
+        old.update(manifest.paths())
+    old.update(path for path in found if RECORD_FILE.fullmatch(path))
+    _delete(old - kept - {MANIFEST, DATASET_INFO}, found=found, output=output)
+    for folder in ("index", "rejects"):
+        storage.prune(join_uri(output, folder))
 
 
 def _look_alone(staging: Staging) -> dict[str, StoredFile]:
