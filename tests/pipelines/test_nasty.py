@@ -102,7 +102,7 @@ UNLISTED: dict[str, tuple[str, Reason]] = {
     "file:///etc/passwd": ("file:/etc/passwd", Reason.MISSING_IMAGE),
     "https://example.com/a.jpg": ("https:/example.com/a.jpg", Reason.MISSING_IMAGE),
     "cat/nul\0.jpg": ("cat/nul\\x00.jpg", Reason.UNREADABLE_NAME),
-    "cat/half\ud83d.jpg": ("cat/half\\x00.jpg", Reason.UNREADABLE_NAME),
+    "cat/half\ud83d.jpg": ("cat/half\ufffd.jpg", Reason.MISSING_IMAGE),
     "": ("image_id=23", Reason.UNREADABLE_NAME),
 }
 # (key, outcome) of what contradicts the entries above; `nasty_coco` says how.
