@@ -50,6 +50,12 @@ def test_a_text_is_no_number(tmp_path: Path, type_: str, value: object) -> None:
     assert detail.startswith(f"t: byte 0: column a: expected {type_}, got ")
 
 
+def test_a_key_that_is_empty_is_left_out(tmp_path: Path) -> None:
+    table = read({"": {"k": 1}, "a": 1}, {"": [None], "a": 2}, folder=tmp_path)
+    assert table.values() == [{"a": 1}, {"a": 2}]
+    assert (table.defects(), table.categories) == ([], [])
+
+
 def test_lone_surrogates_are_replaced_and_counted(tmp_path: Path) -> None:
     table = read(rb'{"a": "x\ud800y\udc00"}', rb'{"a": "\ud83d\ude00"}', folder=tmp_path)
     assert [row["a"] for row in table.values()] == ["x\ufffdy\ufffd", "😀"]

@@ -184,6 +184,7 @@ def test_what_was_verified_to_be_absent_is_no_label_whoever_else_says_so(
     assert image.values.get("image/class/absent/text", ()) == tuple(absent)
 
 
+OPEN_QUOTE = 'a quote does not end in its line; a row is one line, with "" for a quote in a cell'
 BAD_BOXES = {
     "c,s,/m/3,0.7,0.7,0.8,0,x,1,0,1,0,0": "XMin, YMin, XMax, YMax: expected numbers",
     "c,s,/m/3,0.7,0.7,0.8,0,,1,0,1,0,0": "XMin, YMin, XMax, YMax: expected numbers",
@@ -195,7 +196,7 @@ BAD_BOXES = {
     "c,s,,1,0.7,0.8,0,0.5,1,0,1,0,0": "LabelName: expected a label",
     "c,s,/m/3,1,0.7": "expected 13 cells, got 5",
     "c,s,/m/3,1,0.7,0.8,0,0.5,1,0,1,0,0,0": "expected 13 cells, got 14",
-    'c,"s,/m/3,1,0.7,0.8,0,0.5,1,0,1,0,0': "a quote does not end in its line",
+    'c,"s,/m/3,1,0.7,0.8,0,0.5,1,0,1,0,0': OPEN_QUOTE,
 }
 
 
@@ -296,7 +297,7 @@ def test_classes_of_one_name_stay_apart(tmp_path: Path) -> None:
         ("/m/0,Cat\n/m/0,Dog\n", "line 2: '/m/0' is there twice"),
         ("/m/0\n", "line 1: expected a label and a name"),
         (",Cat\n", "line 1: expected a label and a name"),
-        ('/m/0,"Cat\n/m/1,Dog\n', "line 1: a quote does not end in its line"),
+        ('/m/0,"Cat\n/m/1,Dog\n', f"line 1: {OPEN_QUOTE}"),
         ("/m/0,Cat\x85s\n", "line 1: expected a name of one line"),
         ("/m/0,Cat\n".encode("utf-16").decode("latin-1"), "no classes|expected|NUL"),
     ],

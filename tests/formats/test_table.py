@@ -187,6 +187,24 @@ def test_a_column_with_a_type_has_no_other_meaning(read_images: Read) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cells", "settings"),
+    [
+        ({"image_uri": "a.jpg", "caption": "x"}, {"image_root": ["/data/images"]}),
+        ({"a": "x", "b": "y"}, {}),
+    ],
+)
+def test_a_column_without_a_name_is_no_label(
+    read: Read, cells: Row, settings: dict[str, Any]
+) -> None:
+    # Row numbers, as pandas writes them.
+    rows = ({"": number, **cells} for number in range(2))
+    found = read(*rows, **settings)
+    assert [labels for _, labels in found.annotations() if labels.labels] == []
+    assert (found.defects(), found.categories) == ([], [])
+    assert "" not in found.types()
+
+
+@pytest.mark.parametrize(
     ("settings", "cell", "labels"),
     [
         ({}, "cat", ["cat"]),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Value
-from shardbeam.transforms.formats.csv_rows import RowError, header_cells, split_cells
+from shardbeam.transforms.formats.csv_rows import OPEN_QUOTE, RowError, header_cells, split_cells
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.names import key_problem
 from shardbeam.transforms.formats.table import MAX_FRACTION, MIN_FRACTION
@@ -109,7 +109,7 @@ def read_rows(
         except RowError as error:
             # The row is the image's all the same, if the id can be told.
             cells = text.split(",")
-            problem = str(error)
+            problem = _problem_of(error)
         if " " in text or "\t" in text:
             cells = [cell.strip() for cell in cells]
         row = {column: cells[at] for column, at in found.items() if at < len(cells)}
@@ -204,13 +204,19 @@ def read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
             raise InputError(
                 uri=uri,
                 place=f"line {number}",
-                problem=str(error) if is_text else "expected UTF-8 text",
+                problem=_problem_of(error) if is_text else "expected UTF-8 text",
             ) from error
         names[label] = name or label
     if not names:
         raise InputError(uri=uri, problem="the file names no classes")
     shared = {name for name, count in Counter(names.values()).items() if count > 1}
     return {label: f"{name} ({label})" if name in shared else name for label, name in names.items()}
+
+
+def _problem_of(error: Exception) -> str:
+    problem = str(error)
+    mend = '; a row is one line, with "" for a quote in a cell' if problem == OPEN_QUOTE else ""
+    return f"{problem}{mend}"
 
 
 def _find_columns(

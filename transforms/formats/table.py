@@ -510,6 +510,9 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
         A text is one label, a JSON list, or several labels with the separator between them.
         """
+        # `""` would be the column without a name: pandas' row numbers.
+        if not self._layout.label:
+            return []
         cell = row.get(self._layout.label)
         if isinstance(cell, str) and self.label_separator is not None:
             cell = cell.split(self.label_separator)
@@ -548,7 +551,7 @@ def class_names(labels: Iterable[str]) -> list[str]:
     """Makes names of classes of labels, without empty ones.
 
     Raises:
-        CellError: One cannot be a class's name, which stands on a line of its own.
+        CellError: A label holds NUL or several lines, as when an open quote took rows along.
     """
     stripped = (unicodedata.normalize("NFC", label.strip()) for label in labels)
     names = [name for name in stripped if name]
