@@ -305,6 +305,9 @@ def _finish(
     current: bool = False,
 ) -> int:
     exit_code = _EXIT_CODES[outcome.status]
+    if outcome.status is Status.COMMITTED:
+        # Whatever a job or a cluster was still asked until now.
+        say_when_interrupted(f"interrupted; the dataset is committed: {plan.output}")
     summary = Summary(
         outcome=outcome,
         output=plan.output,
