@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import struct
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +23,8 @@ from tests.conftest import PROJECT_ROOT
 from tests.support.hostile_images import (
     gif_with_frames,
     icon,
+    jpeg_with_hidden_scans,
+    png_of_two_sizes,
     png_with_header,
     png_with_text,
     progressive_jpeg,
@@ -29,6 +32,7 @@ from tests.support.hostile_images import (
     webp_with_canvas,
 )
 from tests.support.image_makers import (
+    chunk,
     gray_jpeg_with_sampling,
     photograph,
     pixels,
@@ -119,6 +123,11 @@ HOSTILE: dict[str, tuple[bytes, Reason, str]] = {
         Reason.DECODE_BOMB,
         "40 scans",
     ),
+    "scans behind a marker without a length": (
+        jpeg_with_hidden_scans(6000, 6000, scans=1500),
+        Reason.DECODE_BOMB,
+        "1500 scans of 6000 x 6000 pixels",
+    ),
     "size of a PNG": (
         png_with_header(0x7FFFFFFF, 0x7FFFFFFF, bit_depth=16, color_type=6),
         Reason.DECOMPRESSION_BOMB,
@@ -134,6 +143,22 @@ HOSTILE: dict[str, tuple[bytes, Reason, str]] = {
         tiled_tiff((1, 100_000), (30_000, 16)),
         Reason.DECOMPRESSION_BOMB,
         "30000 x 100000",
+    ),
+    "tile of a TIFF, given twice": (
+        tiled_tiff((16, 16), (20_000, 20_000), repeated=[(322, 4, 16), (323, 4, 16)]),
+        Reason.CORRUPT,
+        "TileWidth is repeated",
+    ),
+    "tile of a BigTIFF, given twice": (
+        tiled_tiff((16, 16), (16, 20_000), repeated=[(323, 4, 16)], big=True),
+        Reason.CORRUPT,
+        "TileLength is repeated",
+    ),
+    # Pillow reads a directory at 0x80000, libtiff one at 16.
+    "BigTIFF that Pillow takes for a classic one": (
+        b"MM\0+\0\x08\0\0" + (16).to_bytes(8, "big") + bytes(100),
+        Reason.UNSUPPORTED_IMAGE,
+        "big-endian BigTIFF",
     ),
     "canvas of a GIF": (
         gif_with_frames((65_535, 65_535), [(1, 1)]),
@@ -156,6 +181,30 @@ HOSTILE: dict[str, tuple[bytes, Reason, str]] = {
         Reason.DECOMPRESSION_BOMB,
         "20000 x 20000",
     ),
+    "PNG in an icon, with a second header": (
+        icon(png_of_two_sizes((12_000, 12_000))),
+        Reason.CORRUPT,
+        "IHDR",
+    ),
+    "PNG in an icon, with a second header behind a strange chunk": (
+        icon(png_of_two_sizes((12_000, 12_000), between=chunk(b"ab_1", b""))),
+        Reason.CORRUPT,
+        "IHDR",
+    ),
+    "PNG in an icon, with a chunk that looks like its header": (
+        icon(
+            b"\x89PNG\r\n\x1a\n"
+            + chunk(b"tEXt", b"\0\0\0\1\0\0\0\1")
+            + png_with_header(12_000, 12_000, bit_depth=8, color_type=6)[8:]
+        ),
+        Reason.CORRUPT,
+        "IHDR",
+    ),
+    "old bitmap in an icon": (
+        icon(b"\x0c\0\0\0" + struct.pack("<HHHH", 13_000, 60_000, 1, 24)),
+        Reason.DECOMPRESSION_BOMB,
+        "13000 x 30000",
+    ),
     "bitmap in an icon": (
         icon(b"\x28\0\0\0" + (30_000).to_bytes(4, "little") * 2 + bytes(40)),
         Reason.DECOMPRESSION_BOMB,
@@ -171,6 +220,14 @@ def test_hostile_images_are_refused(name: str) -> None:
     error = reject_of(data)
     assert error.reason is reason
     assert words in error.detail
+
+
+def test_sound_tags_and_old_icons_are_taken() -> None:
+    old = b"\x0c\0\0\0" + struct.pack("<HHHH", 4, 8, 1, 24) + b"\1\2\3" * 16 + bytes(16)
+    assert check_image(icon(old, side=4), name="", settings=ImageConfig()).width == 4
+    for big in (False, True):
+        error = reject_of(tiled_tiff((16, 16), (16, 16), big=big))
+        assert "repeated" not in error.detail
 
 
 def test_only_the_first_frame_counts() -> None:
@@ -214,6 +271,14 @@ def test_decoding_takes_its_figure_of_the_budget(
     stored = check_image(data, name="", settings=ImageConfig(**settings), memory=budget)
     pixels = stored.file_width * stored.file_height
     assert budget.taken == [len(data) + pixels * each for each in expected]
+
+
+def test_opening_an_icon_takes_its_pixels_of_the_budget() -> None:
+    data = save(photograph().resize((32, 32)), "ICO", sizes=[(16, 16), (32, 32)])
+    budget = RecordedBudget()
+    check_image(data, name="", settings=ImageConfig(), memory=budget)
+    assert budget.taken[0] == len(data) + 4 * 32 * 32
+    assert len(budget.taken) == 2
 
 
 def test_scans_are_counted_as_libjpeg_finds_them() -> None:

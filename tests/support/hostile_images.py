@@ -13,6 +13,18 @@ from tests.support.image_makers import chunk, save, segment
 _BLOCKS_PER_RUN = (1 << 15) - 1
 
 
+def jpeg_with_hidden_scans(width: int, height: int, *, scans: int) -> bytes:
+    """A progressive JPEG whose scans but the first look like the content of a segment `FF 02`."""
+    photograph = save(
+        Image.new("L", (8, 8), 128), "JPEG", progressive=True, restart_marker_blocks=1
+    )
+    header = bytearray(photograph[: photograph.index(b"\xff\xda")])
+    frame = header.index(b"\xff\xc2") + 5
+    header[frame : frame + 4] = struct.pack(">HH", height, width)
+    scan = segment(0xDA, b"\1\1\0\0\0\0") + b"\0"
+    return bytes(header) + scan + b"\xff\x02\xff\xff" + scan * (scans - 1) + b"\xff\xd9"
+
+
 def progressive_jpeg(width: int, height: int, *, scans: int, comment: bytes = b"") -> bytes:
     """A gray progressive JPEG in any number of scans of a few bytes for 32,767 blocks.
 
@@ -61,31 +73,49 @@ def png_with_header(width: int, height: int, *, bit_depth: int, color_type: int)
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in chunks)
 
 
+def png_of_two_sizes(second: tuple[int, int], *, between: bytes = b"") -> bytes:
+    """A PNG file of 16 x 16 pixels, with a second header and perhaps a chunk before it."""
+    first = png_with_header(16, 16, bit_depth=8, color_type=6)[:33]
+    return first + between + png_with_header(*second, bit_depth=8, color_type=6)[8:]
+
+
 def png_with_text(text: bytes) -> bytes:
     """A PNG file whose compressed text inflates to this."""
     data = save(Image.new("L", (8, 8)), "PNG")
     return data[:33] + chunk(b"zTXt", b"Comment\0\0" + zlib.compress(text)) + data[33:]
 
 
-def tiff(tags: dict[int, tuple[int, int]], *, pixels: bytes) -> bytes:
-    """A little-endian TIFF file: `{tag: (type, value)}`, with `pixels` from byte 8 on."""
-    directory = len(tags).to_bytes(2, "little") + b"".join(
-        struct.pack("<HHII", tag, kind, 1, value) for tag, (kind, value) in sorted(tags.items())
+def tiff(entries: Iterable[tuple[int, int, int]], *, pixels: bytes, big: bool = False) -> bytes:
+    """A little-endian TIFF or BigTIFF of `(tag, type, value)`, with `pixels` from byte 16 on."""
+    layout, number = ("<HHQQ", "<Q") if big else ("<HHII", "<I")
+    directory = b"".join(struct.pack(layout, tag, kind, 1, value) for tag, kind, value in entries)
+    count = len(directory) // struct.calcsize(layout)
+    header = b"II+\0\x08\0\0\0" if big else b"II*\0"
+    return (
+        (header + struct.pack(number, 16 + len(pixels))).ljust(16, b"\0")
+        + pixels
+        + struct.pack("<Q" if big else "<H", count)
+        + directory
+        + bytes(8)
     )
-    return b"II*\0" + (8 + len(pixels)).to_bytes(4, "little") + pixels + directory + bytes(4)
 
 
-def tiled_tiff(size: tuple[int, int], tile: tuple[int, int]) -> bytes:
-    """A gray TIFF of a single tile, compressed by Deflate."""
+def tiled_tiff(
+    size: tuple[int, int],
+    tile: tuple[int, int],
+    *,
+    repeated: Iterable[tuple[int, int, int]] = (),
+    big: bool = False,
+) -> bytes:
+    """A gray TIFF of a single tile, compressed by Deflate; `repeated` tags stand once more."""
     pixels = zlib.compress(bytes(100))
-    return tiff(
-        {
-            **{256: (4, size[0]), 257: (4, size[1]), 258: (3, 8), 259: (3, 8), 262: (3, 1)},
-            **{277: (3, 1), 322: (4, tile[0]), 323: (4, tile[1])},
-            **{324: (4, 8), 325: (4, len(pixels))},
-        },
-        pixels=pixels,
-    )
+    entries = [
+        *((256, 4, size[0]), (257, 4, size[1]), (258, 3, 8), (259, 3, 8), (262, 3, 1)),
+        *((277, 3, 1), (322, 4, tile[0]), (323, 4, tile[1]), (324, 4, 16), (325, 4, len(pixels))),
+        *repeated,
+    ]
+    # The sort is stable: what is repeated comes second.
+    return tiff(sorted(entries, key=lambda entry: entry[0]), pixels=pixels, big=big)
 
 
 def gif_with_frames(canvas: tuple[int, int], frames: Iterable[tuple[int, int]]) -> bytes:

@@ -6,15 +6,17 @@ The figures are those of Pillow 12 and simplejpeg 1.9, at the peak of resident m
 
 from __future__ import annotations
 
+import io
 import struct
 
-from PIL import ImageFile, TiffImagePlugin
+from PIL import IcoImagePlugin, ImageFile, TiffImagePlugin
 from PIL.ExifTags import Base
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
+from shardbeam.transforms.images.png import scan_png
 
 _BYTES_PER_MB = 1_000_000
 
@@ -35,7 +37,18 @@ _UNCOMPRESSED = 1
 
 _ICON_ENTRY = struct.Struct("<12xI")
 _PNG_SIZE = struct.Struct(">8s8xII")
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _BITMAP_SIZE = struct.Struct("<4xii")
+_CORE_BITMAP_SIZE = struct.Struct("<4xHH")
+_CORE_BITMAP_HEADER = (12).to_bytes(4, "little")
+
+_BIG_TIFF = 43
+_SIZE_TAGS = frozenset(
+    {
+        *(Base.ImageWidth, Base.ImageLength, Base.BitsPerSample, Base.Compression),
+        *(Base.SamplesPerPixel, Base.RowsPerStrip, Base.TileWidth, Base.TileLength),
+    }
+)
 
 
 def check_memory(size_bytes: float, *, size: tuple[int, int], settings: ImageConfig) -> None:
@@ -109,24 +122,71 @@ def check_opened(
     return size_bytes
 
 
-def check_icon(data: bytes, *, settings: ImageConfig) -> None:
+def check_icon(data: bytes, *, settings: ImageConfig) -> int:
     """Refuses an icon file for any of its images: Pillow decodes the largest as it opens the file.
 
+    Returns:
+        How many bytes the pixels of the largest take.
+
     Raises:
-        RejectedError: As for `check_opened`.
+        RejectedError: As for `check_opened`; or the PNG file that is decoded may hide its size.
     """
+    largest_bytes = 0
     count = int.from_bytes(data[4:6], "little")
     for entry in range(6, min(6 + 16 * count, len(data) - _ICON_ENTRY.size + 1), 16):
         (start,) = _ICON_ENTRY.unpack_from(data, entry)
-        if start + _PNG_SIZE.size > len(data):
-            continue
-        signature, width, height = _PNG_SIZE.unpack_from(data, start)
-        if signature != b"\x89PNG\r\n\x1a\n":
-            # The height of a bitmap is that of its mask as well.
-            width, height = map(abs, _BITMAP_SIZE.unpack_from(data, start))
-            height //= 2
+        width, height = _icon_image_size(data[start : start + _PNG_SIZE.size])
+        size_bytes = 4 * width * height
         check_pixel_count(width, height, max_pixels=settings.max_pixels)
-        check_memory(4 * width * height, size=(width, height), settings=settings)
+        check_memory(size_bytes, size=(width, height), settings=settings)
+        largest_bytes = max(largest_bytes, size_bytes)
+    decoded = IcoImagePlugin.IcoFile(io.BytesIO(data)).entry[0].offset
+    if data.startswith(_PNG_SIGNATURE, decoded):
+        scan_png(data[decoded:], complete=False)
+    return largest_bytes
+
+
+def check_tags(data: bytes) -> None:
+    """Refuses a TIFF file whose size Pillow and libtiff, which decodes it, read differently.
+
+    Of a tag given twice, libtiff takes the first, and Pillow, whose word the limits go by, the
+    last. Source: TIFF 6.0, section 2; the BigTIFF design.
+
+    Raises:
+        RejectedError: A tag that decides how much is decoded is repeated in the first directory,
+            or the file is a BigTIFF that Pillow takes for a classic one.
+    """
+    if data.startswith(b"MM\0+"):
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, "TIFF: a big-endian BigTIFF")
+    order = "<" if data.startswith(b"II") else ">"
+    header, number, entry_bytes = "4xI", "H", 12
+    if data[2] == _BIG_TIFF:
+        header, number, entry_bytes = "8xQ", "Q", 20
+    seen: set[int] = set()
+    try:
+        (directory,) = struct.unpack_from(order + header, data)
+        (count,) = struct.unpack_from(order + number, data, directory)
+        first = directory + struct.calcsize(order + number)
+        for entry in range(first, min(first + entry_bytes * count, len(data)), entry_bytes):
+            (tag,) = struct.unpack_from(f"{order}H", data, entry)
+            if tag in seen:
+                raise RejectedError(Reason.CORRUPT, f"TIFF: the tag {Base(tag).name} is repeated")
+            if tag in _SIZE_TAGS:
+                seen.add(tag)
+    except (struct.error, OverflowError):
+        pass  # The directory is not all there, which Pillow finds.
+
+
+def _icon_image_size(start: bytes) -> tuple[int, int]:
+    """Returns the size of an image in an icon by its first 24 bytes, or fewer at the file's end."""
+    start = start.ljust(_PNG_SIZE.size, b"\0")
+    signature, width, height = _PNG_SIZE.unpack(start)
+    if signature == _PNG_SIGNATURE:
+        return width, height
+    layout = _CORE_BITMAP_SIZE if start.startswith(_CORE_BITMAP_HEADER) else _BITMAP_SIZE
+    width, height = map(abs, layout.unpack_from(start))
+    # The height of a bitmap is that of its mask as well.
+    return width, height // 2
 
 
 def _check_tiles(image: TiffImagePlugin.TiffImageFile, *, settings: ImageConfig) -> float:

@@ -32,7 +32,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.cost import check_icon, check_opened
+from shardbeam.transforms.images.cost import check_icon, check_opened, check_tags
 from shardbeam.transforms.images.header import (
     ImageHeader,
     exif_orientation,
@@ -136,12 +136,16 @@ def decode_image(
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded")
     if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
         raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
-    if file_format is FileFormat.ICO:
-        check_icon(data, settings=settings)
+    if file_format is FileFormat.TIFF:
+        check_tags(data)
     # Pillow turns the pixels of this format, and of no other, while loading them.
     upright = file_format is FileFormat.TIFF
     with pillow_errors_as_rejects(file_format):
-        image = decoder(io.BytesIO(data))
+        if file_format is FileFormat.ICO:
+            with memory.take(len(data) + check_icon(data, settings=settings)):
+                image = decoder(io.BytesIO(data))
+        else:
+            image = decoder(io.BytesIO(data))
         orientation = _orientation(image)
         size_bytes = check_opened(
             image,

@@ -23,8 +23,9 @@ from shardbeam.transforms.images.sniff import FileFormat
 
 # Whatever stands before the next marker is junk, which libjpeg skips as well.
 _MARKER = re.compile(rb"\xff([\x01-\xfe])")
-# Inside a scan, FF is followed by 00, or by what stands between restart intervals.
-_MARKER_AFTER_SCAN = re.compile(rb"\xff([\x02-\xcf\xd8-\xfe])")
+# Inside a scan, FF is followed by 00, or by what stands between restart intervals. Looking for
+# the next of those, libjpeg drops a marker below C0 and reads no length behind it.
+_MARKER_AFTER_SCAN = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")
 # TEM, which every reader takes there.
 _IGNORED_BEFORE_RESTART = re.compile(rb"(\xff\x01)+(?=\xff[\xd0-\xd7])")
 

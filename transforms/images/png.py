@@ -5,6 +5,7 @@ Source: W3C Portable Network Graphics (PNG) Specification (Third Edition).
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 _SIGNATURE_BYTES = 8
 _CHUNK = struct.Struct(">I4s")
 _CHECKSUM = struct.Struct(">I")
+# The types of chunks that Pillow reads on behind.
+_PILLOW_KIND = re.compile(rb"\w{4}")
 _GRAY, _RGB, _PALETTE, _GRAY_ALPHA, _RGB_ALPHA = 0, 2, 3, 4, 6
 # Channels and bit depths of each colour type.
 _COLOR_TYPES = {
@@ -135,9 +138,9 @@ def _chunks(data: bytes, *, complete: bool) -> Iterator[tuple[bytes, int, int]]:
         length, kind = _CHUNK.unpack_from(data, position)
         start, end = position + 8, position + 8 + length
         position = end + 4
-        if not kind.isalpha():
-            if complete:
-                raise RejectedError(Reason.CORRUPT, f"PNG: no chunk at byte {start - 8}")
+        if complete and not kind.isalpha():
+            raise RejectedError(Reason.CORRUPT, f"PNG: no chunk at byte {start - 8}")
+        if not _PILLOW_KIND.fullmatch(kind):
             return
         if position > len(data):
             break
