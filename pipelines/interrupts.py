@@ -65,6 +65,23 @@ def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) ->
     _words = words, ask
 
 
+@contextlib.contextmanager
+def temporary_folder(words: str) -> Iterator[str]:
+    """Gives a temporary folder, which a signal removes as well; `words` are then its line."""
+    # Imported here: a command takes signals before it imports what only some of them need.
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
+
+        def clear() -> str:
+            shutil.rmtree(folder, ignore_errors=True)
+            return words
+
+        say_when_interrupted(words, ask=clear)
+        yield folder
+
+
 def _stop_handling() -> None:
     # Python would take its handlers away, and a signal would then end the process with an exit
     # code of its own.

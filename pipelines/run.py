@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +25,11 @@ from apache_beam.runners.runner import PipelineRunner
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.build import build_dataset, gather_records, list_inputs
 from shardbeam.pipelines.failures import UsageError, ended_as_failed, explain_failure
-from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
+from shardbeam.pipelines.interrupts import (
+    NOTHING_WRITTEN,
+    say_when_interrupted,
+    temporary_folder,
+)
 from shardbeam.pipelines.logs import write_line
 from shardbeam.pipelines.output import (
     Inputs,
@@ -418,8 +420,7 @@ def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Censu
         RunError: The input cannot be used.
     """
     options = PipelineOptions([])
-    with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
-        say_when_interrupted(NOTHING_WRITTEN, ask=functools.partial(_clear, folder))
+    with temporary_folder(NOTHING_WRITTEN) as folder:
         path = Path(folder, "census")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
         graph(pipeline) | "WriteCensus" >> beam.Map(_write_census, path=path)
@@ -435,11 +436,6 @@ def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Censu
 
 def _write_census(census: Census, *, path: Path) -> None:
     path.write_bytes(msgspec.msgpack.encode(census))
-
-
-def _clear(folder: str) -> str:
-    shutil.rmtree(folder, ignore_errors=True)
-    return NOTHING_WRITTEN
 
 
 def _preview(census: Census, *, plan: Plan) -> Outcome:

@@ -154,8 +154,7 @@ class UsageMeter:
         """Adds what the workers of a pipeline have reported, in whichever process they ran."""
         try:
             reported = _reported(result)
-        except Exception:  # noqa: BLE001
-            # Not every runner has metrics, and none of them is worth a run.
+        except Exception:  # noqa: BLE001  # Not every runner has metrics, none is worth a run.
             _log.debug("the runner tells no metrics", exc_info=True)
             return
         here = usage_counter.taken() - self._taken_before

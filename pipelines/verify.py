@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import shutil
-import tempfile
 from collections.abc import Iterable
 
 import msgspec
@@ -12,7 +9,7 @@ from rich.filesize import decimal
 
 from shardbeam.pipelines.arguments import VerifyArguments
 from shardbeam.pipelines.failures import UsageError, explain_failure
-from shardbeam.pipelines.interrupts import say_when_interrupted
+from shardbeam.pipelines.interrupts import say_when_interrupted, temporary_folder
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import ShardReport, merge_reports
@@ -37,7 +34,9 @@ def run_verify(arguments: VerifyArguments) -> int:
         UsageError: A cluster's workers need a `--report`.
     """
     if arguments.report:
+        # Whether it can be written shows now; what is there is of another look at the dataset.
         _write(ShardReport(), uri=arguments.report)
+        storage_for(arguments.report).delete(arguments.report)
     checks = plan_checks(arguments.path)
     found = ShardReport(count=len(checks.problems), problems=checks.problems)
     if not arguments.quick:
@@ -68,10 +67,8 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
             f"--runner={type(runner).__name__}: name a file that its workers and this machine "
             "see, for the result: --report URI"
         )
-    with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
-        if isinstance(runner, LocalRunner):
-            say_when_interrupted(_INTERRUPTED, ask=functools.partial(_clear, folder))
-        else:
+    with temporary_folder(_INTERRUPTED) as folder:
+        if not isinstance(runner, LocalRunner):
             say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
         uri = arguments.report or join_uri(folder, "report.json")
         pipeline = beam.Pipeline(runner=runner, options=options)
@@ -99,11 +96,6 @@ def _write(report: ShardReport, *, uri: str) -> None:
         storage_for(uri).replace(uri, msgspec.json.encode(report))
     except OSError as error:
         raise UsageError(f"--report: {uri}: {error.strerror or error}") from error
-
-
-def _clear(folder: str) -> str:
-    shutil.rmtree(folder, ignore_errors=True)
-    return _INTERRUPTED
 
 
 def _print(found: ShardReport, *, path: str, arguments: VerifyArguments) -> None:

@@ -96,6 +96,13 @@ def test_wrong_usage(words: tuple[str, ...], code: int, message: str) -> None:
     assert message in result.stderr
 
 
+def test_no_report_is_left_of_a_dataset_that_was_not_looked_at(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    report.write_text("of the last time")
+    assert run("verify", str(tmp_path / "nowhere"), "--report", str(report)).exit_code == 1
+    assert not report.exists()
+
+
 @pytest.mark.parametrize("report", ["file/r.json", "."])
 def test_a_report_that_cannot_be_written(whole: Path, report: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()

@@ -63,6 +63,11 @@ INDEX_SCHEMA = pa.schema(
 _DICTIONARY_COLUMNS = ["source", "split", "shard", "width", "height", "format", "objects"]
 
 
+def index_path(shard_path: str) -> str:
+    """Names a shard's index; both paths are below the dataset's folder."""
+    return f"index/{shard_path}.parquet"
+
+
 def index_parquet(rows: Sequence[IndexRow]) -> bytes:
     """Renders a shard's index.
 

@@ -30,7 +30,7 @@ from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardFile, ShardResult
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
-from shardbeam.transforms.dataset.index import IndexRow, index_parquet
+from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
 from shardbeam.transforms.dataset.outcome import ShardProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.examples.encode import (
@@ -137,7 +137,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def index_path(self) -> str:
         """The path of its index below the dataset's folder."""
-        return f"index/{self.file_name}.parquet"
+        return index_path(self.file_name)
 
 
 class ShardWriter:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
-import google_crc32c
 import msgspec
 
 from shardbeam.transforms.containers.base import container_names
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     FEATURES,
@@ -20,7 +20,7 @@ from shardbeam.transforms.dataset.manifest import (
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.features import StoredFeature, read_features
-from shardbeam.transforms.dataset.verify_shard import Problem, ShardCheck, read_file
+from shardbeam.transforms.dataset.verify_shard import Problem, ShardCheck, find_change, read_file
 from shardbeam.transforms.examples.features import FeatureRole
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
@@ -73,13 +73,11 @@ def plan_checks(path: str) -> Checks:
         problems.append(problem)
     problems += find_missing(manifest, listed=listed)
     problems += _unlisted(manifest, listed=listed)
-    problems += _small_files(manifest, listed=listed)
+    shards = tuple(_shard_checks(manifest, listed=listed))
+    indexes = {shard.index.path for shard in shards if shard.index is not None}
+    problems += _small_files(manifest, listed=listed, indexes=indexes)
     problems += _compare_splits(manifest, folder=folder, listed=listed)
-    return Checks(
-        path=folder,
-        problems=tuple(problems),
-        shards=tuple(_shard_checks(manifest, listed=listed)),
-    )
+    return Checks(path=folder, problems=tuple(problems), shards=shards)
 
 
 def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
@@ -131,16 +129,18 @@ def _suffixes(manifest: Manifest) -> set[str]:
     return {f".{name.split('.', 1)[1].split('-')[0]}" for name in names if "." in name}
 
 
-def _small_files(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
+def _small_files(
+    manifest: Manifest, *, listed: Mapping[str, StoredFile], indexes: Container[str]
+) -> list[Problem]:
+    """Compares the content of files, but for the indexes, which are read with their shards."""
     problems = []
     for entry in manifest.files:
         file = listed.get(entry.path)
         # Of another size it was named already.
-        if file is not None and file.size_bytes == entry.size_bytes:
-            found = f"{google_crc32c.value(read_file(file)):08x}"
-            if found != entry.crc32c:
-                problem = f"was changed: its checksum is {found}, not {entry.crc32c}"
-                problems.append(Problem(file=entry.path, problem=problem))
+        if file is None or file.size_bytes != entry.size_bytes or entry.path in indexes:
+            continue
+        if problem := find_change(read_file(file), crc32c=entry.crc32c):
+            problems.append(Problem(file=entry.path, problem=problem))
     return problems
 
 
@@ -169,28 +169,34 @@ def _compare_splits(
 
 
 def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> Iterator[ShardCheck]:
-    checksums = {file.path: file for file in manifest.files}
+    entries = {file.path: file for file in manifest.files}
     features: tuple[StoredFeature, ...] = ()
-    if FEATURES in listed and FEATURES in checksums:
+    if FEATURES in listed and FEATURES in entries:
         try:
             features = read_features(listed[FEATURES])
         except InputError:
             # Its checksum was found to be another.
             features = ()
     image_key = next((spec.key for spec in manifest.features if spec.role is FeatureRole.IMAGE), "")
+    container = _container(manifest)
     for name, split in manifest.splits.items():
         for number, shard in enumerate(split.shards):
             if shard.path not in listed:
                 continue
-            index_path = f"index/{shard.path}.parquet"
+            entry = entries.get(index_path(shard.path))
+            index = listed.get(entry.path) if entry is not None else None
+            if entry is not None and index is not None:
+                # Of another size it was named already.
+                crc32c = entry.crc32c if index.size_bytes == entry.size_bytes else ""
+                index = msgspec.structs.replace(index, crc32c=crc32c)
             yield ShardCheck(
                 data=listed[shard.path],
-                container=_container(manifest),
+                container=container,
                 split=name,
                 shard_index=number,
                 examples=shard.examples,
                 crc32c=shard.crc32c,
-                index=listed.get(index_path) if index_path in checksums else None,
+                index=index,
                 features=features,
                 image_key=image_key,
             )

@@ -61,7 +61,7 @@ class ShardCheck(msgspec.Struct, frozen=True, kw_only=True):
         shard_index: Which of the split's shards; None where it is not said.
         examples: How many Examples it holds; None where it is not said.
         crc32c: Checksum of the whole file, 8 hex digits; empty where it is not said.
-        index: Its index, where there is one.
+        index: Its index, where there is one, with the `crc32c` of the manifest.
         features: What each Example holds; empty where it is not said.
         image_key: Key of the image that the index has a digest of; empty where there is none.
     """
@@ -137,10 +137,7 @@ class _ShardReader:
     def read(self) -> ShardReport:
         check = self._check
         if check.index is not None:
-            try:
-                self._rows = read_index(check.index)
-            except DamagedError as error:
-                self._add(error.problem, file=check.index.path)
+            self._read_index(check.index)
         is_whole = self._read_records()
         if is_whole and check.crc32c and f"{self._crc32c:08x}" != check.crc32c:
             self._add(
@@ -158,6 +155,15 @@ class _ShardReader:
             count=self._count,
             problems=tuple(self._problems),
         )
+
+    def _read_index(self, file: StoredFile) -> None:
+        data = read_file(file)
+        if problem := find_change(data, crc32c=file.crc32c):
+            self._add(problem, file=file.path)
+        try:
+            self._rows = decode_index(data, uri=file.uri)
+        except DamagedError as error:
+            self._add(error.problem, file=file.path)
 
     def _read_records(self) -> bool:
         """Reads all records; goes on behind a damaged one where the index says where that is.
@@ -266,23 +272,29 @@ class _ShardReader:
             self._problems.append(Problem(file=path, place=place, key=key, problem=problem))
 
 
-def read_index(file: StoredFile) -> list[IndexRow]:
-    """Reads the index of a shard.
+def decode_index(data: bytes, *, uri: str) -> list[IndexRow]:
+    """Decodes the index of a shard.
 
     Raises:
-        InputError: It cannot be read.
         DamagedError: It is damaged, or has other columns.
     """
-    data = read_file(file)
     try:
         # With a file of Python's, or threads, the program aborts at its end at times
         # (https://github.com/apache/arrow/issues/33975).
         table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
     except (OSError, pa.ArrowException) as error:
-        raise DamagedError(uri=file.uri, problem=f"no Parquet file: {error}") from error
+        raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error
     if table.schema.remove_metadata() != INDEX_SCHEMA:
-        raise DamagedError(uri=file.uri, problem=f"its columns are {table.schema.names}")
+        raise DamagedError(uri=uri, problem=f"its columns are {table.schema.names}")
     return [IndexRow(**row) for row in table.to_pylist()]
+
+
+def find_change(data: bytes, *, crc32c: str) -> str:
+    """Says in words that content has another checksum; empty where it has not, or none is known."""
+    found = f"{google_crc32c.value(data):08x}"
+    if crc32c in ("", found):
+        return ""
+    return f"was changed: its checksum is {found}, not {crc32c}"
 
 
 def read_file(file: StoredFile) -> bytes:
