@@ -5,11 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from shardbeam.transforms.storage import failures
+from tests.support.dataset import Tree, coco_words, read_dataset, run
 from tests.support.gcs_server import NAME, VARIABLE, ProxiedGcs, find_server, running_server
+
+SHARDS = 5
+# Of the dataset that is `expected`.
+SETTINGS = ("--set", f"output.num_shards={SHARDS}", "--set", "rejects.max_ratio=1")
 
 _bucket_numbers = itertools.count()
 
@@ -42,3 +48,19 @@ def gcs(gcs_server: ProxiedGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pro
 def bucket(gcs: ProxiedGcs) -> str:
     """The URI of an empty bucket."""
     return gcs.make_bucket(f"bucket-{os.getpid()}-{next(_bucket_numbers)}")
+
+
+@pytest.fixture
+def source(gcs: ProxiedGcs, bucket: str, shapes: Path) -> str:
+    """The URI of the sample in the bucket."""
+    gcs.write_folder(f"{bucket}/in", shapes)
+    gcs.proxy.reset()
+    return f"{bucket}/in"
+
+
+@pytest.fixture(scope="session")
+def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The dataset that `SETTINGS` make of the sample, built on disk."""
+    output = tmp_path_factory.mktemp("expected") / "out"
+    assert run(*coco_words(shapes, output, *SETTINGS)).exit_code == 0
+    return read_dataset(output)

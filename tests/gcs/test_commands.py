@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
-from tests.support import gcs_memory as memory
-from tests.support.dataset import coco_words, dataset_files, read_dataset, read_tree, run
+from tests.support.dataset import coco_words, dataset_files, read_tree, run
 from tests.support.gcs_proxy import Request
 from tests.support.gcs_server import ProxiedGcs
 
 
 @pytest.fixture
-def built(gcs: ProxiedGcs, bucket: str, shapes: Path) -> str:
+def built(gcs: ProxiedGcs, bucket: str, source: str) -> str:
     """A dataset in the bucket, from the sample there."""
-    gcs.write_folder(f"{bucket}/in", shapes)
     result = run(*words(bucket))
     assert result.exit_code == 0, result.stderr
     gcs.proxy.reset()
@@ -27,10 +25,7 @@ def built(gcs: ProxiedGcs, bucket: str, shapes: Path) -> str:
 
 
 def words(bucket: str, *more: str) -> list[str]:
-    return [
-        *("build", "coco", "--images", f"{bucket}/in/images", "--output", f"{bucket}/out"),
-        *("--annotations", f"{bucket}/in/annotations/instances.json", *more),
-    ]
+    return coco_words(f"{bucket}/in", f"{bucket}/out", *more)
 
 
 def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None:
@@ -42,21 +37,6 @@ def test_show_reads_a_dataset_where_it_lies(gcs: ProxiedGcs, built: str) -> None
     assert run("show", f"{built}/none").exit_code == 1
 
 
-def test_nothing_to_do_is_found_out_without_reading_an_image(
-    gcs: ProxiedGcs, built: str, bucket: str
-) -> None:
-    before = gcs.read_tree(built)
-    result = run(*words(bucket, "--if-changed", "--json"))
-    assert json.loads(result.stdout)["current"]
-    assert not [request for request in gcs.proxy.requests if request.name.startswith("in/images")]
-    assert gcs.read_tree(built) == before
-    # An image that was written again has another generation.
-    gcs.write(f"{bucket}/in/images/000000000001.jpg", b"")
-    result = run(*words(bucket, "--if-changed"))
-    assert result.exit_code == 2
-    assert "inputs or config have changed" in result.stderr
-
-
 def test_a_committed_output_is_refused_and_replaced(
     gcs: ProxiedGcs, built: str, bucket: str
 ) -> None:
@@ -65,24 +45,6 @@ def test_a_committed_output_is_refused_and_replaced(
     expected = dataset_files(gcs.read_tree(built))
     assert run(*words(bucket, "--overwrite")).exit_code == 0
     assert dataset_files(gcs.read_tree(built)) == expected
-
-
-def test_foreign_files_in_the_output_are_refused(
-    gcs: ProxiedGcs, bucket: str, shapes: Path
-) -> None:
-    gcs.write_folder(f"{bucket}/in", shapes)
-    gcs.write(f"{bucket}/out/notes.txt", b"mine")
-    result = run(*words(bucket))
-    assert result.exit_code == 2
-    assert "holds files that are not Shardbeam's (notes.txt)" in result.stderr
-    assert gcs.names(f"{bucket}/out") == ["notes.txt"]
-
-
-def test_an_output_within_the_images_is_refused(gcs: ProxiedGcs, bucket: str, shapes: Path) -> None:
-    gcs.write_folder(f"{bucket}/in/annotations", shapes / "annotations")
-    result = run(*words(bucket, "--set", f"output.path={bucket}/in/images/out"))
-    assert result.exit_code == 2
-    assert "lies within the images' folder" in result.stderr
 
 
 def test_a_config_and_a_classes_file_may_lie_there(
@@ -109,10 +71,8 @@ def test_a_config_and_a_classes_file_may_lie_there(
     )
 
 
-def test_objects_that_changed_after_the_listing_are_rejects(
-    gcs: ProxiedGcs, bucket: str, shapes: Path
-) -> None:
-    gcs.write_folder(f"{bucket}/in", shapes)
+@pytest.mark.usefixtures("source")
+def test_objects_that_changed_after_the_listing_are_rejects(gcs: ProxiedGcs, bucket: str) -> None:
     replaced, deleted = (f"in/images/00000000000{number}.jpg" for number in (1, 2))
     other = gcs.read(f"{bucket}/in/images/000000000005.jpg")
 
@@ -142,10 +102,8 @@ def test_objects_that_changed_after_the_listing_are_rejects(
         ("annotations", "{bucket}/none: no such file"),
     ],
 )
-def test_what_is_missing_is_named(
-    what: str, message: str, gcs: ProxiedGcs, bucket: str, shapes: Path
-) -> None:
-    gcs.write_folder(f"{bucket}/in", shapes)
+@pytest.mark.usefixtures("source")
+def test_what_is_missing_is_named(what: str, message: str, bucket: str) -> None:
     value = f"[{bucket}/none]" if what == "annotations" else f"{bucket}/none"
     result = run(*words(bucket, "--set", f"splits.train.{what}={value}"))
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (
@@ -154,29 +112,26 @@ def test_what_is_missing_is_named(
     )
 
 
-def test_denied_access_ends_a_build_in_one_line(gcs: ProxiedGcs, bucket: str, shapes: Path) -> None:
-    gcs.write_folder(f"{bucket}/in", shapes)
-    gcs.proxy.decide = lambda request: (
-        "403" if request.is_media and request.name.startswith("in/images") else None
-    )
-    result = run(*words(bucket))
-    assert result.exit_code == 1
-    [line] = result.stderr.splitlines()
-    assert line.startswith(f"shardbeam: error: {bucket}/in/images/0000000000")
-    assert "storage.objects.get is needed; grant roles/storage.objectViewer" in line
-
-
-def test_a_sick_network_makes_no_rejects(
-    gcs: ProxiedGcs, bucket: str, shapes: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [
+        ("403", "storage.objects.get is needed; grant roles/storage.objectViewer"),
+        ("503", "no answer from Google Cloud Storage"),
+    ],
+)
+def test_images_that_the_storage_withholds_are_no_rejects(
+    fault: str, problem: str, gcs: ProxiedGcs, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shardbeam.transforms.storage.failures.DEADLINE_S", 0.3)
-    gcs.write_folder(f"{bucket}/in", shapes)
     gcs.proxy.decide = lambda request: (
-        "503" if request.is_media and request.name.endswith("7.jpg") else None
+        fault if request.is_media and request.name.endswith("7.jpg") else None
     )
     result = run(*words(bucket, "--set", "rejects.max_ratio=1"))
     assert result.exit_code == 1
-    assert "no answer from Google Cloud Storage" in result.stderr
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith(f"shardbeam: error: {bucket}/in/images/0000000000")
+    assert problem in line
     # And once it is well, all is as if nothing had been.
     gcs.proxy.reset()
     result = run(*words(bucket, "--json"))
@@ -190,20 +145,6 @@ def test_anonymous_is_said_to_the_storage(
     monkeypatch.setenv(ANONYMOUS_VARIABLE, "")
     assert run("show", built, "--anonymous").exit_code == 0
     assert os.environ[ANONYMOUS_VARIABLE] == "1"
-
-
-@pytest.mark.parametrize("scheme", ["memory", "folders"])
-def test_a_build_by_fsspec(scheme: str, shapes: Path, tmp_path: Path) -> None:
-    memory.clear()
-    root = f"{scheme}://host"
-    for path, data in read_tree(shapes).items():
-        memory.write(f"{root}/in/{path}", data)
-    assert run(*coco_words(shapes, tmp_path / "out")).exit_code == 0
-    result = run(*words(root))
-    assert result.exit_code == 0, result.stderr
-    written = memory.read_tree(f"{root}/out")
-    assert not [path for path in written if path.startswith(".staging")]
-    assert dataset_files(written) == read_dataset(tmp_path / "out")
 
 
 def test_unknown_schemes_are_refused_by_name(tmp_path: Path, shapes: Path) -> None:

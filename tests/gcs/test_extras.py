@@ -7,7 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.dataset import coco_words, dataset_files, read_dataset
+from tests.gcs.conftest import SETTINGS
+from tests.support.dataset import Tree, coco_words
 from tests.support.gcs_server import ProxiedGcs
 
 WITHOUT_CLIENTS = """
@@ -35,15 +36,12 @@ def run_without_clients(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_builds_without_the_clients_of_dataflow(
-    gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
+    gcs: ProxiedGcs, bucket: str, shapes: Path, expected: Tree
 ) -> None:
-    words = coco_words(shapes, tmp_path / "out")
-    local = run_without_clients(*words)
-    assert local.returncode == 0, local.stderr
-    words[words.index(str(tmp_path / "out"))] = f"{bucket}/out"
-    remote = run_without_clients(*words)
-    assert remote.returncode == 0, remote.stderr
-    assert dataset_files(gcs.read_tree(f"{bucket}/out")) == read_dataset(tmp_path / "out")
+    words = coco_words(shapes, f"{bucket}/out", *SETTINGS)
+    built = run_without_clients(*words)
+    assert built.returncode == 0, built.stderr
+    assert gcs.read_dataset(f"{bucket}/out") == expected
 
     refused = run_without_clients(*words, "--overwrite", "--runner=DataflowRunner")
     assert refused.returncode == 2

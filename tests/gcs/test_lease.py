@@ -12,19 +12,16 @@ from shardbeam.pipelines import run as pipelines_run
 from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.runners import LocalRunner
 from shardbeam.transforms.dataset.object_lease import LeaseRecord, read_lease
+from tests.gcs.conftest import SETTINGS
 from tests.support import gcs_memory as memory
-from tests.support.dataset import check_whole, dataset_files, read_tree, run
+from tests.support.dataset import Tree, coco_words, dataset_files, read_tree, run
 from tests.support.gcs_proxy import Request
 from tests.support.gcs_server import ProxiedGcs
 
 
 @pytest.fixture
-def words(gcs: ProxiedGcs, bucket: str, shapes: Path) -> list[str]:
-    gcs.write_folder(f"{bucket}/in", shapes)
-    return [
-        *("build", "coco", "--images", f"{bucket}/in/images", "--output", f"{bucket}/out"),
-        *("--annotations", f"{bucket}/in/annotations/instances.json"),
-    ]
+def words(bucket: str, source: str) -> list[str]:
+    return coco_words(source, f"{bucket}/out")
 
 
 def write_foreign(gcs: ProxiedGcs, uri: str, *, year: int = 2100) -> bytes:
@@ -89,12 +86,6 @@ def test_a_second_run_asks_for_the_lease_only(
     # What makes the plan; of the output nothing.
     assert set(others) == {"in/annotations/instances.json"}
     assert gcs.read_tree(f"{bucket}/out") == {"runs/.lease.json": data}
-
-
-def test_an_expired_lease_is_taken_over(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
-    write_foreign(gcs, f"{bucket}/out/runs/.lease.json", year=2001)
-    assert run(*words).exit_code == 0
-    assert check_whole(gcs.read_tree(f"{bucket}/out"))
 
 
 def test_of_two_that_come_at_once_the_later_one_is_told(
@@ -179,22 +170,22 @@ def test_denied_writing_is_told_before_any_work(
     assert not [request for request in gcs.proxy.requests if "in/images" in request.name]
 
 
+@pytest.mark.parametrize("scheme", ["memory", "folders"])
 def test_a_storage_without_preconditions_says_so_once_and_builds(
-    shapes: Path, caplog: pytest.LogCaptureFixture
+    scheme: str, shapes: Path, expected: Tree, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory.clear()
-    root = "memory://host"
+    root = f"{scheme}://host"
     for path, data in read_tree(shapes).items():
         memory.write(f"{root}/in/{path}", data)
     with caplog.at_level(logging.WARNING, logger="shardbeam"):
-        result = run(
-            *("build", "coco", "--images", f"{root}/in/images", "--output", f"{root}/out"),
-            *("--annotations", f"{root}/in/annotations/instances.json"),
-        )
+        result = run(*coco_words(f"{root}/in", f"{root}/out", *SETTINGS))
     assert result.exit_code == 0, result.stderr
     assert [
         record.getMessage()
         for record in caplog.records
         if record.name == "shardbeam.pipelines.output"
     ] == [f"{root}/out: this storage keeps no lease; let only one run at a time write there"]
-    assert not [path for path in memory.read_tree(root) if "lease" in path]
+    written = memory.read_tree(root)
+    assert not [path for path in written if "lease" in path or ".staging" in path]
+    assert dataset_files(memory.read_tree(f"{root}/out")) == expected

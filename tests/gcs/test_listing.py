@@ -109,25 +109,6 @@ def test_no_part_that_is_left_over_is_most_of_the_rest(names: list[str]) -> None
     assert max(sizes) < 0.3 * len(names)
 
 
-def test_what_is_left_over_is_the_rest() -> None:
-    bucket = Bucket(NUMBERED)
-    parts = list(
-        list_pages(bucket.read_page, [NameRange()], prefix=PREFIX, threads=16, max_pages=64)
-    )
-    pages = [part for part in parts if isinstance(part, Page)]
-    left = [part for part in parts if isinstance(part, NameRange)]
-    assert len(pages) == 64
-    assert len(left) > 8
-    rest = [
-        name
-        for part in left
-        for page in list_pages(bucket.read_page, [part], prefix=PREFIX, threads=4)
-        if isinstance(page, Page)
-        for name in page.items
-    ]
-    assert sorted([*rest, *(name for page in pages for name in page.items)]) == bucket.names
-
-
 @given(
     names=st.sets(st.text(alphabet="aé/0_\U0001f600", max_size=6), max_size=60),
     page_size=st.integers(2, 9),

@@ -11,21 +11,17 @@ import pytest
 
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.gcs import GcsStorage
+from tests.gcs.conftest import SETTINGS, SHARDS
 from tests.support import gcs_memory as memory
 from tests.support.dataset import Run, Tree, coco_words, dataset_files, read_dataset, run
 from tests.support.gcs_proxy import Request
 from tests.support.gcs_server import ProxiedGcs
 
-SHARDS = 5
 IMAGES = 40
-SETTINGS = ("--set", f"output.num_shards={SHARDS}", "--set", "rejects.max_ratio=1")
 
 
 def words(shapes: Path | str, output: Path | str, *more: str) -> list[str]:
-    return [
-        *("build", "coco", "--images", f"{shapes}/images", "--output", str(output)),
-        *("--annotations", f"{shapes}/annotations/instances.json", *SETTINGS, "--json", *more),
-    ]
+    return coco_words(shapes, output, *SETTINGS, "--json", *more)
 
 
 def reuse_of(result: Run) -> dict[str, Any]:
@@ -34,26 +30,12 @@ def reuse_of(result: Run) -> dict[str, Any]:
     return reuse
 
 
-@pytest.fixture(scope="module")
-def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    output = tmp_path_factory.mktemp("expected") / "out"
-    assert run(*coco_words(shapes, output, *SETTINGS)).exit_code == 0
-    return read_dataset(output)
-
-
 @pytest.fixture
-def first(gcs: ProxiedGcs, bucket: str, shapes: Path) -> str:
+def first(gcs: ProxiedGcs, bucket: str, source: str) -> str:
     """The first version, of images in the bucket."""
-    gcs.write_folder(f"{bucket}/in", shapes)
-    assert run(*words(f"{bucket}/in", f"{bucket}/v1")).exit_code == 0
+    assert run(*words(source, f"{bucket}/v1")).exit_code == 0
     gcs.proxy.reset()
     return f"{bucket}/v1"
-
-
-def read_committed(gcs: ProxiedGcs, output: str) -> Tree:
-    tree = gcs.read_tree(output)
-    assert not [path for path in tree if path.startswith(".staging")]
-    return dataset_files(tree)
 
 
 def copies(gcs: ProxiedGcs) -> list[Request]:
@@ -73,7 +55,7 @@ def test_everything_is_copied_on_the_server(
     result = run(*words(f"{bucket}/in", f"{bucket}/v2", "--reuse", first))
     reuse = reuse_of(result)
     assert (reuse["copied_shards"], reuse["unread_images"]) == (SHARDS, IMAGES)
-    assert read_committed(gcs, f"{bucket}/v2") == expected
+    assert gcs.read_dataset(f"{bucket}/v2") == expected
     assert images_read(gcs) == {}
     # Shard and index each by one request, and with no other about them.
     assert len(copies(gcs)) == 2 * SHARDS
@@ -103,7 +85,7 @@ def test_only_images_of_the_changed_shard_are_read(
     assert len(copies(gcs)) == 2 * (SHARDS - 1)
     assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()
     assert run(*words(f"{bucket}/in", tmp_path / "fresh")).exit_code == 0
-    assert read_committed(gcs, f"{bucket}/v2") == read_dataset(tmp_path / "fresh")
+    assert gcs.read_dataset(f"{bucket}/v2") == read_dataset(tmp_path / "fresh")
 
 
 def test_from_another_bucket(gcs: ProxiedGcs, bucket: str, first: str, expected: Tree) -> None:
@@ -111,7 +93,7 @@ def test_from_another_bucket(gcs: ProxiedGcs, bucket: str, first: str, expected:
     result = run(*words(f"{bucket}/in", f"{other}/v2", "--reuse", first))
     assert reuse_of(result)["copied_shards"] == SHARDS
     assert len(copies(gcs)) == 2 * SHARDS
-    assert read_committed(gcs, f"{other}/v2") == expected
+    assert gcs.read_dataset(f"{other}/v2") == expected
 
 
 def test_a_pointer_and_the_output_itself(
@@ -120,15 +102,14 @@ def test_a_pointer_and_the_output_itself(
     gcs.write(f"{bucket}/latest", f"{first}\n".encode())
     flags = ("--overwrite", "--reuse", f"{bucket}/latest")
     assert reuse_of(run(*words(f"{bucket}/in", first, *flags)))["copied_shards"] == SHARDS
-    assert read_committed(gcs, first) == expected
+    assert gcs.read_dataset(first) == expected
     assert len(gcs.names(f"{first}/runs/.shards")) == SHARDS
     assert images_read(gcs) == {}
 
 
-def test_what_is_not_there_is_one_line(gcs: ProxiedGcs, bucket: str, shapes: Path) -> None:
-    gcs.write_folder(f"{bucket}/in", shapes)
+def test_what_is_not_there_is_one_line(bucket: str, source: str) -> None:
     for previous in (f"{bucket}/none", "gs://no-such-bucket-at-all/x"):
-        result = run(*words(f"{bucket}/in", f"{bucket}/v2", "--reuse", previous))
+        result = run(*words(source, f"{bucket}/v2", "--reuse", previous))
         assert result.exit_code == 2
         (line,) = result.stderr.splitlines()
         assert f" --reuse: no committed dataset of Shardbeam's in {previous}; name " in line
@@ -150,7 +131,7 @@ def test_faults_of_the_copy_are_repeated(
     result = run(*words(f"{bucket}/in", f"{bucket}/v2", "--reuse", first))
     assert reuse_of(result)["copied_shards"] == SHARDS
     assert len(failed) == 2 * SHARDS
-    assert read_committed(gcs, f"{bucket}/v2") == expected
+    assert gcs.read_dataset(f"{bucket}/v2") == expected
     assert json.loads(result.stdout)["storage"]["requests"] == gcs.proxy.counts()
 
 
@@ -187,7 +168,7 @@ def test_what_cannot_be_copied_is_written_anew(
     (warning,) = caplog.messages
     assert problem in warning
     assert len(images_read(gcs)) == IMAGES - reuse["unread_images"] > 0
-    assert read_committed(gcs, f"{bucket}/v2") == expected
+    assert gcs.read_dataset(f"{bucket}/v2") == expected
 
 
 def test_a_copy_in_several_requests(
@@ -223,7 +204,7 @@ def test_between_disk_and_the_bucket(
     assert read_dataset(local) == expected
     back = run(*words(f"{bucket}/in", f"{bucket}/v3", "--reuse", str(local)))
     assert reuse_of(back)["copied_shards"] == SHARDS
-    assert read_committed(gcs, f"{bucket}/v3") == expected
+    assert gcs.read_dataset(f"{bucket}/v3") == expected
     assert images_read(gcs) == {}
     assert copies(gcs) == []
 

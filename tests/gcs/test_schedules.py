@@ -122,11 +122,7 @@ class Schedule:
 
 
 def words(source: str, output: str, *more: str) -> list[str]:
-    return [
-        *("build", "coco", "--images", f"{source}/images"),
-        *("--annotations", f"{source}/annotations/instances.json"),
-        *("--output", output, *SETTINGS, "--if-changed", *more),
-    ]
+    return coco_words(source, output, *SETTINGS, "--if-changed", *more)
 
 
 def test_the_schedules_cover_every_fault_in_every_phase() -> None:

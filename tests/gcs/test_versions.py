@@ -10,25 +10,19 @@ from typing import Any
 import pytest
 
 from tests.conftest import PROJECT_ROOT
-from tests.support.dataset import check_whole, run
-from tests.support.gcs_proxy import Request
+from tests.support.dataset import check_whole, coco_words, run
 from tests.support.gcs_server import ProxiedGcs
 
 
 @pytest.fixture
-def words(gcs: ProxiedGcs, bucket: str, shapes: Path) -> list[str]:
-    gcs.write_folder(f"{bucket}/in", shapes)
-    gcs.proxy.reset()
-    return [
-        *("coco", "--images", f"{bucket}/in/images", "--json"),
-        *("--annotations", f"{bucket}/in/annotations/instances.json"),
-        *("--output", f"{bucket}/out/{{version}}-{{fingerprint}}"),
-        *("--set", f"output.latest={bucket}/out/latest"),
-    ]
+def words(bucket: str, source: str) -> list[str]:
+    latest = f"output.latest={bucket}/out/latest"
+    output = f"{bucket}/out/{{version}}-{{fingerprint}}"
+    return coco_words(source, output, "--set", latest, "--json")
 
 
 def build(*words: str) -> dict[str, Any]:
-    result = run("build", *words)
+    result = run(*words)
     assert result.exit_code == 0, result.stderr
     summary: dict[str, Any] = json.loads(result.stdout)
     return summary
@@ -51,6 +45,9 @@ def test_the_pointer_is_written_after_the_dataset(
     name = summary["output"].rpartition("/")[2]
     assert {path.partition("/")[0] for path in gcs.names(f"{bucket}/out")} == {name, "latest"}
     assert summary["storage"]["requests"] == gcs.proxy.counts()
+    shown = run("show", f"{bucket}/out/latest", "--limit", "1")
+    assert shown.exit_code == 0, shown.stderr
+    assert "train, example 1 of 40" in shown.stdout
 
 
 def test_nothing_to_do(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
@@ -80,31 +77,6 @@ def test_nothing_to_do(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
     assert check_whole(gcs.read_tree(first["output"]))
 
 
-@pytest.mark.parametrize("fault", ["503", "lost"])
-def test_the_pointers_upload_is_repeated(
-    fault: str, gcs: ProxiedGcs, bucket: str, words: list[str]
-) -> None:
-    faults = [fault]
-
-    def decide(request: Request) -> str | None:
-        if request.kind == "insert" and request.name == "out/latest" and faults:
-            return faults.pop()
-        return None
-
-    gcs.proxy.decide = decide
-    summary = build(*words)
-    assert faults == []
-    assert gcs.read(f"{bucket}/out/latest") == f"{summary['output']}\n".encode()
-    assert summary["storage"]["requests"] == gcs.proxy.counts()
-
-
-def test_show_follows_the_pointer(bucket: str, words: list[str]) -> None:
-    build(*words)
-    result = run("show", f"{bucket}/out/latest", "--limit", "1")
-    assert result.exit_code == 0, result.stderr
-    assert "train, example 1 of 40" in result.stdout
-
-
 def test_the_pages_example_builds(
     gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
 ) -> None:
@@ -123,11 +95,3 @@ def test_the_pages_example_builds(
     named = gcs.read(f"{bucket}/tfrecords/coco/latest").decode().strip()
     assert named.startswith(f"{bucket}/tfrecords/coco/1.0.0-")
     assert f"latest: {bucket}/tfrecords/coco/latest" in first.stdout.splitlines()
-
-
-def test_another_file_is_no_pointer(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
-    gcs.write(f"{bucket}/out/latest", b"{}\n")
-    result = run("build", *words)
-    assert result.exit_code == 2
-    assert f"{bucket}/out/latest: is no pointer" in result.stderr
-    assert gcs.names(f"{bucket}/out") == ["latest"]

@@ -312,16 +312,6 @@ def test_what_is_no_archive_that_can_be_read(
 # Zip
 
 
-def test_real_zips(shared_data: Path) -> None:
-    folder = shared_data / "datumaro" / "image_zip_dataset"
-
-    for name in ("1.zip", "2.zip"):
-        with zipfile.ZipFile(folder / name) as archive:
-            expected = {each: archive.read(each) for each in archive.namelist()}
-        assert contents(folder / name) == expected
-    assert sorted(contents(folder / "1.zip")) == ["1.jpg"]
-
-
 class _Unseekable(io.RawIOBase):
     """A pipe: what is written to it cannot be mended afterwards."""
 
@@ -462,15 +452,6 @@ def test_zip_names(tmp_path: Path, raw: bytes, is_utf8: bool, host: int, name: s
 
 
 # Tar
-
-
-@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT])
-@pytest.mark.parametrize("length", [99, 100, 101, 155, 200])
-def test_tar_names_of_any_length(tmp_path: Path, tar_format: int, length: int) -> None:
-    name = ("folder/" * 40)[: length - 50] + "/" + "n" * 49
-    path = write_tar(tmp_path / "a.tar", {name: b"data"}, tar_format=tar_format)
-
-    assert contents(path) == {name.replace("//", "/"): b"data"}
 
 
 @pytest.mark.parametrize(

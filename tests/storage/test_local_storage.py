@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
+from shardbeam.transforms.storage.base import ChangedError, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.local import LocalStorage
 
@@ -15,20 +15,6 @@ STORAGE = LocalStorage()
 
 def paths(root: Path) -> list[str]:
     return sorted(file.path for file in STORAGE.list(str(root)))
-
-
-def test_lists_files_below_a_folder_with_size_and_version(tmp_path: Path) -> None:
-    (tmp_path / "a b").mkdir()
-    (tmp_path / "a b" / "ü.jpg").write_bytes(b"123")
-    (tmp_path / ".hidden").write_bytes(b"")
-    files = {file.path: file for file in STORAGE.list(str(tmp_path))}
-    assert sorted(files) == [".hidden", "a b/ü.jpg"]
-    assert files["a b/ü.jpg"] == StoredFile(
-        path="a b/ü.jpg",
-        uri=str(tmp_path / "a b" / "ü.jpg"),
-        size_bytes=3,
-        version=str((tmp_path / "a b" / "ü.jpg").stat().st_mtime_ns),
-    )
 
 
 def test_follows_links_and_stops_at_loops(tmp_path: Path) -> None:
@@ -99,22 +85,6 @@ def test_a_file_is_there_when_its_writing_ends_well_and_only_then(tmp_path: Path
     with pytest.raises(KeyError):
         fail()
     assert STORAGE.stat(f"{uri}2") is None
-
-
-def test_replacing_leaves_no_trace_of_its_own(tmp_path: Path) -> None:
-    uri = str(tmp_path / "x")
-    STORAGE.replace(uri, b"one")
-    STORAGE.replace(uri, b"two")
-    assert STORAGE.read(uri) == b"two"
-    assert paths(tmp_path) == ["x"]
-
-
-def test_renaming_twice_says_that_the_source_is_gone(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"a")
-    STORAGE.rename(str(tmp_path / "a"), str(tmp_path / "deep" / "b"))
-    with pytest.raises(FileNotFoundError):
-        STORAGE.rename(str(tmp_path / "a"), str(tmp_path / "deep" / "b"))
-    assert paths(tmp_path) == ["deep/b"]
 
 
 def test_deleting_what_is_not_there_is_no_error(tmp_path: Path) -> None:

@@ -49,18 +49,12 @@ class Run(NamedTuple):
     stderr: str
 
 
-def coco_words(shapes: Path, output: Path, *more: str) -> list[str]:
+def coco_words(shapes: Path | str, output: Path | str, *more: str) -> list[str]:
     """The command line that builds the sample dataset."""
     return [
-        "build",
-        "coco",
-        "--images",
-        str(shapes / "images"),
-        "--annotations",
-        str(shapes / "annotations" / "instances.json"),
-        "--output",
-        str(output),
-        *more,
+        *("build", "coco", "--images", f"{shapes}/images"),
+        *("--annotations", f"{shapes}/annotations/instances.json"),
+        *("--output", str(output), *more),
     ]
 
 

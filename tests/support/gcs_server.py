@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.support.dataset import Tree, dataset_files
 from tests.support.gcs_proxy import GcsProxy, running_proxy
 
 VARIABLE = "SHARDBEAM_FAKE_GCS_SERVER"
@@ -101,6 +102,12 @@ class FakeGcs:
     def read_tree(self, root: str) -> dict[str, bytes]:
         """Reads all objects below a root."""
         return {name: self.read(f"{root}/{name}") for name in self.names(root)}
+
+    def read_dataset(self, root: str) -> Tree:
+        """Reads what must be the same in every run, and checks that nothing is left in staging."""
+        tree = self.read_tree(root)
+        assert not [path for path in tree if path.startswith(".staging")]
+        return dataset_files(tree)
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
         request = urllib.request.Request(f"{self._server}{path}", data=body, method=method)
