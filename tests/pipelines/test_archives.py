@@ -7,8 +7,6 @@ import json
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from tests.support.archive_files import write_tar, write_zip
 from tests.support.builds import build
 from tests.support.dataset import read_tree
@@ -22,11 +20,9 @@ def _shards(folder: Path) -> dict[str, bytes]:
     return {path: data for path, data in read_tree(folder).items() if ".tfrecord-" in path}
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_coco_in_a_zip(shapes: Path, tmp_path: Path, method: int) -> None:
-    archive = write_zip(
-        tmp_path / "images.zip", _files(shapes / "images", below="train/"), method=method
-    )
+def test_coco_in_a_zip(shapes: Path, tmp_path: Path) -> None:
+    files = _files(shapes / "images", below="train/")
+    archive = write_zip(tmp_path / "images.zip", files, method=zipfile.ZIP_STORED)
     annotations = shapes / "annotations" / "instances.json"
     output = tmp_path / "archive"
 
@@ -41,9 +37,8 @@ def test_coco_in_a_zip(shapes: Path, tmp_path: Path, method: int) -> None:
     assert (plain.exit_code, built.exit_code) == (0, 0)
     assert built.counts()["examples"] == 40
     assert _shards(output) == _shards(tmp_path / "plain")
-    # All but the fingerprint of the sizes, which are those of compressed members.
-    if method == zipfile.ZIP_STORED:
-        assert built.manifest == plain.manifest
+    # The sizes that are fingerprinted are the same, too: nothing is compressed.
+    assert built.manifest == plain.manifest
 
 
 def test_a_tar_of_tars_is_a_folder_per_class(shapes: Path, tmp_path: Path) -> None:
@@ -119,28 +114,6 @@ def test_members_that_cannot_be_read_are_rejects(shapes: Path, tmp_path: Path) -
     assert "BZIP2" in details[first]
     assert "checksum" in details[second]
     assert str(tmp_path) not in json.dumps(built.rejects())
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("images.tar.gz", "gunzip images.tar.gz"),
-        ("absent.zip", "no such archive"),
-        ("*.tar", "matches no .tar and no .zip"),
-        ("short.zip", "no zip archive, or a truncated or damaged one"),
-    ],
-)
-def test_archives_that_cannot_be_read_end_in_one_line(
-    tmp_path: Path, name: str, problem: str
-) -> None:
-    (tmp_path / "images.tar.gz").touch()
-    (tmp_path / "short.zip").write_bytes(b"PK\x03\x04")
-
-    built = build(*("image-folder", "--images", tmp_path / name), output=tmp_path / "out")
-
-    assert built.exit_code == 1
-    assert problem in built.stderr
-    assert built.stderr.count("\n") == 1
 
 
 def test_the_order_of_tars_changes_nothing(shapes: Path, tmp_path: Path) -> None:

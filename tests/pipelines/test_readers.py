@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import io
 import json
 import re
 import struct
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -263,94 +260,3 @@ def test_label_files_give_the_sources_categories(coco: Build, instances: Json) -
     assert {int(label_id): name for name, label_id in items} == names
     text = (coco.output / "labels.txt").read_text()
     assert text.splitlines() == [names[label_id] for label_id in sorted(names)]
-
-
-# pycocotools
-
-
-def rebuild_ground_truth(built: Build, *, categories: list[Json]) -> Json:
-    """The COCO document that the shards stand for, with ids counted from 1."""
-    images: list[Json] = []
-    annotations: list[Json] = []
-    for example in built.examples():
-        width, height = example.size
-        image = {
-            "id": int(example.features["image/source_id"][0]),
-            "width": width,
-            "height": height,
-        }
-        images.append({**image, "file_name": example.key})
-        for (xmin, ymin, xmax, ymax), (_, label_id), area, is_crowd in zip(
-            example.boxes,
-            example.labels,
-            example.features["image/object/area"],
-            example.features["image/object/is_crowd"],
-            strict=True,
-        ):
-            box = [xmin * width, ymin * height, (xmax - xmin) * width, (ymax - ymin) * height]
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": image["id"],
-                    "category_id": label_id,
-                    "bbox": box,
-                    "area": area,
-                    "iscrowd": is_crowd,
-                }
-            )
-    return {"images": images, "annotations": annotations, "categories": categories}
-
-
-def evaluate_boxes(ground_truth: Json, detections: list[Json]) -> Mapping[str, float]:
-    """What pycocotools says about detections: AP at all overlaps, at 0.5, and recall."""
-    from pycocotools.coco import COCO
-    from pycocotools.cocoeval import COCOeval
-
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth = COCO()
-        truth.dataset = ground_truth
-        truth.createIndex()
-        evaluation = COCOeval(truth, truth.loadRes(detections), "bbox")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return {"AP": evaluation.stats[0], "AP50": evaluation.stats[1], "AR100": evaluation.stats[8]}
-
-
-def as_detections(document: Json) -> list[Json]:
-    """A document's annotated boxes, as if a perfect detector had found them."""
-    return [
-        {key: each[key] for key in ("image_id", "category_id", "bbox")} | {"score": 1.0}
-        for each in document["annotations"]
-    ]
-
-
-def test_pycocotools_finds_the_rebuilt_ground_truth_equal(coco: Build, instances: Json) -> None:
-    rebuilt = rebuild_ground_truth(coco, categories=instances["categories"])
-    assert len(rebuilt["annotations"]) == len(instances["annotations"])
-    perfect = {"AP": 1.0, "AP50": 1.0, "AR100": 1.0}
-    assert evaluate_boxes(rebuilt, as_detections(instances)) == perfect
-    # It can tell: without the last object, or with one moved, it is less.
-    short = {**rebuilt, "annotations": rebuilt["annotations"][:-1]}
-    assert evaluate_boxes(short, as_detections(instances))["AP"] < 1
-    moved = json.loads(json.dumps(instances))
-    moved["annotations"][0]["bbox"][0] += 5
-    assert evaluate_boxes(rebuilt, as_detections(moved))["AP"] < 1
-
-
-def test_pycocotools_finds_real_annotations_equal(shared_data: Path, tmp_path: Path) -> None:
-    root = shared_data / "dali" / "coco_dummy"
-    built = build(
-        "coco",
-        *("--images", root / "images", "--annotations", root / "instances.json"),
-        output=tmp_path / "out",
-    )
-    assert built.exit_code == 0
-    document = json.loads((root / "instances.json").read_bytes())
-    rebuilt = rebuild_ground_truth(built, categories=document["categories"])
-    assert len(rebuilt["annotations"]) == len(document["annotations"]) == 194
-    assert evaluate_boxes(rebuilt, as_detections(document)) == {
-        "AP": 1.0,
-        "AP50": 1.0,
-        "AR100": 1.0,
-    }

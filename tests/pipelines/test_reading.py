@@ -79,40 +79,6 @@ def renamed(tmp_path_factory: pytest.TempPathFactory) -> Build:
     return built
 
 
-def test_it_equals_parsing_by_hand(coco: Build) -> None:
-    import tensorflow as tf
-
-    strings = ("encoded", "format", "filename", "source_id", "key/sha256")
-    floats = ("bbox/xmin", "bbox/xmax", "bbox/ymin", "bbox/ymax", "area")
-    several = {**dict.fromkeys(floats, tf.float32), "class/text": tf.string}
-    several |= dict.fromkeys(("class/label", "is_crowd"), tf.int64)
-    spec = {
-        **{f"image/{key}": tf.io.FixedLenFeature([], tf.string) for key in strings},
-        **{f"image/{key}": tf.io.FixedLenFeature([], tf.int64) for key in ("height", "width")},
-        **{f"image/object/{key}": tf.io.VarLenFeature(dtype) for key, dtype in several.items()},
-    }
-    files = [str(coco.output / shard) for shard in coco.shards()]
-    by_name = {}
-    for record in tf.data.TFRecordDataset(files):
-        example = tf.io.parse_single_example(record, spec)
-        example = {
-            key: tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value
-            for key, value in example.items()
-        }
-        example["image/encoded"] = tf.io.decode_jpeg(example["image/encoded"])
-        by_name[example["image/filename"].numpy()] = example
-
-    found = read(coco.output)
-    assert len(found) == len(by_name) == coco.counts()["examples"]
-    assert any(example["image/object/class/label"].size == 0 for example in found)
-    for example in found:
-        expected = by_name[example["image/filename"]]
-        assert example.keys() == expected.keys()
-        for key, value in expected.items():
-            assert np.asarray(example[key]).dtype == np.asarray(value.numpy()).dtype
-            np.testing.assert_array_equal(example[key], value.numpy(), err_msg=key)
-
-
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="TFDS cannot be installed beside Beam")
 @pytest.mark.parametrize("name", ["coco", "renamed"])
 def test_it_equals_tfds_in_the_same_order(name: str, request: pytest.FixtureRequest) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -119,69 +117,3 @@ def test_every_sample_ends_as_an_example_or_as_the_table_says(
         picture.load()
         assert picture.size == example.size
         assert example.image_labels[0][0] == example.key.split("/")[0]
-
-
-class CocoSample(NamedTuple):
-    """A COCO file among the samples, and what it must give.
-
-    Attributes:
-        images: Root of its images.
-        annotations: The file.
-        written: Images written.
-        objects: Boxes written.
-        others: Listed files that are no images.
-    """
-
-    images: str
-    annotations: str
-    written: int
-    objects: int
-    others: int = 0
-
-
-TOY = "datumaro/coco_dataset/coco_image_info"
-ROBOFLOW = "datumaro/roboflow_dataset/coco/train"
-KAGGLE = "datumaro/kaggle_dataset/relaxed_coco"
-COCO_SAMPLES = [
-    CocoSample("dali/coco_dummy/images", "dali/coco_dummy/instances.json", 64, 194),
-    CocoSample("dali/coco_pixelwise/images", "dali/coco_pixelwise/instances.json", 6, 12),
-    # Images without any annotations.
-    CocoSample(f"{TOY}/images/val", f"{TOY}/annotations/image_info_val.json", 1, 0),
-    # The annotations lie among the images.
-    CocoSample(ROBOFLOW, f"{ROBOFLOW}/_annotations.coco.json", 2, 2, others=1),
-    CocoSample(KAGGLE, f"{KAGGLE}/annotations.json", 2, 2, others=1),
-]
-
-
-@pytest.mark.parametrize("sample", COCO_SAMPLES, ids=lambda sample: sample.annotations)
-def test_a_coco_sample_gives_all_its_images_and_boxes(
-    sample: CocoSample, shared_data: Path, tmp_path: Path
-) -> None:
-    built = build(
-        "coco",
-        *("--images", shared_data / sample.images),
-        *("--annotations", shared_data / sample.annotations),
-        output=tmp_path / "out",
-    )
-    assert built.exit_code == 0
-    counts = built.counts()
-    assert counts["listed"] == sum(
-        len(names) for _, _, names in os.walk(shared_data / sample.images)
-    )
-    assert (counts["examples"], counts["rejected"]) == (sample.written, {})
-    assert sum(counts["excluded"].values()) == sample.others
-
-    document = json.loads((shared_data / sample.annotations).read_bytes())
-    names = {category["id"]: category["name"] for category in document["categories"]}
-    written = built.by_key()
-    assert sum(len(example.boxes) for example in written.values()) == sample.objects
-    for image in document["images"]:
-        example = written[image["file_name"]]
-        data = (shared_data / sample.images / image["file_name"]).read_bytes()
-        assert example.encoded == data
-        assert example.features["image/source_id"] == [str(image["id"]).encode()]
-        assert example.labels == [
-            (names[each["category_id"]], each["category_id"])
-            for each in document["annotations"]
-            if each["image_id"] == image["id"]
-        ]

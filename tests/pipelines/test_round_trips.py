@@ -1,11 +1,11 @@
-"""What COCO's own evaluation finds in the shards: exactly what the sources hold."""
+"""Boxes, masks, keypoints, captions and panoptic segments come out as the sources hold them."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,12 @@ from PIL import Image
 
 from tests.support.builds import Build, Json, WrittenExample, build
 
-# pycocotools on NumPy 2.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [
+    # pycocotools on NumPy 2.
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    # TFDS's use of protobuf.
+    pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated"),
+]
 
 _Pixels = npt.NDArray[Any]
 PERFECT = {"AP": 1.0, "AP50": 1.0, "AR": 1.0}
@@ -116,129 +120,163 @@ def only(detections: list[Json], kind: str) -> list[Json]:
     return [{key: each[key] for key in keys} for each in detections]
 
 
-def coco(root: Path, file: str, output: Path, *more: str) -> Build:
-    words: list[str | Path] = ["--images", root / "images", "--annotations", root / file]
-    built = build("coco", *words, *more, output=output)
+@pytest.fixture(scope="module")
+def everything(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """The sample with all that its annotation files say."""
+    annotations = shapes / "annotations"
+    built = build(
+        "coco",
+        *("--images", shapes / "images"),
+        *("--annotations", annotations / "instances.json"),
+        *("--annotations", annotations / "person_keypoints.json"),
+        *("--annotations", annotations / "captions.json"),
+        *("--panoptic", annotations / "panoptic.json", "--panoptic-masks", shapes / "panoptic"),
+        *("--set", "masks=png", "--set", "panoptic.stuff=index"),
+        output=tmp_path_factory.mktemp("everything") / "out",
+    )
     assert built.exit_code == 0, built.stderr
     return built
 
 
-@pytest.mark.parametrize("sample", ["shapes", "coco_pixelwise"])
-def test_boxes_and_masks(sample: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    if sample == "shapes":
-        root: Path = request.getfixturevalue("shapes")
-        file = "annotations/instances.json"
-    else:
-        root = request.getfixturevalue("shared_data") / "dali" / sample
-        file = "instances.json"
-    built = coco(root, file, tmp_path / "out", "--set", "masks=png")
-    truth = read_json(root / file)
+def load(built: Build) -> Iterator[dict[str, Any]]:
+    pytest.importorskip("tensorflow")
+    from shardbeam.pipelines.read import load_dataset
 
-    detections = detections_of(built)
-
-    assert len(detections) == sum(not each.get("iscrowd") for each in truth["annotations"])
-    segm = only(detections, "segm")
-    assert evaluate(truth, only(detections, "bbox"), "bbox") == pytest.approx(PERFECT)
-    assert evaluate(truth, segm, "segm") == pytest.approx(PERFECT)
-    # It can tell: without one, or with one empty, it is less.
-    assert evaluate(truth, segm[1:], "segm")["AR"] < 1
-    mask_api = pytest.importorskip("pycocotools.mask")
-    height, width = segm[0]["segmentation"]["size"]
-    segm[0]["segmentation"] = mask_api.encode(np.zeros((height, width), np.uint8, order="F"))
-    assert evaluate(truth, segm, "segm")["AR"] < 1
+    return load_dataset(built.output, split="train").as_numpy_iterator()
 
 
-def test_masks_are_pycocotools_own_pixel_by_pixel(shapes: Path, tmp_path: Path) -> None:
+def load_tfds(built: Build) -> Iterator[dict[str, Any]]:
+    tfds = pytest.importorskip("tensorflow_datasets")
+    builder = tfds.builder_from_directory(str(built.output))
+    return iter(tfds.as_numpy(builder.as_dataset(split="train")))
+
+
+def of_image(document: Json, example: Mapping[str, Any]) -> list[Json]:
+    """An image's annotations, in the file's order."""
+    image_id = int(np.ravel(example["image/source_id"])[0])
+    return [each for each in document["annotations"] if each["image_id"] == image_id]
+
+
+def test_all_kinds_of_files_are_merged_on_the_image(everything: Build, shapes: Path) -> None:
+    truth, captions, panoptic = (
+        read_json(shapes / "annotations" / f"{name}.json")
+        for name in ("person_keypoints", "captions", "panoptic")
+    )
+    names = truth["categories"][0]["keypoints"]
+    unannotated = len(panoptic["images"]) - len(panoptic["annotations"])
+    assert everything.counts()["corrections"] == {"map_missing_left_void": unannotated}
+    assert not everything.rejects()
+    examples = everything.examples()
+    assert len(examples) == len(truth["images"]) == 40
+    for features in (each.features for each in examples):
+        objects = of_image(truth, features)
+        # Those of the keypoints' file are those of the instances', and not doubled.
+        assert features["image/object/class/label"] == [each["category_id"] for each in objects]
+        triples = np.array([each["keypoints"] for each in objects]).reshape(-1, 3)
+        assert features["image/object/keypoint/visibility"] == triples[:, 2].tolist()
+        numbers = [each["num_keypoints"] for each in objects]
+        assert features["image/object/keypoint/num"] == numbers
+        texts = [text.decode() for text in features["image/object/keypoint/text"]]
+        assert texts == names * len(objects)
+        assert [text.decode() for text in features["image/caption"]] == [
+            each["caption"] for each in of_image(captions, features)
+        ]
+
+
+def test_tfds_decodes_masks_that_are_pycocotools_own(everything: Build, shapes: Path) -> None:
     coco_api = pytest.importorskip("pycocotools.coco")
-    built = coco(shapes, "annotations/instances.json", tmp_path / "out", "--set", "masks=png")
     with contextlib.redirect_stdout(io.StringIO()):
         truth = coco_api.COCO(str(shapes / "annotations" / "instances.json"))
-
-    masks = 0
-    for example in built.examples():
-        annotations = truth.imgToAnns[int(example.features["image/source_id"][0])]
-        for data, annotation in zip(
-            example.features["image/object/mask"], annotations, strict=True
-        ):
-            np.testing.assert_array_equal(read_png(data), truth.annToMask(annotation))
-            masks += 1
-    assert masks == len(truth.anns) > 100
+    compared = 0
+    for example in load_tfds(everything):
+        annotations = truth.imgToAnns[int(example["image/source_id"])]
+        for mask, annotation in zip(example["image/object/mask"], annotations, strict=True):
+            np.testing.assert_array_equal(mask[..., 0], truth.annToMask(annotation))
+            compared += 1
+    assert compared == len(truth.anns) == 119
 
 
-def test_keypoints(shapes: Path, tmp_path: Path) -> None:
-    file = "annotations/person_keypoints.json"
-    built = coco(shapes, file, tmp_path / "out")
-    truth = read_json(shapes / file)
-
-    detections = [
-        each for each in only(detections_of(built), "keypoints") if any(each["keypoints"])
-    ]
-
-    assert len(detections) > 50
-    assert evaluate(truth, detections, "keypoints") == pytest.approx(PERFECT)
-    moved = json.loads(json.dumps(detections))
-    moved[0]["keypoints"] = [value + 40 for value in moved[0]["keypoints"]]
-    assert evaluate(truth, moved, "keypoints")["AR"] < 1
+def check_evaluation(truth: Json, detections: list[Json], kind: str) -> None:
+    """Checks that all is found, and that the evaluation can tell if it were not."""
+    found = [each for each in only(detections, kind) if np.any(each.get("keypoints", 1))]
+    assert evaluate(truth, found, kind) == pytest.approx(PERFECT)
+    assert evaluate(truth, found[1:], kind)["AR"] < 1
 
 
-def test_keypoints_of_a_real_toy(shared_data: Path, tmp_path: Path) -> None:
-    root = shared_data / "datumaro" / "coco_dataset" / "coco_person_keypoints"
-    file = root / "annotations" / "person_keypoints_val.json"
-    built = build(
-        *("coco", "--images", root / "images" / "val", "--annotations", file),
-        output=tmp_path / "out",
+def test_coco_s_own_evaluation_finds_everything(everything: Build, shapes: Path) -> None:
+    truth = read_json(shapes / "annotations" / "person_keypoints.json")
+    detections = detections_of(everything)
+    assert len(detections) == sum(not each["iscrowd"] for each in truth["annotations"])
+    for kind in ("bbox", "segm", "keypoints"):
+        check_evaluation(truth, detections, kind)
+
+
+def test_coco_s_own_evaluation_of_real_images(shared_data: Path, tmp_path: Path) -> None:
+    root = shared_data / "dali" / "coco_pixelwise"
+    file = root / "instances.json"
+    words = ("coco", "--images", root / "images", "--annotations", file, "--set", "masks=png")
+    detections = detections_of(build(*words, output=tmp_path / "out"))
+    for kind in ("bbox", "segm"):
+        check_evaluation(read_json(file), detections, kind)
+
+
+# Panoptic segments
+
+
+def segment_ids(shapes: Path, example: Mapping[str, Any]) -> _Pixels:
+    """The ids in an image's panoptic PNG; none where it has no PNG."""
+    path = shapes / "panoptic" / Path(example["image/filename"].decode()).with_suffix(".png")
+    if not path.exists():
+        return np.zeros(example["image/encoded"].shape[:2], np.int64)
+    return np.asarray(Image.open(path)) @ np.array([1, 256, 65_536])
+
+
+def test_panoptic_segments_can_be_rebuilt(everything: Build, shapes: Path) -> None:
+    panoptic = read_json(shapes / "annotations" / "panoptic.json")
+    segments = {each["image_id"]: each["segments_info"] for each in panoptic["annotations"]}
+    for examples in (load(everything), load_tfds(everything)):
+        count = 0
+        for example in examples:
+            indices = example["image/panoptic/instance_mask"][..., 0]
+            assert indices.dtype == np.uint8
+            table = np.array([0, *example["image/panoptic/segment_id"]])
+            ids = segment_ids(shapes, example)
+            np.testing.assert_array_equal(table[indices], ids)
+            categories = example["image/panoptic/category_mask"]
+            for segment in segments.get(int(example["image/source_id"]), ()):
+                assert set(categories[ids == segment["id"]].ravel()) == {segment["category_id"]}
+            count += 1
+        assert count == 40
+
+
+def test_ids_that_do_not_fit_into_8_bits_end_the_build(shapes: Path, tmp_path: Path) -> None:
+    document = read_json(shapes / "annotations" / "panoptic.json")
+    for each in (*document["categories"], *document["annotations"]):
+        if "category_id" not in each and "segments_info" not in each:
+            each["id"] += 300
+        for segment in each.get("segments_info", ()):
+            segment["category_id"] += 300
+    file = tmp_path / "panoptic.json"
+    file.write_text(json.dumps(document))
+    words = ("--images", shapes / "images", "--panoptic", file)
+    masks = ("--panoptic-masks", shapes / "panoptic")
+
+    refused = build("coco", *words, *masks, output=tmp_path / "refused")
+    wide, renumbered = (
+        build("coco", *words, *masks, "--set", setting, output=tmp_path / setting)
+        for setting in ("panoptic.bits=16", "labels.ids=contiguous")
     )
-    assert built.exit_code == 0, built.stderr
 
-    detections = only(detections_of(built), "keypoints")
-
-    assert evaluate(read_json(file), detections, "keypoints") == pytest.approx(PERFECT)
-
-
-@pytest.mark.parametrize(
-    ("sample", "split"),
-    [
-        ("shapes", ""),
-        ("coco", "train"),
-        ("coco", "val"),
-        ("coco_panoptic", "val"),
-    ],
-)
-def test_panoptic_segments(
-    sample: str, split: str, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    if sample == "shapes":
-        root: Path = request.getfixturevalue("shapes")
-        images, file, masks = (
-            root / "images",
-            root / "annotations" / "panoptic.json",
-            root / "panoptic",
-        )
-    else:
-        root = request.getfixturevalue("shared_data") / "datumaro" / "coco_dataset" / sample
-        images, masks = root / "images" / split, root / "annotations" / f"panoptic_{split}"
-        file = root / "annotations" / f"panoptic_{split}.json"
-    built = build(
-        *("coco", "--images", images, "--panoptic", file, "--panoptic-masks", masks),
-        *("--set", "panoptic.stuff=index"),
-        output=tmp_path / "out",
-    )
-    assert built.exit_code == 0, built.stderr
-    truth = read_json(file)
-    found = {int(each.features["image/source_id"][0]): each for each in built.examples()}
-
-    for annotation in truth["annotations"]:
-        features = found[annotation["image_id"]].features
-        ids = np.array([0, *features["image/panoptic/segment_id"]])
-        rebuilt = ids[read_png(features["image/panoptic/instance_mask"][0])]
-        rgb = read_png((masks / annotation["file_name"]).read_bytes()).astype(int)
-        expected = rgb[..., 0] + 256 * rgb[..., 1] + 65_536 * rgb[..., 2]
-        declared = [segment["id"] for segment in annotation["segments_info"]]
-        np.testing.assert_array_equal(rebuilt, np.where(np.isin(expected, declared), expected, 0))
-        categories = read_png(features["image/panoptic/category_mask"][0])
-        for segment in annotation["segments_info"]:
-            assert set(categories[expected == segment["id"]]) <= {segment["category_id"]}
-    assert len(truth["annotations"]) > 20 or sample != "shapes"
+    assert refused.exit_code == 1
+    assert "labels.ids: contiguous; or set panoptic.bits: 16" in refused.stderr
+    assert max(each["image/panoptic/category_mask"].max() for each in load(renumbered)) == 8
+    for example in load(wide):
+        category_mask = example["image/panoptic/category_mask"]
+        assert category_mask.dtype == np.uint16
+        # Stuff is zero unless it is indexed; the sample's ids of it begin at 92.
+        things = example["image/segmentation/class/encoded"] == 1
+        np.testing.assert_array_equal(example["image/panoptic/instance_mask"] != 0, things)
+        assert set(np.unique(category_mask[~things])) - {0} <= {392, 395, 399, 406, 409}
 
 
 def test_a_real_panoptic_png_of_another_size_is_rejected(shared_data: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Each is so small that all it must give can be written down: every image, reject 
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -441,7 +442,161 @@ OTHERS = (
     ),
 )
 
-ODD_SAMPLES = (*VOC, *YOLO, *OTHERS)
+# Tables, COCO's maps
+
+_LABELS = "image/class/text"
+
+
+def _coco(**sections: object) -> str:
+    """A COCO file; its images are `val/a.jpg`, `val/b.jpg` and so on."""
+    images = [
+        {"id": number, "file_name": f"val/{letter}.jpg", "width": 32, "height": 24}
+        for number, letter in enumerate("ab", 1)
+    ]
+    categories = [{"id": 18, "name": "dog"}, {"id": 92, "name": "sky"}]
+    return json.dumps({"images": images, "categories": categories, **sections})
+
+
+def _sky_and_dog() -> bytes:
+    classes = np.full((24, 32), 92, np.uint8)
+    classes[:12] = 18
+    return save(Image.fromarray(classes), "PNG")
+
+
+TABLES = (
+    OddSample(
+        "csv: splits as TFRecorder has them",
+        {
+            **{f"images/{number}.jpg": plain_jpeg() for number in range(6)},
+            "data.csv": "split,image_uri,label\nTRAIN,0.jpg,cat\nTRAIN,./../images/1.jpg,dog\n"
+            "VALIDATION,2.jpg,cat\nTEST,3.jpg,dog\nDISCARD,4.jpg,cat\nTRAIN,../x.jpg,cat\n"
+            "TEST,missing.jpg,cat\n",
+        },
+        "csv --manifest {data}/data.csv --image-root {data}/images --set rejects.max_ratio=0.5",
+        {
+            "train": {"0.jpg": {_LABELS: [b"cat"]}, "1.jpg": {_LABELS: [b"dog"]}},
+            "validation": {"2.jpg": {_LABELS: [b"cat"]}},
+            "test": {"3.jpg": {_LABELS: [b"dog"]}},
+        },
+        rejects={"../x.jpg": "outside_roots", "missing.jpg": "missing_image"},
+        details={"../x.jpg": "data.csv: line 7: the image lies in none of the image_root folders"},
+        excluded={"discarded": 1, "unannotated": 1},
+    ),
+    OddSample(
+        "csv: features, two roots, an image twice, a stray quote",
+        {
+            "one/a.jpg": plain_jpeg(),
+            "two/a.jpg": plain_jpeg(),
+            "two/c.jpg": plain_jpeg(),
+            "m.csv": "image,label,age,note\none/a.jpg,cat|dog,3,x\ntwo/a.jpg,dog,,y\n"
+            'one/a.jpg,dog,4,z\ntwo/c.jpg,"dog,5,w\n',
+        },
+        "csv --manifest {data}/m.csv --image-root {data}/one --image-root {data}/two "
+        "--label-separator '|' --set rejects.max_ratio=0.5",
+        {
+            "train": {
+                "one/a.jpg": {_LABELS: [b"cat", b"dog"], "age": [3], "note": [b"x"]},
+                "two/a.jpg": {_LABELS: [b"dog"], "age": [], "note": [b"y"]},
+            }
+        },
+        rejects={"one/a.jpg": "duplicate_key", "m.csv: line 5": "annotation_malformed"},
+        excluded={"unannotated": 1},
+    ),
+    OddSample(
+        "csv: boxes, and classes that are numbers",
+        {
+            "images/a.jpg": plain_jpeg(),
+            "images/b.jpg": plain_jpeg(),
+            "boxes.csv": "filename,xmin,ymin,xmax,ymax,cell_type\n"
+            "a.jpg,0,0,16,12,3\na.jpg,8,6,40,24,7\nb.jpg,4,4,4,9,3\n",
+        },
+        "csv --manifest {data}/boxes.csv --image-root {data}/images --label-column cell_type",
+        {
+            "train": {
+                "a.jpg": _objects(xmin=[0, 0.25], **_class_ids(3, 7)),
+                "b.jpg": _objects(xmin=[]),
+            }
+        },
+        corrections={"box_clipped": 1, "box_without_area_dropped": 1},
+    ),
+    OddSample(
+        "open-images: what one file verified to be absent is no label of another",
+        {
+            "images/a.jpg": plain_jpeg(),
+            "machine.csv": "ImageID,Source,LabelName,Confidence\n"
+            "a,machine,/m/0,0.9\na,machine,/m/1,0.6\n",
+            "human.csv": "ImageID,Source,LabelName,Confidence\na,verification,/m/0,0\n",
+        },
+        "open-images --images {data}/images "
+        "--image-labels {data}/machine.csv --image-labels {data}/human.csv",
+        {
+            "train": {
+                "a.jpg": {
+                    _LABELS: [b"/m/1"],
+                    "image/class/label": [1],
+                    "image/class/confidence": [0.6],
+                    "image/class/absent/text": [b"/m/0"],
+                }
+            }
+        },
+    ),
+    OddSample(
+        "coco: semantic masks by stem",
+        {
+            **{f"images/val/{name}": plain_jpeg() for name in ("a.jpg", "b.jpg", "c.jpg", "c.png")},
+            "maps/val/a.png": _sky_and_dog(),
+            "maps/readme.txt": "maps",
+            "instances.json": _coco(
+                annotations=[{"id": 1, "image_id": 1, "category_id": 18, "bbox": [0, 0, 16, 3]}]
+            ),
+        },
+        "coco --images {data}/images --annotations {data}/instances.json "
+        "--semantic-masks {data}/maps --set rejects.max_ratio=0.5",
+        {
+            "train": {
+                "val/a.jpg": {
+                    "image/object/class/label": [18],
+                    "image/segmentation/class/encoded": {18: 384, 92: 384},
+                },
+                "val/b.jpg": {"image/segmentation/class/encoded": {255: 768}},
+            }
+        },
+        rejects={"val/c.jpg": "ambiguous_stem", "val/c.png": "ambiguous_stem"},
+        corrections={"map_missing_left_void": 1},
+    ),
+    OddSample(
+        "coco: stuff becomes a map",
+        {
+            "images/val/a.jpg": plain_jpeg(),
+            "images/val/b.jpg": plain_jpeg(),
+            "stuff_val.json": _coco(
+                # Column by column: the left half, and of the right one the last column.
+                annotations=[
+                    {"id": k, "image_id": 1, "category_id": category, "segmentation": region}
+                    for k, (category, region) in enumerate(
+                        [
+                            (92, {"counts": [0, 384, 384], "size": [24, 32]}),
+                            (18, {"counts": [744, 24], "size": [24, 32]}),
+                        ]
+                    )
+                ]
+            ),
+        },
+        "coco --images {data}/images --annotations {data}/stuff_val.json",
+        {
+            "train": {
+                "val/a.jpg": {
+                    "image/object/class/label": None,
+                    "image/segmentation/class/encoded": {18: 24, 92: 384, 255: 360},
+                },
+                "val/b.jpg": {"image/segmentation/class/encoded": {255: 768}},
+            }
+        },
+        corrections={"map_missing_left_void": 1},
+    ),
+)
+
+ODD_SAMPLES = (*VOC, *YOLO, *OTHERS, *TABLES)
 
 BAD_INPUTS = (
     BadInput(

@@ -1,0 +1,62 @@
+"""Panoptic PNGs are inputs as images are: their changes count, and archives may hold them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.archive_files import write_zip
+from tests.support.builds import build, write_coco
+from tests.support.dataset import read_dataset, read_tree
+from tests.support.image_makers import plain_jpeg
+
+
+def write_mask(path: Path, *, segment: int) -> None:
+    pixels = np.zeros((24, 32, 3), np.uint8)
+    pixels[:, :16] = [segment % 256, segment // 256, 0]
+    Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> tuple[str | Path, ...]:
+    """A source of an image whose left half is segment 300, class 18."""
+    for name in ("images", "masks"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "images" / "a.jpg").write_bytes(plain_jpeg())
+    write_mask(tmp_path / "masks" / "a.png", segment=300)
+    segment = {"id": 300, "category_id": 18, "iscrowd": 0, "area": 384, "bbox": [0, 0, 16, 24]}
+    document = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 32, "height": 24}],
+        "annotations": [{"image_id": 1, "file_name": "a.png", "segments_info": [segment]}],
+        "categories": [{"id": 18, "name": "dog", "isthing": 1}],
+    }
+    file = write_coco(tmp_path / "panoptic.json", document)
+    return "coco", "--images", tmp_path / "images", "--panoptic", file, "--panoptic-masks"
+
+
+def test_a_changed_png_is_a_changed_input(words: tuple[str | Path, ...], tmp_path: Path) -> None:
+    again = (*words, tmp_path / "masks", "--if-changed", "--overwrite")
+    output = tmp_path / "out"
+    assert build(*again, output=output).exit_code == 0
+    before = read_dataset(output)
+
+    assert "nothing to do" in json.dumps(build(*again, output=output).summary)
+    write_mask(tmp_path / "masks" / "a.png", segment=44)
+    assert build(*again, output=output).exit_code == 0
+
+    assert read_dataset(output) != before
+
+
+def test_pngs_in_an_archive(words: tuple[str | Path, ...], tmp_path: Path) -> None:
+    files = {f"panoptic_val/{name}": data for name, data in read_tree(tmp_path / "masks").items()}
+    archive = write_zip(tmp_path / "masks.zip", files)
+
+    expected = build(*words, tmp_path / "masks", output=tmp_path / "out")
+    built = build(*words, archive / "panoptic_val", output=tmp_path / "archived")
+
+    assert (expected.exit_code, built.exit_code) == (0, 0), built.stderr
+    assert built.examples()[0].features == expected.examples()[0].features
