@@ -85,7 +85,10 @@ and so on. Without --runner, the build runs on this machine and needs nothing bu
     overwrite: Annotated[bool, named("replace a dataset that is there already")] = False
     if_changed: Annotated[
         bool,
-        named("do nothing, and succeed, where inputs and config are those of the dataset there"),
+        named(
+            "do nothing, and succeed, where inputs and config are those of the dataset there; mend "
+            "it where files of it are gone or cut"
+        ),
     ] = False
     reuse: Annotated[
         str | None,

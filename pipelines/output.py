@@ -5,6 +5,7 @@ Also which dataset `--reuse` names.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -12,7 +13,7 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -28,7 +29,8 @@ from shardbeam.configs.placeholders import (
 )
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.plan import Plan, absolute_path
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.commit import foreign_files
 from shardbeam.transforms.dataset.folder_lock import FolderLock
@@ -38,9 +40,11 @@ from shardbeam.transforms.dataset.object_lease import ObjectLease
 from shardbeam.transforms.dataset.pointer import pointed_folder, read_pointer
 from shardbeam.transforms.dataset.runs import RunRecord, read_runs
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors, staged_commits
+from shardbeam.transforms.dataset.verify import find_missing, list_files
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.image_bytes import read_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -183,6 +187,8 @@ class Output(NamedTuple):
         left: Its staging, if that is there all the same.
         is_pointer_stale: Whether the pointer names another version all the same.
         message: Why there is nothing to build.
+        damage: What is wrong with the version that was built from the same inputs, and is to be
+            mended in place: its whole shards are copied.
     """
 
     plan: Plan
@@ -190,6 +196,7 @@ class Output(NamedTuple):
     left: Staging | None = None
     is_pointer_stale: bool = False
     message: str = "nothing to do: inputs and config are as they were"
+    damage: Sequence[str] = ()
 
     @property
     def must_write(self) -> bool:
@@ -241,23 +248,26 @@ def hold_output(
                 lease = _find_lease(output.plan.output, plan=plan, runner=runner)
                 continue
             with explain_write_errors(lease.output):
-                if lease.take():
-                    return lease, output
+                if not lease.take():
+                    continue
+            if output.damage:
+                _log.warning(
+                    "%s: %s; the shards that are whole are kept, the others are built anew",
+                    lease.output,
+                    _first_of(output.damage),
+                )
+            return lease, output
     except BaseException:
         lease.release()
         raise
 
 
 def _find_lease(output: str, *, plan: Plan, runner: str) -> Lease:
-    try:
+    with _explain_read_errors(output):
         if not is_uri(output):
             return FolderLock(output)
         if storage_for(output).can_swap:
             return ObjectLease(output, plan=plan.digest, runner=runner)
-    except InputError as error:
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        raise _not_a_folder(output, error) from error
     _log.warning("%s: this storage keeps no lease; let only one run at a time write there", output)
     return Lease(output)
 
@@ -305,18 +315,39 @@ def _find_current(plan: Plan, *, inputs: Inputs, latest: str | None) -> Output |
     if latest is not None and DATE in placeholders(plan.output_template):
         outputs.insert(0, latest)
     for output in dict.fromkeys(outputs):
-        if storage_for(output).stat(join_uri(output, DATASET_INFO)) is None:
+        with _explain_read_errors(output):
+            manifest = read_manifest(output)
+            last = _last_run(output)
+        if manifest is None or last is None or not inputs.were_read_by(last):
             continue
-        last = _last_run(output)
-        if last is not None and inputs.were_read_by(last):
-            staging = Staging(output=output, plan=plan.digest, run_id="")
-            return Output(
-                plan=dataclasses.replace(plan, output=output),
-                current=last,
-                left=staging if staging.is_left() else None,
-                is_pointer_stale=bool(plan.latest) and latest != output,
-            )
+        placed = dataclasses.replace(plan, output=output)
+        with _explain_read_errors(output):
+            damage = [str(each) for each in find_missing(manifest, listed=list_files(output))]
+        if not damage:
+            damage = [f"{uri}: can be read now" for uri in _readable(last.unread)]
+            if damage and latest == output:
+                # Readers are there, and it is whole.
+                if output == plan.output:
+                    raise _refused_for_readers(plan, cause=f": {_first_of(damage)}")
+                continue
+        if damage:
+            return Output(plan=placed, damage=damage)
+        staging = Staging(output=output, plan=plan.digest, run_id="")
+        return Output(
+            plan=placed,
+            current=last,
+            left=staging if staging.is_left() else None,
+            is_pointer_stale=bool(plan.latest) and latest != output,
+        )
     return None
+
+
+def _readable(files: Sequence[ImageRef]) -> Iterator[str]:
+    """Tries files again that could not be read; names those that can be."""
+    for file in files:
+        with contextlib.suppress(RejectedError):
+            read_bytes(file)
+            yield file.uri
 
 
 def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
@@ -345,28 +376,35 @@ def _is_committed(output: str) -> bool:
         UsageError: It holds something else, which must not be mixed with a dataset, or it
             is no folder.
     """
-    try:
+    with _explain_read_errors(output):
         if read_manifest(output) is not None:
             # A list that is damaged is found before any work is done.
             staged_commits(output)
             return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
         foreign = foreign_files(output)
-    except InputError as error:
-        raise UsageError(str(error)) from error
-    except OSError as error:
-        raise _not_a_folder(output, error) from error
     if foreign:
-        names = ", ".join(foreign[:_NAMED_FILES])
-        more = f" and {len(foreign) - _NAMED_FILES} more" if len(foreign) > _NAMED_FILES else ""
         raise UsageError(
-            f"{output}: holds files that are not Shardbeam's ({names}{more}); choose another "
-            "output.path, or empty the folder"
+            f"{output}: holds files that are not Shardbeam's ({_first_of(foreign)}); choose "
+            "another output.path, or empty the folder"
         )
     return False
 
 
-def _not_a_folder(output: str, error: OSError) -> UsageError:
-    return UsageError(f"{output}: cannot be a dataset's folder: {error.strerror}")
+def _first_of(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _NAMED_FILES} more" if len(items) > _NAMED_FILES else ""
+    return ", ".join(items[:_NAMED_FILES]) + more
+
+
+@contextlib.contextmanager
+def _explain_read_errors(output: str) -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(
+            f"{output}: cannot be a dataset's folder: {error.strerror or error}"
+        ) from error
 
 
 def _check_replaceable(
@@ -384,10 +422,15 @@ def _check_replaceable(
             f"replace it, or {fix}"
         )
     if latest == plan.output:
-        raise UsageError(
-            f"{plan.output}: readers are led here by {plan.latest}, and would see half a dataset "
-            "while it is replaced; put {fingerprint} into output.path, or choose another version"
-        )
+        raise _refused_for_readers(plan)
+
+
+def _refused_for_readers(plan: Plan, *, cause: str = "") -> UsageError:
+    return UsageError(
+        f"{plan.output}{cause}: readers are led here by {plan.latest}, and would see half a "
+        "dataset while it is replaced; put {fingerprint} into output.path, or choose another "
+        "version"
+    )
 
 
 # What it may take over

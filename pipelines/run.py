@@ -147,6 +147,8 @@ class _Run:
             runner=type(self._runner).__name__,
         )
         self._plan = found.plan
+        if found.damage:
+            self._previous = found.plan.output
         with lease:
             if found.current is not None:
                 return self._keep(found.current, found, lease=lease)

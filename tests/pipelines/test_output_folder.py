@@ -185,6 +185,44 @@ def test_if_changed_sees_every_change(
     assert len(run_records(tmp_path / "own")) == 2
 
 
+SHARD = "coco-train.tfrecord-00001-of-00003"
+
+
+@pytest.mark.parametrize(
+    ("path", "found", "copied"),
+    [
+        (SHARD, "is missing", 2),
+        (SHARD, "has 10 bytes; the manifest says ", 2),
+        (f"index/{SHARD}.parquet", "is missing", 2),
+        ("labels.txt", "has 10 bytes; the manifest says ", 3),
+        ("dataset_info.json", "is missing: readers see no dataset", 3),
+    ],
+)
+def test_if_changed_mends_what_is_missing(
+    path: str,
+    found: str,
+    copied: int,
+    own: list[str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole = read_dataset(tmp_path / "own")
+    file = tmp_path / "own" / path
+    data = file.read_bytes()
+    file.unlink()
+    if "10 bytes" in found:
+        file.write_bytes(data[:10])
+    # Readers who are led there see no whole dataset as it is.
+    (tmp_path / "latest").write_text(f"{tmp_path}/own\n")
+    words = [*own, "--if-changed", "--set", f"output.latest={tmp_path}/latest"]
+    result = run(*words)
+    assert result.exit_code == 0
+    assert f"reused: {copied} of 3 shards copied" in result.stdout
+    assert caplog.messages[0].startswith(f"{tmp_path}/own: {path}: {found}")
+    assert read_dataset(tmp_path / "own") == whole
+    assert "unchanged: " in run(*words).stdout
+
+
 def test_if_changed_builds_what_is_not_there(shapes: Path, built: Path, tmp_path: Path) -> None:
     words = coco_words(shapes, tmp_path / "out", *SHARDS, "--if-changed")
     assert run(*words).exit_code == 0

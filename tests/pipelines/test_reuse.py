@@ -29,6 +29,7 @@ from tests.support.dataset import (
     read_dataset,
     read_tree,
     run,
+    run_records,
     write_mixed,
 )
 
@@ -305,24 +306,69 @@ def test_another_label_map_copies_nothing(changing: Path, tmp_path: Path) -> Non
     assert read_dataset(tmp_path / "out") == fresh(changing, tmp_path)
 
 
-def test_a_reject_that_may_pass_is_not_copied(
-    mixed: Path, first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextlib.contextmanager
+def unreadable(name: str) -> Iterator[None]:
+    """Makes one image a file that the disk does not give."""
     read = LocalStorage.read
 
     def fail(storage: LocalStorage, uri: str, **options: Any) -> bytes:  # noqa: ANN401
-        if uri.endswith("000000000010.jpg"):
+        if uri.endswith(name):
             raise OSError(5, "Input/output error", uri)
         return read(storage, uri, **options)
 
-    with monkeypatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalStorage, "read", fail)
+        yield
+
+
+def test_a_reject_that_may_pass_is_not_copied(mixed: Path, first: Path, tmp_path: Path) -> None:
+    with unreadable("000000000010.jpg"):
         previous = tmp_path / "previous"
         assert run(*coco_words(mixed, previous, *SETTINGS)).exit_code == 0
     assert "image_unreadable" in json.dumps(last_run(previous))
     assert len(records(previous)) == SHARDS - 1
     assert copied_and_damaged(build(mixed, tmp_path / "out", previous)) == (SHARDS - 1, 0)
     assert read_dataset(tmp_path / "out") == read_dataset(first)
+
+
+def test_what_could_not_be_read_is_tried_again(
+    mixed: Path,
+    first: Path,
+    tmp_path: Path,
+    read_images: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    output = tmp_path / "out"
+    words = coco_words(mixed, output, *SETTINGS, "--if-changed", "--json")
+    with unreadable("000000000010.jpg"), unreadable("000000000020.jpg"):
+        assert run(*words).exit_code == 0
+        read_images.clear()
+        # Both still cannot be read, and nothing else is.
+        assert json.loads(run(*words).stdout)["current"]
+        assert read_images == []
+    with unreadable("000000000010.jpg"):
+        result = run(*words)
+        (message,) = caplog.messages
+        assert "/000000000020.jpg: can be read now; the shards that are whole" in message
+        assert reuse_of(result)["copied_shards"] >= SHARDS - 2
+        assert json.loads(run(*words).stdout)["current"]
+    assert run(*words).exit_code == 0
+    assert read_dataset(output) == read_dataset(first)
+    assert json.loads(run(*words).stdout)["current"]
+    assert len(run_records(output)) == 3
+
+
+def test_what_readers_are_led_to_is_not_built_anew_for_an_image(
+    mixed: Path, tmp_path: Path
+) -> None:
+    words = coco_words(mixed, tmp_path / "{fingerprint}", *SETTINGS, "--if-changed")
+    words += ["--set", f"output.latest={tmp_path}/latest"]
+    with unreadable("000000000010.jpg"):
+        assert run(*words).exit_code == 0
+        assert run(*words).exit_code == 0
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "000000000010.jpg: can be read now: readers are led here by " in result.stderr
 
 
 # The previous version is not what it was

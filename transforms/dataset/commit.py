@@ -183,6 +183,7 @@ def finish(
                 reuse=count_reuse(run.previous, shards),
                 resumed=count_resumed(shards),
             ),
+            unread=(file for shard in shards for file in shard.unread),
         )
         files[run_path(staging.run_id)] = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
         # Readers that see this file see a whole dataset.

@@ -15,7 +15,7 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import PASSING_REASONS
-from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.core.records import ImageRef, Reject
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
@@ -89,6 +89,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         corrections: `{correction: count}`.
         excluded: `{rule: count}` of the images that a rule leaves out only now.
         rejects: The records that could not be written.
+        unread: The first of the files that could not be read, which perhaps can the next time.
         staged: The folder of the attempt that wrote it, below the plan's staging folder: its files
             are there, at their paths, until the commit; empty once that is over.
         origin: Where its bytes come from, whichever run brought them.
@@ -109,6 +110,7 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     corrections: Mapping[str, _Count]
     excluded: Mapping[str, _Count]
     rejects: tuple[Reject, ...]
+    unread: tuple[ImageRef, ...] = ()
     staged: str = ""
     origin: Origin = Origin.WRITTEN
     run_id: str = ""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import platform
+from collections.abc import Iterable
 
 import msgspec
 
+from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
 from shardbeam.transforms.dataset.outcome import Outcome
@@ -45,6 +47,7 @@ class RunRecord(RunSettings, frozen=True, kw_only=True):
         python: Version of its Python.
         listing: What was listed, with the fingerprint of URIs, sizes and versions.
         outcome: What the run did.
+        unread: Files that it could not read, a hundred of each shard at most.
     """
 
     plan: str
@@ -54,9 +57,17 @@ class RunRecord(RunSettings, frozen=True, kw_only=True):
     python: str
     listing: ListingSummary
     outcome: Outcome
+    unread: tuple[ImageRef, ...] = ()
 
 
-def end_run(run: RunSettings, *, plan: str, listing: ListingSummary, outcome: Outcome) -> RunRecord:
+def end_run(
+    run: RunSettings,
+    *,
+    plan: str,
+    listing: ListingSummary,
+    outcome: Outcome,
+    unread: Iterable[ImageRef],
+) -> RunRecord:
     """Makes the record of a run that commits now, on this machine."""
     now = datetime.datetime.now(tz=datetime.timezone.utc)
     return RunRecord(
@@ -68,6 +79,7 @@ def end_run(run: RunSettings, *, plan: str, listing: ListingSummary, outcome: Ou
         python=platform.python_version(),
         listing=listing,
         outcome=outcome,
+        unread=tuple(unread),
     )
 
 

@@ -27,7 +27,7 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget, default_budget_bytes
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
-from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.core.records import ImageRef, Record, Reject
 from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardFile, ShardResult
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
@@ -56,6 +56,8 @@ _BATCH_IMAGES = 8
 _BATCH_BYTES = 1_000_000
 # Threads beyond the CPUs: some always wait for the disk, or for each other.
 _WAITING_THREADS = 2
+# So many of the files that a shard lacks are tried again.
+_MAX_UNREAD = 100
 # A shard that is lost on the way to object storage is written anew.
 _MAX_ATTEMPTS = 3
 _PROGRESS_INTERVAL_S = 1.0
@@ -248,6 +250,7 @@ def write_shard(
     container = find_container(settings.container)
     rows: list[IndexRow] = []
     rejects: list[Reject] = []
+    unread: list[ImageRef] = []
     corrections: Counter[str] = Counter()
     excluded: Counter[str] = Counter()
     images = 0
@@ -262,6 +265,8 @@ def write_shard(
                 )
             if encoded.reject is not None:
                 rejects.append(encoded.reject)
+            if encoded.unread is not None:
+                unread.append(encoded.unread)
             if encoded.excluded is not None:
                 excluded[encoded.excluded.value] += 1
             images += bool(encoded.examples)
@@ -291,6 +296,7 @@ def write_shard(
         corrections=dict(corrections),
         excluded=dict(excluded),
         rejects=tuple(rejects),
+        unread=tuple(unread[:_MAX_UNREAD]),
         staged=staged,
         origin=shard.origin,
         run_id=staging.run_id,

@@ -55,7 +55,7 @@ def plan_checks(path: str) -> Checks:
     """
     file = storage_for(path).stat(path)
     folder = (file and pointed_folder(file)) or path
-    listed = {} if folder == path and file else _list(folder)
+    listed = {} if folder == path and file else list_files(folder)
     if MANIFEST not in listed:
         return _plan_foreign(open_dataset(path), listed=listed)
     data = read_file(listed[MANIFEST])
@@ -102,7 +102,12 @@ def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> lis
 # The folder
 
 
-def _list(folder: str) -> dict[str, StoredFile]:
+def list_files(folder: str) -> dict[str, StoredFile]:
+    """Lists a dataset's folder: `{path: file}`.
+
+    Raises:
+        InputError: It cannot be read.
+    """
     try:
         return {file.path: file for file in storage_for(folder).list(folder)}
     except OSError as error:

@@ -17,7 +17,7 @@ from shardbeam.transforms.core.crc32c import crc32c
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget
-from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.core.reasons import PASSING_REASONS, Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
@@ -149,6 +149,7 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
         examples: One, or one for each object.
         corrections: `{correction: count}`, those of the annotations and of the image included.
         reject: Why there are no Examples.
+        unread: The file that could not be read, if that is why.
         excluded: Which rule leaves the image out.
     """
 
@@ -158,6 +159,7 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
     examples: Sequence[EncodedExample] = ()
     corrections: Mapping[str, int] = {}
     reject: Reject | None = None
+    unread: ImageRef | None = None
     excluded: Exclusion | None = None
 
 
@@ -233,7 +235,14 @@ class RecordEncoder:
                 detail=error.detail,
                 listed=True,
             )
-            return EncodedRecord(record=record, content_sha256=content_sha256, reject=reject)
+            # What its container says of it stands in the listing, and does not pass.
+            unread = [file for file, data in files.items() if data is error and not file.problem]
+            return EncodedRecord(
+                record=record,
+                content_sha256=content_sha256,
+                reject=reject,
+                unread=unread[0] if unread and error.reason in PASSING_REASONS else None,
+            )
         if not examples:
             return EncodedRecord(
                 record=record, content_sha256=content_sha256, excluded=Exclusion.NO_OBJECTS
