@@ -51,9 +51,10 @@ def test_rules_leave_files_out(key: str, exclusion: Exclusion) -> None:
     assert ImageFolderFormat(images="i").annotate_listed(key) is exclusion
 
 
-def test_image_outside_of_all_folders_is_rejected() -> None:
+@pytest.mark.parametrize("key", ["a.jpg", "/a.jpg", "/cat/a.jpg"])
+def test_image_outside_of_all_folders_is_rejected(key: str) -> None:
     with pytest.raises(RejectedError) as raised:
-        ImageFolderFormat(images="i").annotate_listed("a.jpg")
+        ImageFolderFormat(images="i").annotate_listed(key)
 
     assert raised.value.reason is Reason.NO_CLASS_FOLDER
 

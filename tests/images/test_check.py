@@ -360,11 +360,14 @@ def test_a_profile_for_other_colours_is_dropped() -> None:
 
 
 def test_checking_says_nothing(tmp_path: Path) -> None:
-    """Pillow warns of the first file, and logs an error about the second."""
+    """Pillow warns of the first file, and logs an error about the second; libtiff prints one."""
     invalid_animation = with_chunk(PNG, b"acTL", bytes(8))
     tiff = save(photograph(), "TIFF")
     samples_per_pixel = tiff.index(b"\x15\x01\x03\0")
     too_many_samples = tiff[: samples_per_pixel + 8] + b"\xff\xff" + tiff[samples_per_pixel + 10 :]
+    compressed = bytearray(save(photograph(), "TIFF", compression="tiff_lzw"))
+    compressed[200:400] = b"\xff" * 200
+    damaged = (invalid_animation, too_many_samples, bytes(compressed))
     script = (
         "import pathlib, sys\n"
         "from shardbeam.transforms.core.errors import RejectedError\n"
@@ -377,8 +380,8 @@ def test_checking_says_nothing(tmp_path: Path) -> None:
         "    except RejectedError as error:\n"
         "        print(error.reason.value)\n"
     )
-    paths = [tmp_path / "animation.png", tmp_path / "samples.tiff"]
-    for path, data in zip(paths, (invalid_animation, too_many_samples), strict=True):
+    paths = [tmp_path / "animation.png", tmp_path / "samples.tiff", tmp_path / "codes.tiff"]
+    for path, data in zip(paths, damaged, strict=True):
         path.write_bytes(data)
     done = subprocess.run(
         [sys.executable, "-c", script, *paths],
@@ -387,7 +390,7 @@ def test_checking_says_nothing(tmp_path: Path) -> None:
         check=True,
         cwd=PROJECT_ROOT,
     )
-    assert (done.stdout, done.stderr) == ("corrupt\n", "")
+    assert (done.stdout, done.stderr) == ("corrupt\ncorrupt\n", "")
 
 
 def test_threads_and_repetition_give_the_same_bytes() -> None:

@@ -7,6 +7,8 @@ import json
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.support.archive_files import write_tar, write_zip
 from tests.support.builds import build
 from tests.support.dataset import read_tree
@@ -114,6 +116,37 @@ def test_members_that_cannot_be_read_are_rejects(shapes: Path, tmp_path: Path) -
     assert "BZIP2" in details[first]
     assert "checksum" in details[second]
     assert str(tmp_path) not in json.dumps(built.rejects())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (b"/cat/bad.jpg", "no_class_folder"),
+        (b"../cat/bad.jpg", "hidden_file"),
+        (b"cat/\xff\xfe.jpg", "unreadable_name"),
+        (b"cat/\0.jpg", "image_unreadable"),
+        (b"cat/\x1b[31m\n.jpg", ""),
+    ],
+)
+def test_a_bad_name_costs_its_member_alone(
+    name: bytes, reason: str, shapes: Path, tmp_path: Path
+) -> None:
+    data = next((shapes / "images").iterdir()).read_bytes()
+    archive = tmp_path / "images.zip"
+    # Beyond ASCII, so that the names are said to be in UTF-8; of the same length.
+    stand_in = "é" * (len(name) // 2) + "n" * (len(name) % 2)
+    with zipfile.ZipFile(archive, "w") as writer:
+        for member in ("cat/1.jpg", "dog/2.jpg", stand_in):
+            writer.writestr(member, data)
+    archive.write_bytes(archive.read_bytes().replace(stand_in.encode(), name))
+
+    words = ("image-folder", "--images", archive, "--set", "rejects.max_ratio=1")
+    built = build(*words, output=tmp_path / "out")
+
+    assert built.exit_code == 0
+    counts = built.counts()
+    assert counts["rejected"] | counts["excluded"] == ({reason: 1} if reason else {})
+    assert counts["examples"] == (2 if reason else 3)
 
 
 def test_the_order_of_tars_changes_nothing(shapes: Path, tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
         if exclusion is not None:
             return exclusion
         folder, slash, _ = key.partition("/")
-        if not slash:
+        # The names in an archive may begin with a slash.
+        if not folder or not slash:
             raise RejectedError(
                 Reason.NO_CLASS_FOLDER, "the image is in no class folder: <class>/<image> expected"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import logging
 import struct
@@ -91,6 +92,10 @@ _UNLIMITED = MemoryBudget()
 # says; a line an image would drown the logs. Set once, since neither can be set for one thread.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
+# Nor for libtiff, of which Pillow silences the warnings alone: it prints its errors to stderr,
+# without a file's name. Where Pillow's libtiff shows no functions, it goes on with that.
+with contextlib.suppress(AttributeError, OSError):
+    ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler(None)  # type: ignore[attr-defined]
 
 
 class DecodedImage(NamedTuple):

@@ -26,6 +26,9 @@ _MAX_COMMENT_BYTES = 1 << 16
 _IN_ZIP64 = 0xFFFF
 # About 2.5 million members, which take 2 GB of memory while they are listed.
 _MAX_DIRECTORY_BYTES = 256 << 20
+# Central file header (4.3.12): signature, flags, lengths of the name and of what follows it.
+_CENTRAL = struct.Struct("<4s4xH18x3H12x")
+_CENTRAL_SIGNATURE = b"PK\x01\x02"
 # Local file header (4.3.7): signature, length of the name, length of the extra field.
 _LOCAL = struct.Struct("<4s22x2H")
 _LOCAL_SIGNATURE = b"PK\x03\x04"
@@ -35,6 +38,8 @@ _EXTRA_GUESS_BYTES = 64
 _ENCRYPTED = 1 << 0
 _PATCH = 1 << 5
 _UTF8 = 1 << 11
+# Reserved; here it marks a name that is not in UTF-8, although the directory says that it is.
+_NOT_UTF8 = 1 << 14
 _METHODS = {6: "Implode", 9: "Deflate64", 12: "BZIP2", 14: "LZMA", 93: "Zstandard", 95: "XZ"}
 # Info-ZIP's (4.6.9).
 _UNICODE_PATH_FIELD = 0x7075
@@ -62,14 +67,11 @@ def list_zip(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
     tail_bytes = min(reader.size_bytes, _END.size + _MAX_COMMENT_BYTES)
     tail = reader.read_at(reader.size_bytes - tail_bytes, tail_bytes)
     try:
-        with zipfile.ZipFile(cast(IO[bytes], reader)) as opened:
-            members, directory = opened.infolist(), opened.start_dir
-    except UnicodeDecodeError as error:
-        raise InputError(
-            uri=reader.uri,
-            problem=f"a name in the zip's directory, {error.object!r}, is not in UTF-8, which the "
-            "directory says that it is; zip the files anew",
-        ) from error
+        try:
+            members, directory = _read_directory(reader)
+        except UnicodeDecodeError:
+            reader.mends_names = True
+            members, directory = _read_directory(reader)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:
         raise InputError(
             uri=reader.uri,
@@ -85,7 +87,14 @@ def list_zip(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
 
 
 class _Directory(StorageReader):
-    """What `zipfile` reads an archive by: it asks for the whole central directory at once."""
+    """What `zipfile` reads an archive by: it asks for the whole central directory at once.
+
+    Attributes:
+        mends_names: Whether names that are not in UTF-8 lose the flag that says so: by one of them
+            `zipfile` gives the archive up.
+    """
+
+    mends_names = False
 
     def read(self, size_bytes: int = -1, /) -> bytes:
         """Reads from the position on, if that is not too much."""
@@ -95,7 +104,30 @@ class _Directory(StorageReader):
                 problem=f"the zip's directory takes {size_bytes:,} bytes, more than the "
                 f"{_MAX_DIRECTORY_BYTES:,} that are read; split it into several archives",
             )
-        return super().read(size_bytes)
+        data = super().read(size_bytes)
+        return _mend_names(data) if self.mends_names else data
+
+
+def _read_directory(reader: _Directory) -> tuple[list[zipfile.ZipInfo], int]:
+    with zipfile.ZipFile(cast(IO[bytes], reader)) as opened:
+        return opened.infolist(), opened.start_dir
+
+
+def _mend_names(directory: bytes) -> bytes:
+    mended = bytearray(directory)
+    at = 0
+    while len(mended) - at >= _CENTRAL.size:
+        signature, flags, *sizes = _CENTRAL.unpack_from(mended, at)
+        if signature != _CENTRAL_SIGNATURE:
+            break
+        name_at = at + _CENTRAL.size
+        try:
+            mended[name_at : name_at + sizes[0]].decode()
+        except UnicodeDecodeError:
+            if flags & _UTF8:
+                struct.pack_into("<H", mended, at + 8, flags ^ (_UTF8 | _NOT_UTF8))
+        at = name_at + sum(sizes)
+    return bytes(mended)
 
 
 def local_header_bytes(data: bytes) -> int | None:
@@ -182,6 +214,9 @@ def _name(member: zipfile.ZipInfo) -> str:
     and others that leave it out: a name that is valid UTF-8 by chance is no other's.
     """
     raw = _raw_name(member)
+    if member.flag_bits & _NOT_UTF8:
+        # A reject, as such a name of a file is.
+        return raw.decode("utf-8", "surrogateescape")
     name = member.orig_filename
     unicode_path = _extra_field(member.extra, _UNICODE_PATH_FIELD)
     if unicode_path[:5] == b"\x01" + zlib.crc32(raw).to_bytes(4, "little"):
