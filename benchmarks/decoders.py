@@ -107,24 +107,30 @@ def _measure(work: Callable[[bytes], None], data: bytes, small: bytes) -> tuple[
     return _resident_bytes("VmHWM") - before, time.process_time() - started
 
 
-def measure_check(kind: str, *, megapixels: float) -> tuple[int, float]:
-    """Measures all that is done with an image, in a process of its own: peak bytes, CPU seconds."""
-    return _measure_apart(_check, kind, megapixels=megapixels)
+def measure_check(data: bytes, *, small: bytes) -> tuple[int, float]:
+    """Measures all that is done with an image, in a process of its own.
+
+    Args:
+        data: The image.
+        small: One of the same format, for what happens with the first one only.
+
+    Returns:
+        Peak bytes, and seconds of CPU time.
+    """
+    return _measure_apart(_check, data, small)
 
 
-def _measure_apart(
-    work: Callable[[bytes], None], kind: str, *, megapixels: float
-) -> tuple[int, float]:
-    data, small = (make_image(kind, megapixels=size) for size in (megapixels, 0.01))
+def _measure_apart(work: Callable[[bytes], None], *images: bytes) -> tuple[int, float]:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure, (work, data, small))
+        return pool.apply(_measure, (work, *images))
 
 
 def _row(kind: str, *, megapixels: float) -> Iterator[str]:
     yield kind
+    data, small = (make_image(kind, megapixels=size) for size in (megapixels, 0.01))
     strictly = KINDS[kind][:2] in (("JPEG", "RGB"), ("JPEG", "L"))
     for work in (_decode, _check, *([_decode_strictly] if strictly else [])):
-        peak_bytes, cpu_s = _measure_apart(work, kind, megapixels=megapixels)
+        peak_bytes, cpu_s = _measure_apart(work, data, small)
         yield f"{peak_bytes / megapixels / 1e6:.1f} ({cpu_s * 1e3 / megapixels:.0f} ns)"
     if not strictly:
         yield ""

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -45,6 +47,49 @@ def test_what_fits_does_not_wait() -> None:
         waiting.start()
         assert waiting.is_alive()
     waiting.join()
+
+
+_HOLDS_THE_MACHINE = """
+import sys
+from shardbeam.transforms.core.memory import MemoryBudget
+with MemoryBudget(100).take(101):
+    print("taken", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_takes_more_than_all_is_alone_on_the_machine_until_its_process_ends() -> None:
+    taken = threading.Event()
+
+    def take_more_than_all(budget: MemoryBudget) -> None:
+        with budget.take(101):
+            taken.set()
+
+    other = subprocess.Popen(
+        [sys.executable, "-c", _HOLDS_THE_MACHINE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "taken\n"
+        budget = MemoryBudget(100)
+        thread = threading.Thread(target=take_more_than_all, args=(budget,))
+        thread.start()
+        assert not taken.wait(0.2)
+        # What takes less does not wait for it.
+        with budget.take(100):
+            pass
+        other.kill()
+        thread.join()
+        assert taken.is_set()
+
+
+def test_where_no_folder_can_be_locked_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    with MemoryBudget(100).take(101):
+        pass
 
 
 def test_an_error_gives_the_memory_back() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 import zlib
 from collections.abc import Iterable
@@ -11,6 +12,26 @@ from PIL import Image
 from tests.support.image_makers import chunk, save, segment
 
 _BLOCKS_PER_RUN = (1 << 15) - 1
+
+# By libavif; Pillow encodes 8 bits only.
+_AVIF = (
+    "AAAAHGZ0eXBhdmlmAAAAAGF2aWZtaWYxbWlhZgAAAOttZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAA"
+    "AAAAAAAAAAAAAA5waXRtAAAAAAABAAAAHmlsb2MAAAAARAAAAQABAAAAAQAAAQ8AAABlAAAAKGlpbmYAAAAAAAEA"
+    "AAAaaW5mZQIAAAAAAQAAYXYwMUNvbG9yAAAAAGppcHJwAAAAS2lwY28AAAAUaXNwZQAAAAAAAAgAAAAGAAAAABBw"
+    "aXhpAAAAAAMMDAwAAAAMYXYxQ4FMYAAAAAATY29scm5jbHgAAgACAAaAAAAAF2lwbWEAAAAAAAAAAQABBAECgwQA"
+    "AABtbWRhdBIACgpbKr/9/2tAgIGiMlUR4JjBMMMMM8gCgM/LYcBU8Xpgj6VX4AWCM8hk1A/RmQNyFfQF9wjMeXju"
+    "cCw0WWLnRsNioNHqZUHCC9xHC8F8f7ZI+pLgoFzti+HFvz+SWFJgUvJs"
+)
+
+
+def avif_of_twelve_bits(*, announced: int = 12) -> bytes:
+    """An AVIF of one colour, 2048 x 1536 in 4:4:4, whose header may say 8 bits a channel."""
+    data = bytearray(base64.b64decode(_AVIF))
+    if announced == 8:
+        data[data.index(b"av1C") + 6] &= 0x9F
+        sizes = data.index(b"pixi") + 9
+        data[sizes : sizes + 3] = b"\x08" * 3
+    return bytes(data)
 
 
 def jpeg_with_hidden_scans(width: int, height: int, *, scans: int) -> bytes:

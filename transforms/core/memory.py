@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 
@@ -15,7 +17,8 @@ _SHARE_OF_MACHINE = 4
 class MemoryBudget:
     """Bytes that all work of this process under way may take together.
 
-    Work that takes more than all of it waits until there is no other, and goes on alone.
+    Work that takes more than all of it waits until this process has no other, and goes on alone;
+    and no other process on this machine does such work at the same time.
 
     Args:
         size_bytes: How many there are.
@@ -28,16 +31,32 @@ class MemoryBudget:
     @contextlib.contextmanager
     def take(self, size_bytes: float) -> Iterator[None]:
         """Waits until so much is left, and takes it inside the context: not one inside another."""
-        size_bytes = min(size_bytes, self._size_bytes)
-        with self._given_back:
-            self._given_back.wait_for(lambda: self._left_bytes >= size_bytes)
-            self._left_bytes -= size_bytes
-        try:
-            yield
-        finally:
+        # The machine first: meanwhile this process goes on with what takes less.
+        with _alone_on_machine() if size_bytes > self._size_bytes else contextlib.nullcontext():
+            size_bytes = min(size_bytes, self._size_bytes)
             with self._given_back:
-                self._left_bytes += size_bytes
-                self._given_back.notify_all()
+                self._given_back.wait_for(lambda: self._left_bytes >= size_bytes)
+                self._left_bytes -= size_bytes
+            try:
+                yield
+            finally:
+                with self._given_back:
+                    self._left_bytes += size_bytes
+                    self._given_back.notify_all()
+
+
+@contextlib.contextmanager
+def _alone_on_machine() -> Iterator[None]:
+    """Waits for a lock of the kernel on the folder of temporary files, and holds it inside.
+
+    A process that is killed frees it. Where folders cannot be locked, nothing is waited for.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(tempfile.gettempdir(), os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def default_budget_bytes(*, processes: int) -> int:

@@ -24,8 +24,9 @@ _BYTES_PER_MB = 1_000_000
 _PIXEL_BYTES = {"1": 1, "L": 1, "P": 1}
 # Gray samples of 16 bits, until they are reduced to 8.
 _WIDE_PIXEL_BYTES = 11
-# What decoders take beyond the pixels: while they decode, and until the image is let go.
-_DECODER_BYTES = {"WEBP": (12, 8), "AVIF": (8, 4)}
+# What decoders take beyond the pixels: while they decode, and until the image is let go. That of
+# AVIF is for 10 and 12 bits a channel, which a file may have although its header says 8.
+_DECODER_BYTES = {"WEBP": (12, 8), "AVIF": (12, 8)}
 _JPEG_2000_BYTES_PER_BAND = 5
 
 # Every JPEG may have as many scans, more only if they visit fewer pixels in all: a scan visits
