@@ -16,6 +16,7 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.patterns import compile_pattern
 from shardbeam.configs.placeholders import TemplateError, check_output_template, placeholders
 from shardbeam.configs.problem import Path, Problem
 
@@ -377,8 +378,8 @@ class Config(_Strict, frozen=True, kw_only=True):
         if not self.fractions:
             raise Problem(("group_by",), "only together with fractions")
         try:
-            re.compile(self.group_by)
-        except (re.error, OverflowError, RecursionError) as error:
+            compile_pattern(self.group_by)
+        except ValueError as error:
             raise Problem(("group_by",), f"expected a regular expression: {error}") from error
 
     def _check_output(self) -> None:

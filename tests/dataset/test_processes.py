@@ -17,16 +17,15 @@ import psutil
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.worker import WorkerLostError, picklable
 from shardbeam.transforms.dataset import processes
 from shardbeam.transforms.dataset import shard as shard_module
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.processes import (
     ShardWriters,
-    WorkerLostError,
     WorkerProcess,
     count_workers,
-    picklable,
 )
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter
 from shardbeam.transforms.storage.base import WriteFailedError

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from PIL import Image
 
 from shardbeam.transforms.dataset.files import ShardResult
 from tests.support.builds import wait_for, wait_for_a_shard
@@ -287,16 +288,15 @@ def test_a_killed_run_leaves_no_workers(shapes: Path, tmp_path: Path) -> None:
     check_gone(workers)
 
 
-@pytest.mark.parametrize("early", [True, False], ids=["while it starts", "at work"])
+@pytest.mark.parametrize("finished", [0, 1, 30, 60])
 def test_a_killed_worker_ends_nothing(
-    early: bool, shapes: Path, expected: Tree, tmp_path: Path
+    finished: int, shapes: Path, expected: Tree, tmp_path: Path
 ) -> None:
+    """It may be killed while it starts, and when it has written some of the 100 shards."""
     output = tmp_path / "out"
     process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
-    if early:
-        wait_for(lambda: bool(worker_processes(process.pid)), process)
-    else:
-        wait_for_a_shard(process, output)
+    wait_for(lambda: bool(worker_processes(process.pid)), process)
+    wait_for(lambda: len(list(output.glob(".staging/*/shards/*/done"))) >= finished, process)
     worker = worker_processes(process.pid)[0]
     worker.kill()
     result = finish(process)
@@ -318,3 +318,19 @@ def test_what_ends_all_processes_of_a_service_is_an_interrupt(shapes: Path, tmp_
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
     check_gone(workers)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_does_not_wait_for_a_decoder(number: int, tmp_path: Path) -> None:
+    """Pillow holds the interpreter for all of a JPEG 2000, so another process decodes it."""
+    (tmp_path / "images" / "gray").mkdir(parents=True)
+    Image.new("L", (2000, 1500)).save(tmp_path / "images" / "gray" / "1.jp2")
+    words = ["build", "image-folder", f"--images={tmp_path / 'images'}", "--processes=1"]
+    process = start(*words, f"--output={tmp_path / 'out'}", cwd=tmp_path)
+    wait_for(lambda: bool(worker_processes(process.pid)), process)
+    (decoder,) = worker_processes(process.pid)
+    # As if it took for ever.
+    decoder.suspend()
+    process.send_signal(number)
+    check_interrupted(finish(process))
+    check_gone([decoder])

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Mapping
 
 import msgspec
+
+from shardbeam.transforms.core.patterns import search
 
 HASH_BYTES = 16
 # Where there is no telling which split an input belongs to.
@@ -63,7 +64,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         """Says whether `group_by`, where it is used, finds a group in the key."""
         if self.group_by is None or source in self.by_source:
             return True
-        return re.search(self.group_by, key) is not None
+        return search(self.group_by, key, setting="group_by") is not None
 
     def split_of(self, *, source: str, key: str, predefined: str = NO_SPLIT) -> str:
         """Finds the split of an example; a key without a group is a group of its own.
@@ -91,7 +92,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
     def _group(self, key: str) -> str:
         if self.group_by is None:
             return key
-        match = re.search(self.group_by, key)
+        match = search(self.group_by, key, setting="group_by")
         if match is None:
             return key
         return match[1] if match.re.groups and match[1] is not None else match[0]

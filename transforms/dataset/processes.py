@@ -15,33 +15,28 @@ finished shards by their done-files, and writes the others anew.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
-import multiprocessing
-import multiprocessing.connection
-import os
-import pickle
 import queue
-import signal
-import sys
-import threading
 import traceback
-import types
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
 
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.worker import Worker, WorkerLostError, picklable
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.reuse import copy_shard, find_record
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter, finish_progress
-from shardbeam.transforms.storage.usage import usage_counter
+from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 _log = logging.getLogger(__name__)
+
+# A shard or what was raised, with its traceback; and what storage was asked for.
+_Answer = tuple[ShardResult | Exception, str, StorageUsage]
 
 # While a shard's last images are encoded, written and synced, the next one is begun.
 _SHARDS_HERE = 2
@@ -78,7 +73,6 @@ class ShardWriters:
         self._settings = settings
         self._writer = ShardWriter(settings, processes=1 + workers)
         self._workers: list[WorkerProcess] = []
-        # A process of `multiprocessing` that is itself to end with its parent may start no other.
         with contextlib.suppress(OSError, AssertionError):
             for _ in range(workers):
                 self._workers.append(WorkerProcess(settings, processes=1 + workers))
@@ -155,32 +149,16 @@ class ShardWriters:
             return None, Origin.MENDED
 
 
-class WorkerLostError(Exception):
-    """A worker process has ended without an answer."""
-
-
-class WorkerProcess:
-    """A process that writes shards, one at a time.
-
-    It imports no Beam, no TensorFlow and nothing of the program that started it, and it ends when
-    that program does, in whatever way.
+class WorkerProcess(Worker[Shard, _Answer]):
+    """A process that writes shards, one at a time; see the base class.
 
     Args:
         settings: How it writes.
         processes: How many processes write.
-
-    Raises:
-        OSError: It cannot be started.
     """
 
     def __init__(self, settings: ShardSettings, *, processes: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, settings, processes), name="shard writer", daemon=True
-        )
-        with theirs, _without_main(), _without_interrupts():
-            self._process.start()
+        super().__init__(_prepare, settings, processes, task="wrote shards")
 
     def write(self, shard: Shard) -> ShardResult:
         """Writes a shard; see `ShardWriter.write`.
@@ -189,78 +167,22 @@ class WorkerProcess:
             WorkerLostError: The process was killed, or could not even start.
             Exception: What writing the shard raises.
         """
-        try:
-            self._connection.send(shard)
-            made, text, usage = self._connection.recv()
-        except (EOFError, OSError) as error:
-            pid = self._process.pid
-            raise WorkerLostError(f"process {pid}, which wrote shards, has ended") from error
+        made, text, usage = self.call(shard)
         usage_counter.add(usage)
         if isinstance(made, Exception):
             raise made from RuntimeError(text)
-        assert isinstance(made, ShardResult)
         return made
 
-    def close(self) -> None:
-        """Ends the process, perhaps in the middle of a shard, whose files then do not count."""
-        self._process.kill()
-        self._process.join()
+
+def _prepare(settings: ShardSettings, processes: int) -> Callable[[Shard], _Answer]:
+    return functools.partial(_write, writer=ShardWriter(settings, processes=processes))
 
 
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """Hides `__main__` from `multiprocessing`, which would run it again in the worker process.
-
-    A script without a guard would build again there; a program from stdin cannot be run again.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
+def _write(shard: Shard, *, writer: ShardWriter) -> _Answer:
+    made: ShardResult | Exception
+    text = ""
     try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Lets a process that is started inherit that it takes no SIGINT: the program ends it."""
-    # Starting this process of `multiprocessing`'s own would unblock the signal.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(connection: Connection, settings: ShardSettings, processes: int) -> None:
-    """Writes the shards that come through the pipe, in a worker process."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    # What goes wrong is an answer; what libraries print must not come between the program's lines.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    writer = ShardWriter(settings, processes=processes)
-    while True:
-        shard = connection.recv()
-        made: ShardResult | Exception
-        text = ""
-        try:
-            made = writer.write(shard)
-        except Exception as error:  # noqa: BLE001  # The program raises it.
-            made, text = picklable(error), traceback.format_exc()
-        connection.send((made, text, usage_counter.take()))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    multiprocessing.connection.wait([parent.sentinel])
-    os._exit(1)
-
-
-def picklable(error: Exception) -> Exception:
-    """Returns an error, or its words where it would not come out of a pickle."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001  # Its own constructor may raise anything.
-        return RuntimeError(f"{type(error).__name__}: {error}")
-    return error
+        made = writer.write(shard)
+    except Exception as error:  # noqa: BLE001  # The program raises it.
+        made, text = picklable(error), traceback.format_exc()
+    return made, text, usage_counter.take()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.configs.patterns import compile_pattern
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import (
@@ -46,8 +47,8 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         try:
-            groups = self._regex.groupindex
-        except re.error as error:
+            groups = self._all_groups
+        except ValueError as error:
             raise Problem(("pattern",), f"no regular expression: {error}") from error
         if not groups:
             raise Problem(
@@ -56,17 +57,17 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
             )
 
     @functools.cached_property
-    def _regex(self) -> re.Pattern[str]:
-        return re.compile(self.pattern)
+    def _all_groups(self) -> Sequence[str]:
+        return list(compile_pattern(self.pattern).groupindex)
 
     @functools.cached_property
     def _groups(self) -> Sequence[str]:
-        return [name for name in self._regex.groupindex if name != _LABEL]
+        return [name for name in self._all_groups if name != _LABEL]
 
     @property
     def kinds(self) -> frozenset[Kind]:
         """Labels, where the pattern has a group of them."""
-        return frozenset({Kind.CLASSIFICATION} if _LABEL in self._regex.groupindex else ())
+        return frozenset({Kind.CLASSIFICATION} if _LABEL in self._all_groups else ())
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """A text for each further named group."""
@@ -80,18 +81,19 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
 
         Raises:
             RejectedError: The pattern finds no label in it.
+            InputError: Searching it takes too long.
         """
         exclusion = listing_exclusion(key)
         if exclusion is not None:
             return exclusion
-        match = self._regex.search(key)
+        match = search(self.pattern, key, setting="pattern")
         groups = {} if match is None else match.groupdict(default="")
         label = groups.pop(_LABEL, None)
         if match is None or label == "":
             raise RejectedError(
                 Reason.NAME_NOT_MATCHED,
                 f"the pattern ({self.pattern}) finds no "
-                f"{_LABEL if _LABEL in self._regex.groupindex else 'match'} in the name",
+                f"{_LABEL if _LABEL in self._all_groups else 'match'} in the name",
             )
         return ImageAnnotations(
             image_id=key,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
+import threading
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
@@ -14,6 +17,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.worker import Worker, WorkerLostError
 from shardbeam.transforms.images.convert import (
     apply_orientation,
     encode,
@@ -22,7 +26,7 @@ from shardbeam.transforms.images.convert import (
     to_rgb,
 )
 from shardbeam.transforms.images.cost import check_scans
-from shardbeam.transforms.images.decode import decode_image
+from shardbeam.transforms.images.decode import decode_image, decoding_cost
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import count_scans, find_damage, scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
@@ -32,6 +36,14 @@ from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_
 _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", "jpg_2000", "avif")
 
 _UNLIMITED = MemoryBudget()
+
+# Pillow holds the interpreter while it decodes these: so many pixels for about a second at most.
+_MOST_PIXELS_HERE = {FileFormat.JPEG_2000: 2_000_000, FileFormat.AVIF: 8_000_000}
+
+_ToConvert = tuple[bytes, FileFormat, ImageConfig]
+
+_decoder: Worker[_ToConvert, StoredImage | tuple[Reason, str]] | None = None
+_decoder_lock = threading.Lock()
 
 _CIFAR_SIDE_PX = 32
 CIFAR_BYTES = 3 * _CIFAR_SIDE_PX * _CIFAR_SIDE_PX
@@ -124,7 +136,9 @@ def check_image(
                 notes=notes,
                 channels=1 if header.gray else 3,
             )
-    stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
+    stored = _convert_apart(data, file_format, settings=settings, memory=memory)
+    if stored is None:
+        stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
     return msgspec.structs.replace(
         stored, corrections=corrections + stored.corrections, notes=notes
     )
@@ -239,6 +253,48 @@ def _verify(
     if settings.damaged == "reject":
         raise RejectedError(Reason.JPEG_DAMAGED, damage)
     return (damage,)
+
+
+def _convert_apart(
+    data: bytes, file_format: FileFormat, *, settings: ImageConfig, memory: MemoryBudget
+) -> StoredImage | None:
+    """Converts an image in another process, where its decoder would hold this one's interpreter.
+
+    Nothing else would go on here meanwhile, and a signal would have to wait.
+
+    Returns:
+        None where it has to be converted in this process.
+    """
+    global _decoder
+    # A worker process may be held: its parent ends it.
+    if file_format not in _MOST_PIXELS_HERE or multiprocessing.parent_process() is not None:
+        return None
+    pixels, size_bytes = decoding_cost(data, file_format=file_format, settings=settings)
+    if pixels <= _MOST_PIXELS_HERE[file_format]:
+        return None
+    with _decoder_lock, memory.take(size_bytes):
+        try:
+            _decoder = _decoder or Worker(_answering, task="decoded images")
+            answer = _decoder.call((data, file_format, settings))
+        except (WorkerLostError, OSError, AssertionError):
+            if _decoder is not None:
+                _decoder.close()
+                _decoder = None
+            return None
+    if isinstance(answer, StoredImage):
+        return answer
+    raise RejectedError(*answer)
+
+
+def _answering() -> Callable[[_ToConvert], StoredImage | tuple[Reason, str]]:
+    def answer(question: _ToConvert) -> StoredImage | tuple[Reason, str]:
+        data, file_format, settings = question
+        try:
+            return _convert(data, file_format, scanned=None, settings=settings, memory=_UNLIMITED)
+        except RejectedError as error:
+            return error.reason, error.detail
+
+    return answer
 
 
 def _convert(

@@ -136,22 +136,10 @@ def decode_image(
         RejectedError: It cannot be decoded, or would take too much; or Pillow gave up inside the
             context.
     """
-    decoder = _DECODERS.get(file_format)
-    if decoder is None:
-        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded")
-    if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
-        raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
-    if file_format is FileFormat.TIFF:
-        check_tags(data)
     # Pillow turns the pixels of this format, and of no other, while loading them.
     upright = file_format is FileFormat.TIFF
     with pillow_errors_as_rejects(file_format):
-        if file_format is FileFormat.ICO:
-            with memory.take(len(data) + check_icon(data, settings=settings)):
-                image = decoder(io.BytesIO(data))
-        else:
-            image = decoder(io.BytesIO(data))
-        orientation = _orientation(image)
+        image, orientation = _open(data, file_format, settings=settings, memory=memory)
         size_bytes = check_opened(
             image,
             header=scanned or ImageHeader(width=0, height=0, orientation=orientation),
@@ -170,6 +158,40 @@ def decode_image(
                 header=scanned or ImageHeader(width=width, height=height, orientation=orientation),
                 upright=upright,
             )
+
+
+def decoding_cost(
+    data: bytes, *, file_format: FileFormat, settings: ImageConfig
+) -> tuple[int, float]:
+    """Returns how many pixels a file has, and how many bytes it takes to decode and convert it.
+
+    Raises:
+        RejectedError: As for `decode_image`, as far as the header tells.
+    """
+    with pillow_errors_as_rejects(file_format):
+        image, orientation = _open(data, file_format, settings=settings, memory=_UNLIMITED)
+        header = ImageHeader(width=0, height=0, orientation=orientation)
+        size_bytes = check_opened(image, header=header, settings=settings, converts=True)
+        return image.width * image.height, len(data) + size_bytes
+
+
+def _open(
+    data: bytes, file_format: FileFormat, *, settings: ImageConfig, memory: MemoryBudget
+) -> tuple[ImageFile.ImageFile, int]:
+    """Reads a file's header: the image, whose pixels are not decoded, and its orientation."""
+    decoder = _DECODERS.get(file_format)
+    if decoder is None:
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded")
+    if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
+    if file_format is FileFormat.TIFF:
+        check_tags(data)
+    if file_format is FileFormat.ICO:
+        with memory.take(len(data) + check_icon(data, settings=settings)):
+            image = decoder(io.BytesIO(data))
+    else:
+        image = decoder(io.BytesIO(data))
+    return image, _orientation(image)
 
 
 @contextlib.contextmanager

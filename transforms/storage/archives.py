@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage.archive_tar import list_tar
 from shardbeam.transforms.storage.archive_zip import list_zip
@@ -274,9 +275,9 @@ def _match(pattern: str) -> Iterator[str]:
         yield from (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
         return
     folder = fixed_folder(pattern)
-    expression = re.compile(_regular_expression(pattern[len(folder) + 1 :]))
+    expression = rf"\A(?:{_regular_expression(pattern[len(folder) + 1 :])})\Z"
     for file in storage_for(folder).list(folder):
-        if expression.fullmatch(file.path):
+        if search(expression, file.path, setting=pattern):
             yield file.uri
 
 
