@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +16,9 @@ from shardbeam.pipelines.cli import main
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.formats.load import built_in_formats
 from tests.conftest import PROJECT_ROOT
+from tests.support.pages import blocks, commands
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
 def leaf_keys(struct: type[msgspec.Struct]) -> list[str]:
@@ -65,25 +61,20 @@ def data(tmp_path: Path, shapes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("data")
 def test_the_commands_run() -> None:
-    commands = [
-        shlex.split(line)
-        for block in blocks("sh")
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.startswith("shardbeam ")
-    ]
-    assert [command[1:3] for command in commands] == [
+    shown = commands("README.md")
+    assert [command[1:3] for command in shown] == [
         ["build", "coco"],
         ["build", "image-folder"],
         ["show", "data/tfrecords/coco"],
         ["verify", "data/tfrecords/coco"],
     ]
-    for command in commands:
+    for command in shown:
         assert main(command[1:]) == 0
 
 
 @pytest.mark.usefixtures("data")
 def test_the_config_runs() -> None:
-    (config,) = blocks("yaml")
+    (config,) = blocks("README.md", "yaml")
     Path("coco.yaml").write_text(config, encoding="utf-8")
     assert main(["plan", "coco.yaml"]) == 0
     assert main(["build", "coco.yaml"]) == 0
@@ -91,7 +82,7 @@ def test_the_config_runs() -> None:
 
 def test_the_snippets_run(tmp_path: Path, shapes: Path) -> None:
     """With what `make demo` writes; TensorFlow is kept out of this process."""
-    snippets = blocks("python")
+    snippets = blocks("README.md", "python")
     assert len(snippets) == 3
     build = ["build", "coco", "--images", str(shapes / "images"), "--name", "shapes"]
     annotations = str(shapes / "annotations" / "instances.json")
@@ -115,6 +106,6 @@ def test_the_snippets_run(tmp_path: Path, shapes: Path) -> None:
 
 def test_the_makefile_runs_the_documented_commands() -> None:
     makefile = (PROJECT_ROOT / "Makefile").read_text(encoding="utf-8")
-    for command in re.findall(r"^make (\w+)", "\n".join(blocks("sh")), re.MULTILINE):
+    for command in re.findall(r"^make (\w+)", "\n".join(blocks("README.md", "sh")), re.MULTILINE):
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
     assert "make test" in (PROJECT_ROOT / ".ci" / "run").read_text(encoding="utf-8")

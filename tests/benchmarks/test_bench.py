@@ -96,12 +96,6 @@ def test_slopes_are_those_of_the_line_through_all_numbers() -> None:
     assert scale.slope(points[:1], lambda point: point.peak_bytes) == pytest.approx(500.0007)
 
 
-def test_damage_part_gives_the_table(tmp_path: Path) -> None:
-    pytest.importorskip("tensorflow")
-    (table,) = tables(_run_quick("damage", tmp_path))
-    assert table[-1][:2] == ["all", "14"]
-
-
 @pytest.mark.parametrize(
     "flags",
     [["--images", "7"], ["--records", "9"], ["--rounds", "0"], ["--images", "x"], ["--only", "x"]],

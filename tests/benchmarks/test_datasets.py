@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from benchmarks.coco_like import HEIGHT, WIDTH, write_coco_like
 from benchmarks.datasets import make_coco_like, take_first
@@ -70,21 +69,6 @@ def test_annotations_agree_with_themselves(document: dict[str, Any]) -> None:
         assert annotation["area"] == pytest.approx(area, abs=1e-3)
 
 
-def test_every_entry_has_an_image_of_its_size(coco_like: Path, document: dict[str, Any]) -> None:
-    names = {image["file_name"] for image in document["images"]}
-    assert names == {path.name for path in (coco_like / "images").iterdir()}
-    with Image.open(coco_like / "images" / min(names)) as image:
-        assert image.size == (WIDTH, HEIGHT)
-
-
-def test_the_seed_decides(tmp_path: Path) -> None:
-    texts = []
-    for number, seed in enumerate((0, 0, 1)):
-        write_coco_like(tmp_path / str(number), images=20, seed=seed)
-        texts.append((tmp_path / str(number) / "annotations/instances.json").read_bytes())
-    assert texts[0] == texts[1] != texts[2]
-
-
 def test_smaller_dataset_holds_the_first_images_and_their_annotations_only(tmp_path: Path) -> None:
     large = make_coco_like(tmp_path, images=40)
     small = take_first(large, images=10)
@@ -98,23 +82,3 @@ def test_smaller_dataset_holds_the_first_images_and_their_annotations_only(tmp_p
     assert part["annotations"] == [
         annotation for annotation in whole["annotations"] if annotation["image_id"] in ids
     ]
-
-
-def test_data_are_made_once_and_only_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def fail(folder: Path, *, images: int) -> None:
-        calls.append(images)
-        folder.mkdir()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("benchmarks.datasets.write_coco_like", fail)
-        with pytest.raises(KeyboardInterrupt):
-            make_coco_like(tmp_path, images=10)
-        assert list(tmp_path.iterdir()) == []
-        patched.undo()
-        made = make_coco_like(tmp_path, images=10)
-        patched.setattr("benchmarks.datasets.write_coco_like", fail)
-        assert make_coco_like(tmp_path, images=10) == made
-    assert calls == [10]

@@ -4,7 +4,6 @@ import io
 from pathlib import Path
 
 import pytest
-from apache_beam.io.tfrecordio import _TFRecordUtil
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,12 +16,6 @@ def test_reading_gives_back_what_was_tfrecord(records: list[bytes]) -> None:
     data = tfrecord(*records)
     assert len(data) == sum(len(record) + OVERHEAD_BYTES for record in records)
     assert list(read_records(io.BytesIO(data))) == records
-
-
-@given(st.lists(st.binary(max_size=100), min_size=1))
-def test_beam_reads_it(records: list[bytes]) -> None:
-    file = io.BytesIO(tfrecord(*records))
-    assert [_TFRecordUtil.read_record(file) for _ in records] == records
 
 
 @given(st.data())

@@ -26,14 +26,6 @@ def _map(
     )
 
 
-def test_source_ids_are_kept() -> None:
-    label_map = _map(*_categories({"dog": 18, "person": 1}))
-
-    assert label_map.ids == {"person": 1, "dog": 18}
-    assert label_map.lookup("dog") == ("dog", 18)
-    assert label_map.lookup("cat") is None
-
-
 @pytest.mark.parametrize(
     ("objects", "first_id", "expected"),
     [

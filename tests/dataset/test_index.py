@@ -3,11 +3,9 @@ from __future__ import annotations
 import io
 
 import msgspec
-import pyarrow as pa
 from pyarrow import parquet
 
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow, index_parquet
-from tests.support.tfrecords import tfrecord
 
 
 def make_row(number: int) -> IndexRow:
@@ -31,31 +29,3 @@ def test_rows_come_back() -> None:
     table = parquet.read_table(io.BytesIO(index_parquet(rows)))
     assert table.schema == INDEX_SCHEMA
     assert table.to_pylist() == [msgspec.structs.asdict(row) for row in rows]
-
-
-def test_an_empty_shard_has_an_index_of_the_same_schema() -> None:
-    table = parquet.read_table(io.BytesIO(index_parquet([])))
-    assert table.schema == INDEX_SCHEMA
-    assert table.num_rows == 0
-
-
-def test_every_field_has_a_column() -> None:
-    assert INDEX_SCHEMA.names == [field.name for field in msgspec.structs.fields(IndexRow)]
-    assert pa.types.is_int64(INDEX_SCHEMA.field("offset").type)
-
-
-def test_the_same_rows_give_the_same_bytes() -> None:
-    assert index_parquet([make_row(1)]) == index_parquet([make_row(1)])
-
-
-def test_offset_and_length_find_the_example() -> None:
-    examples = [b"first", b"", b"third"]
-    shard, rows = b"", []
-    for data in examples:
-        rows.append(msgspec.structs.replace(make_row(0), offset=len(shard), length=len(data)))
-        shard += tfrecord(data)
-    table = parquet.read_table(io.BytesIO(index_parquet(rows)))
-    found = [
-        shard[row["offset"] + 12 : row["offset"] + 12 + row["length"]] for row in table.to_pylist()
-    ]
-    assert found == examples

@@ -109,15 +109,6 @@ def test_an_image_id_that_is_no_integer_is_refused_where_it_is_written() -> None
     assert "annotation/image_id" not in example
 
 
-def test_classification() -> None:
-    values = render(
-        annotate(image_id="", labels=("cat",)), kinds=[Kind.CLASSIFICATION], label_map=LABEL_MAP
-    ).values
-    assert values["image/class/label"] == [3]
-    assert values["image/class/text"] == [b"cat"]
-    assert values["image/source_id"] == [b"dogs/1.jpg"]
-
-
 def test_every_key_has_its_kind_where_there_is_nothing_to_write() -> None:
     (example,) = render(annotate(), kinds=KINDS, label_map=LABEL_MAP).encoded
     schema = plan_features(EncoderSettings(kinds=frozenset(KINDS))).schema()
@@ -150,25 +141,6 @@ def test_each_key_of_the_schema_has_values(settings: dict[str, Any]) -> None:
         for spec in (*group.specs, *group.optional)
         if spec.key in plan.defaults
     }
-
-
-def test_renamed_dropped_and_constant_keys() -> None:
-    (example,) = render(
-        annotate(labels=("dog",)),
-        label_map=LABEL_MAP,
-        kinds=[Kind.CLASSIFICATION],
-        rename={"image/encoded": "train/image", "image/class/label": "train/label"},
-        drop=["image/key/sha256", "image/class/text"],
-        constants={"colorspace": "RGB", "channels": 3, "mean": [0.5, 0.25], "tags": ["a", "é"]},
-    ).encoded
-    written = parse_kinds(example.data)
-    assert written["train/image"] == ("bytes_list", [b"pixels"])
-    assert written["train/label"] == ("int64_list", [1])
-    assert written["colorspace"] == ("bytes_list", [b"RGB"])
-    assert written["channels"] == ("int64_list", [3])
-    assert written["mean"] == ("float_list", [0.5, 0.25])
-    assert written["tags"] == ("bytes_list", [b"a", "é".encode()])
-    assert not written.keys() & {"image/encoded", "image/key/sha256", "image/class/text"}
 
 
 def test_boxes_are_clipped_or_dropped_and_counted() -> None:

@@ -115,13 +115,6 @@ def test_maps_are_the_model_garden_s() -> None:
     assert rendered.corrections == {}
 
 
-@pytest.mark.parametrize("bits", [8, 16])
-def test_with_stuff_indexed_the_ids_can_be_rebuilt(bits: Literal[8, 16]) -> None:
-    rendered = maps_of(stuff="index", bits=bits)
-
-    np.testing.assert_array_equal(rebuild(rendered), IDS)
-
-
 @given(
     st.lists(st.integers(1, 2**24 - 1), min_size=1, max_size=12, unique=True),
     st.randoms(use_true_random=False),

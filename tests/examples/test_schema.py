@@ -63,32 +63,6 @@ def test_default_keys(kinds: list[Kind], keys: set[str]) -> None:
     assert make_schema(kinds=kinds).keys() == keys
 
 
-def test_kinds_and_roles() -> None:
-    schema = make_schema(kinds=[Kind.CLASSIFICATION, Kind.DETECTION])
-    assert {key for key, spec in schema.items() if not spec.repeated} == IMAGE_KEYS
-    assert {key for key, spec in schema.items() if spec.role is FeatureRole.IMAGE} == {
-        "image/encoded"
-    }
-    assert {key for key, spec in schema.items() if spec.role is FeatureRole.LABEL} == {
-        "image/class/label",
-        "image/object/class/label",
-    }
-    assert {key for key, spec in schema.items() if spec.kind is FeatureKind.FLOAT} == {
-        "image/object/area",
-        "image/object/bbox/xmax",
-        "image/object/bbox/xmin",
-        "image/object/bbox/ymax",
-        "image/object/bbox/ymin",
-    }
-    assert {key for key, spec in schema.items() if spec.kind is FeatureKind.INT64} == {
-        "image/class/label",
-        "image/height",
-        "image/object/class/label",
-        "image/object/is_crowd",
-        "image/width",
-    }
-
-
 def test_rename_drop_and_constants() -> None:
     schema = make_schema(
         rename={

@@ -15,26 +15,8 @@ from shardbeam.transforms.core.records import Category, ImageAnnotations, Object
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import Json
-from tests.support.coco_reading import URI, annotation, document, image, read_coco, read_image
+from tests.support.coco_reading import annotation, document, image, read_coco, read_image
 from tests.support.making import make_format
-
-
-def test_one_image_with_one_object() -> None:
-    parsed = read_coco(document())
-
-    assert parsed.categories == [Category(name="dog", source_id=18, origin=URI)]
-    (entry,) = parsed.entries
-    assert (entry.key, entry.image_id, entry.file_index, entry.position) == ("a.jpg", "7", 0, 0)
-    assert parsed.images()["a.jpg"] == ImageAnnotations(
-        image_id="7",
-        width=640,
-        height=480,
-        objects=(
-            ObjectAnnotation(
-                label="dog", bbox=(10.0, 20.5, 40.0, 60.5), area=600.25, annotation_id=1
-            ),
-        ),
-    )
 
 
 def test_entries_carry_the_index_of_their_file(tmp_path: Path) -> None:
@@ -430,18 +412,15 @@ _KEYPOINTS = [float(k % 3) for k in range(51)]
     ("changes", "tasks", "masks"),
     [
         ({"segmentation": ...}, ["detection"], False),
-        ({"segmentation": _LONG_POLYGONS}, ["detection"], True),
         ({"segmentation": _LONG_POLYGONS, "keypoints": _KEYPOINTS}, ["keypoints"], True),
-        ({"segmentation": ..., "keypoints": _KEYPOINTS}, ["keypoints"], False),
         (
             dict.fromkeys(["segmentation", "bbox", "area", "iscrowd"], ...)
             | {"caption": "A man with a red helmet on a small moped on a dirt road."},
             ["captions"],
             False,
         ),
-        ({"segmentation": _LONG_POLYGONS}, ["semantic"], False),
     ],
-    ids=["boxes", "polygons", "keypoints", "only keypoints", "captions", "stuff"],
+    ids=["boxes", "keypoints and polygons", "captions"],
 )
 def test_memory_stays_below_three_times_the_file(
     tmp_path: Path, changes: dict[str, Any], tasks: list[str], masks: bool

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.formats.base import Place, Role
 from shardbeam.transforms.formats.coco import CocoFormat
@@ -139,26 +135,32 @@ def test_captions_of_a_file_without_boxes_and_categories() -> None:
     }
 
 
-def test_a_caption_with_a_box_is_both() -> None:
-    content = document(annotations=[annotation(caption="A dog.")])
-
-    found = read_coco(content, tasks=["detection", "captions"]).images()["a.jpg"]
-
-    assert found.captions == ("A dog.",)
-    assert len(found.objects) == 1
+_BOTH = annotation(caption="A dog.")
 
 
-def test_captions_that_no_task_asks_for_are_left_out() -> None:
-    parsed = read_coco(document(annotations=[_caption("A dog.")]), tasks=["detection"])
+@pytest.mark.parametrize(
+    ("item", "tasks", "uri", "parts"),
+    [
+        (_BOTH, ["detection", "captions"], URI, (1, 0, 1)),
+        (_BOTH, ["detection"], URI, (1, 0, 0)),
+        (_BOTH, ["captions"], URI, (0, 0, 1)),
+        (_caption("A dog."), ["detection"], URI, (0, 0, 0)),
+        # The name tells stuff where both are asked for.
+        (_BOTH, ["detection", "semantic"], "stuff.json", (0, 1, 0)),
+        (_BOTH, ["semantic"], URI, (0, 1, 0)),
+        (_BOTH, ["detection"], "stuff.json", (1, 0, 0)),
+    ],
+)
+def test_what_tasks_ask_for_is_read_and_nothing_else(
+    item: dict[str, Any], tasks: list[str], uri: str, parts: tuple[int, ...]
+) -> None:
+    parsed = read_coco(document(annotations=[item]), tasks=tasks, uri=uri)
 
-    assert parsed.images()["a.jpg"] == ImageAnnotations(image_id="7", width=640, height=480)
-
-
-def test_objects_that_no_task_asks_for_are_left_out() -> None:
-    parsed = read_coco(document(), tasks=["captions"])
-
-    assert parsed.images()["a.jpg"] == ImageAnnotations(image_id="7", width=640, height=480)
-    assert parsed.categories == []
+    found = parsed.images()["a.jpg"]
+    assert (len(found.objects), len(found.stuff), len(found.captions)) == parts
+    assert [category.is_thing for category in parsed.categories] == (
+        [] if tasks == ["captions"] else [not parts[1]]
+    )
 
 
 # Classes of images
@@ -207,19 +209,6 @@ def test_stuff_is_kept_apart_from_objects() -> None:
     }
 
 
-def test_a_file_of_any_name_is_stuff_where_only_a_map_is_asked_for() -> None:
-    found = read_coco(document(), tasks=["semantic"]).images()["a.jpg"]
-
-    assert (len(found.stuff), found.objects) == (1, ())
-
-
-def test_stuff_is_objects_where_only_these_are_asked_for() -> None:
-    parsed = read_coco(document(), tasks=["detection"], uri="stuff.json")
-
-    assert len(parsed.images()["a.jpg"].objects) == 1
-    assert parsed.categories[0].is_thing
-
-
 # Semantic masks
 
 
@@ -257,34 +246,3 @@ def test_with_other_tasks_semantic_masks_are_nothing() -> None:
 
 
 # Anything valid
-
-_NUMBERS = st.floats(-1e6, 1e6, width=32)
-_POINT = st.tuples(_NUMBERS, _NUMBERS, st.sampled_from([0, 1, 2]))
-
-
-@given(
-    points=st.lists(st.lists(_POINT, max_size=4), max_size=4),
-    captions=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4),
-    seed=st.integers(0, 1 << 30),
-)
-def test_every_valid_annotation_is_read_back(
-    points: list[list[tuple[float, float, int]]], captions: list[str], seed: int
-) -> None:
-    objects = [
-        annotation(id=k + 1, keypoints=[value for point in item for value in point])
-        for k, item in enumerate(points)
-    ]
-    annotations = [*objects, *map(_caption, captions)]
-    # Kinds may be mixed; each keeps its own order.
-    order = [0] * len(objects) + [1] * len(captions)
-    random.Random(seed).shuffle(order)
-    queues = [iter(annotations[: len(objects)]), iter(annotations[len(objects) :])]
-    content = document(annotations=[next(queues[kind]) for kind in order], categories=[_PERSON])
-
-    found = read_coco(content, tasks=["keypoints", "captions"]).images()["a.jpg"]
-
-    assert found.captions == tuple(captions)
-    assert [item.keypoints for item in found.objects] == [
-        tuple(float(value) for point in item for value in point) for item in points
-    ]
-    assert Correction.KEYPOINTS_MALFORMED_DROPPED.value not in found.corrections

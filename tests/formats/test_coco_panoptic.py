@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Reason
@@ -208,30 +205,3 @@ def test_masks_that_cannot_be_listed(tmp_path: Path) -> None:
 
     with pytest.raises(InputError):
         _read(_document(_annotation()), masks=tmp_path / "file")
-
-
-_SEGMENTS = st.dictionaries(
-    st.integers(0, 2**24 - 1),
-    st.tuples(st.sampled_from(_CATEGORIES), st.integers(0, 1)),
-    max_size=5,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(segments=_SEGMENTS, indent=st.sampled_from([None, 2]))
-def test_every_valid_document_is_read_back(
-    masks: Path, segments: dict[int, tuple[dict[str, Any], int]], indent: int | None
-) -> None:
-    infos = [
-        {"id": segment_id, "category_id": category["id"], "iscrowd": crowd, "area": 1}
-        for segment_id, (category, crowd) in segments.items()
-    ]
-    content = json.dumps(_document(_annotation(segments_info=infos)), indent=indent).encode()
-
-    found = _read(content, masks=masks).images()["a.jpg"]
-
-    assert found.corrections == {}
-    assert found.segments == tuple(
-        Segment(segment_id=segment_id, label=category["name"], is_crowd=crowd == 1)
-        for segment_id, (category, crowd) in segments.items()
-    )

@@ -183,31 +183,6 @@ def test_what_the_standard_library_writes_comes_back(
         assert found == [{"a": one, "b": other} for one, other in cells]
 
 
-NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(width=32), st.booleans())
-
-
-@given(values=st.lists(NUMBERS, min_size=1, max_size=5))
-def test_numbers_come_back_as_they_were(
-    tmp_path_factory: pytest.TempPathFactory, values: list[float]
-) -> None:
-    content = "a\n" + "".join(f"{value}\n" for value in values)
-    table = read(content, folder=tmp_path_factory.getbasetemp())
-    kinds = {type(value) for value in values}
-    type_: str
-    expected: list[object]
-    if kinds == {bool}:
-        type_, expected = "bool", [int(value) for value in values]
-    elif kinds == {int}:
-        type_, expected = "int", list(values)
-    elif bool not in kinds:
-        type_, expected = "float", [float(value) for value in values]
-    else:
-        type_, expected = "string", [str(value) for value in values]
-    assert table.types() == {"a": type_}
-    # NaN is not equal to itself.
-    assert [repr(row["a"]) for row in table.values()] == [repr(value) for value in expected]
-
-
 def test_no_more_than_the_first_rows_are_read_before_the_run() -> None:
     content = b"a,b\n" + b"1,x\n" * 4_000_000
     storage = StoredFiles({"t.csv": content})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -16,27 +14,14 @@ from tests.conftest import PROJECT_ROOT
 from tests.support.archive_files import write_tar, write_zip
 from tests.support.cifar_files import write_cifar10
 from tests.support.dataset import run
+from tests.support.pages import blocks, commands
 
-DOCS = PROJECT_ROOT / "docs" / "formats"
-
-
-def blocks(page: str, language: str) -> list[str]:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def commands(page: str) -> list[list[str]]:
-    return [
-        shlex.split(line)
-        for block in blocks(page, "sh")
-        for line in block.replace("\\\n", " ").splitlines()
-        if line.startswith("shardbeam ")
-    ]
+DOCS = "docs/formats"
 
 
 def run_commands(page: str, *, count: int) -> None:
     """Runs a page's commands in the current folder, each into a new output."""
-    found = commands(page)
+    found = commands(f"{DOCS}/{page}")
     assert len(found) == count
     for _, *words in found:
         shutil.rmtree("out", ignore_errors=True)
@@ -53,8 +38,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_format_of_ones_own(folder: Path, shapes: Path) -> None:
-    module, kit = blocks("custom.md", "python")
-    (config,) = blocks("custom.md", "yaml")
+    module, kit = blocks(f"{DOCS}/custom.md", "python")
+    (config,) = blocks(f"{DOCS}/custom.md", "yaml")
     (folder / "my_format.py").write_text(module, encoding="utf-8")
     (folder / "my_config.yaml").write_text(config, encoding="utf-8")
     (folder / "test_my_format.py").write_text(kit, encoding="utf-8")
@@ -114,10 +99,10 @@ def test_webdataset(folder: Path, shapes: Path) -> None:
     (folder / "shards").mkdir()
     for number in range(3):
         write_tar(folder / "shards" / f"{number:05}.tar", {"1.jpg": image, "1.cls": b"1"})
-    (config,) = blocks("webdataset.md", "yaml")
+    (config,) = blocks(f"{DOCS}/webdataset.md", "yaml")
     (folder / "pairs.yaml").write_text(config, encoding="utf-8")
 
-    (command,) = commands("webdataset.md")
+    (command,) = commands(f"{DOCS}/webdataset.md")
     assert main([word.replace("00331", "00002") for word in command[1:]]) == 0
     shutil.rmtree(folder / "out")
     assert main(["build", "pairs.yaml"]) == 0

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import FeatureKind
-from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.filename_label import FilenameLabelFormat
 
 
@@ -28,20 +25,6 @@ def test_the_label_is_what_stands_after_the_last_underscore(key: str, label: str
     assert FilenameLabelFormat(images="i").annotate_listed(key) == ImageAnnotations(
         image_id=key, labels=(label,)
     )
-
-
-@given(
-    stem=st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"])),
-    label=st.text(
-        st.characters(exclude_characters="/_", exclude_categories=["Cs"]), min_size=1
-    ).filter(lambda label: "\n" not in label),
-    extension=st.sampled_from(["jpg", "PNG", "tiff"]),
-)
-def test_any_label_is_found(stem: str, label: str, extension: str) -> None:
-    found = FilenameLabelFormat(images="i").annotate_listed(f"folder/x{stem}_{label}.{extension}")
-
-    assert isinstance(found, ImageAnnotations)
-    assert found.labels == (label,)
 
 
 @pytest.mark.parametrize("key", ["cat.jpg", "a_.jpg", "a_b_.jpg", "a_cat/1.jpg"])
@@ -88,10 +71,6 @@ def test_without_a_label_there_are_features_alone() -> None:
     assert (found.labels, found.values) == ((), {"number": ("12",)})
     with pytest.raises(RejectedError):
         source.annotate_listed("a/b.jpg")
-
-
-def test_labels_are_a_classification() -> None:
-    assert FilenameLabelFormat(images="i").kinds == {Kind.CLASSIFICATION}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats import table
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.formats.testing import check_format
-from tests.support.making import make_format, vertex
+from tests.support.making import vertex
 from tests.support.table_reading import ReadTable
 
 
@@ -256,22 +255,3 @@ def test_bad_vertex_annotations_are_rejects(
     ((_, reason, detail),) = table.defects()
     assert reason == "annotation_malformed"
     assert problem in detail
-
-
-def test_vertex_tables_hold_what_a_build_relies_on(tmp_path: Path) -> None:
-    images = tmp_path / "images"
-    images.mkdir()
-    lines = []
-    for name in ("a.jpg", "b.jpg"):
-        (images / name).write_bytes(b"pixels are not looked at")
-        annotations = {
-            "classificationAnnotation": named("cat"),
-            "boundingBoxAnnotations": [box("dog")],
-        }
-        lines.append(json.dumps({"imageGcsUri": str(images / name), **annotations}))
-    (tmp_path / "t").write_text("\n".join(lines))
-    report = check_format(
-        make_format("jsonl", manifest=[str(tmp_path / "t")], image_root=[str(images)])
-    )
-    assert (set(report.annotations), report.rejects) == ({"a.jpg", "b.jpg"}, ())
-    assert {category.name for category in report.categories} == {"cat", "dog"}

@@ -3,8 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole
@@ -115,20 +113,3 @@ def test_two_names_of_one_image_are_duplicates_by_join() -> None:
     )
 
     assert [entry.key for entry in parsed.entries] == ["000000397133.jpg"] * 2
-
-
-_IDS = st.lists(st.sampled_from([17, 18, 19]), unique=True)
-
-
-@given(negative=_IDS, not_exhaustive=_IDS)
-def test_every_valid_list_is_read_back(negative: list[int], not_exhaustive: list[int]) -> None:
-    names = {category["id"]: category["name"] for category in _CATEGORIES}
-
-    found = _read(
-        _image(neg_category_ids=negative, not_exhaustive_category_ids=not_exhaustive)
-    ).images()
-
-    assert found["a.jpg"].values == {
-        _NEGATIVE: tuple(names[k] for k in negative),
-        _NOT_EXHAUSTIVE: tuple(names[k] for k in not_exhaustive),
-    }

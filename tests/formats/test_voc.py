@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
@@ -213,38 +211,6 @@ def _entity_bomb() -> bytes:
 def test_entities_are_refused(data: bytes) -> None:
     with pytest.raises(InputError, match="are not read; write the text itself"):
         read(data)
-
-
-_coordinates = st.integers(1, 5000) | st.floats(0, 5000).map(lambda value: round(value, 3))
-_names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1)
-_objects = st.fixed_dictionaries(
-    {"name": _names, **dict.fromkeys(("xmin", "ymin", "xmax", "ymax"), _coordinates)},
-    optional={
-        "pose": st.sampled_from(("Left", "Frontal")),
-        "difficult": st.sampled_from((0, 1)),
-        "truncated": st.sampled_from((0, 1)),
-    },
-)
-
-
-@given(written=st.lists(_objects, max_size=4), size=st.tuples(*[st.integers(0, 5000)] * 2))
-def test_round_trip(written: list[dict[str, Any]], size: tuple[int, int]) -> None:
-    data = voc_xml(*written, size=size)
-
-    _, found = read(data)
-    assert (found.width, found.height) == size
-    assert objects(data) == [
-        (
-            fields["name"],
-            tuple(fields[side] for side in ("xmin", "ymin", "xmax", "ymax")),
-            {
-                key: fields[tag]
-                for key, tag in ((DIFFICULT, "difficult"), (TRUNCATED, "truncated"), (VIEW, "pose"))
-                if fields.get(tag)
-            },
-        )
-        for fields in written
-    ]
 
 
 def test_boxes_give_their_first_and_last_pixels() -> None:

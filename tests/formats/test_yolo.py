@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -221,22 +220,6 @@ def test_data_yaml(text: bytes, expected: YoloData) -> None:
     assert parse_data_yaml(text, uri="data.yaml") == expected
 
 
-@given(
-    names=st.lists(
-        st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1),
-        min_size=1,
-    ),
-    as_mapping=st.booleans(),
-)
-def test_data_yaml_round_trip(names: list[str], as_mapping: bool) -> None:
-    written = dict(enumerate(names)) if as_mapping else names
-    text = yaml.safe_dump({"names": written, "nc": len(names), "train": "x"}, allow_unicode=True)
-
-    found = parse_data_yaml(text.encode(), uri="data.yaml")
-
-    assert found == YoloData(names=dict(enumerate(names)), splits={"train": ("x",)})
-
-
 @pytest.mark.parametrize(
     ("text", "place", "problem"),
     [
@@ -398,61 +381,6 @@ _IMAGES: Files = {
 }
 
 
-@pytest.mark.parametrize(
-    ("train", "val"),
-    [
-        ("train/images", "valid/images"),
-        ("./train/images/", "valid"),
-        ("../train/images", "../valid/images"),
-        ("../train/images", "../val/images"),
-        ("/content/project/train/images", "C:\\\\project\\\\valid\\\\images"),
-        ("{root}/train/images", "{root}/valid/images"),
-    ],
-)
-def test_folders_of_splits(tmp_path: Path, train: str, val: str) -> None:
-    root = str(tmp_path)
-    text = f'names: [dog]\ntrain: "{train}"\nval: "{val}"\ntest:\n'.replace("{root}", root)
-    files = {"data.yaml": text, **_IMAGES}
-
-    for settings in ({}, {"data": f"{root}/data.yaml"}):
-        source = resolve(tmp_path, files, **settings)
-
-        assert list(source.predefined_splits()) == ["train", "val"]
-        assert source.split_listed("train/images/a.jpg") == "train"
-        assert source.split_listed("valid/images/b.jpg") == "val"
-        assert source.split_listed("other/c.jpg") == ""
-        assert source.split_listed("train/images2/c.jpg") == ""
-    assert list(resolve(tmp_path, files, splits=["val"]).predefined_splits()) == ["val"]
-
-
-@pytest.mark.parametrize(
-    ("list_path", "lines"),
-    [
-        ("train.txt", "./images/a.jpg\nimages/b.jpg\n"),
-        ("train.txt", "/content/set/images/a.jpg\n/content/set/images/b.jpg\n"),
-        ("train.txt", "images/missing.jpg\nimages/a.jpg\nimages/b.jpg"),
-        ("lists/train.txt", "../images/a.jpg\n../images/b.jpg\n"),
-        ("lists/train.txt", "images/a.jpg\r\nimages/b.jpg\r\n"),
-        ("train.txt", "{root}/images/a.jpg\n# comment\n\n{root}/images/b.jpg\n"),
-    ],
-)
-def test_lists_of_splits(tmp_path: Path, list_path: str, lines: str) -> None:
-    source = resolve(
-        tmp_path,
-        {
-            "data.yaml": f"names: [dog]\ntrain: {list_path}\n",
-            list_path: lines.replace("{root}", str(tmp_path)),
-            **{f"images/{letter}.jpg": THERE for letter in "abc"},
-            "labels/a.txt": "",
-        },
-    )
-
-    assert list(source.predefined_splits()) == ["train"]
-    missing = {"labels/missing": "train"} if "missing" in lines else {}
-    assert splits_of_lists(source) == {"labels/a": "train", "labels/b": "train", **missing}
-    assert source.split_listed("images/c.jpg") == ""
-
-
 _ABC = {f"images/{letter}/x.jpg": THERE for letter in "abc"}
 
 
@@ -471,6 +399,49 @@ _ABC = {f"images/{letter}/x.jpg": THERE for letter in "abc"}
                 ["train", "val", "val"],
             )
             for path in ("", "path: .\n", "path: ../datasets/coco\n", "path: /x/coco\n")
+        ),
+        # Folders.
+        *(
+            (
+                {
+                    "data.yaml": f'names: [dog]\ntrain: "{train}"\nval: "{val}"\ntest:\n',
+                    "other/c.jpg": THERE,
+                    "train/images2/c.jpg": THERE,
+                    **_IMAGES,
+                },
+                settings,
+                ["train", "val"],
+            )
+            for settings in ({}, {"data": "{root}/data.yaml"})
+            for train, val in (
+                ("train/images", "valid/images"),
+                ("./train/images/", "valid"),
+                ("../train/images", "../valid/images"),
+                ("../train/images", "../val/images"),
+                ("/content/project/train/images", "C:\\\\project\\\\valid\\\\images"),
+                ("{root}/train/images", "{root}/valid/images"),
+            )
+        ),
+        # Lists, of which one names an image that is missing.
+        *(
+            (
+                {
+                    "data.yaml": f"names: [dog]\ntrain: {path}\n",
+                    path: lines,
+                    **{f"images/{letter}.jpg": THERE for letter in "abc"},
+                    "labels/a.txt": "",
+                },
+                {},
+                ["train", "train"],
+            )
+            for path, lines in (
+                ("train.txt", "./images/a.jpg\nimages/b.jpg\n"),
+                ("train.txt", "/content/set/images/a.jpg\n/content/set/images/b.jpg\n"),
+                ("train.txt", "images/missing.jpg\nimages/a.jpg\nimages/b.jpg"),
+                ("lists/train.txt", "../images/a.jpg\n../images/b.jpg\n"),
+                ("lists/train.txt", "images/a.jpg\r\nimages/b.jpg\r\n"),
+                ("train.txt", "{root}/images/a.jpg\n# comment\n\n{root}/images/b.jpg\n"),
+            )
         ),
         # The file is elsewhere.
         (
@@ -515,6 +486,10 @@ def test_layouts(tmp_path: Path, files: Files, settings: dict[str, str], splits:
     root = tmp_path / "set"
     settings = {key: value.replace("{root}", str(root)) for key, value in settings.items()}
 
+    files = {
+        path: content.replace("{root}", str(root)) if isinstance(content, str) else content
+        for path, content in files.items()
+    }
     source = resolve(root, files, **settings)
 
     listed = splits_of_lists(source)

@@ -30,7 +30,7 @@ def read_or_refuse(read: Callable[[], T], *, uri: str, place: str = "") -> T | N
 
 
 def _check(error: InputError, *, uri: str, place: str) -> None:
-    assert error.uri.startswith(uri)
+    assert error.uri.startswith(uri), error
     assert error.place.startswith(place)
-    assert error.problem
-    assert "\n" not in str(error)
+    assert error.problem, error
+    assert "\n" not in str(error), error

@@ -1,9 +1,9 @@
 """Fuzzes the parsers: `python -m tests.fuzz.run [TARGET ...] [--inputs N] [--seed SEED]`.
 
-Every module beside this one with functions `fuzz_<target>(random)` takes part. Such a function
-makes one random, partly broken input of the generator that it is given, and asserts what must
-hold of the outcome; it may return a word for the outcome, to be counted. Each input has a
-generator of its own, so that one that fails can be made again alone.
+Every module beside this one with functions `fuzz_<target>(random)`, or with `TARGETS` of them,
+takes part. Such a function makes one random, partly broken input of the generator that it is
+given, and asserts what must hold of the outcome; it may return a word for the outcome, to be
+counted. Each input has a generator of its own, so that one that fails can be made again alone.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def find_targets() -> dict[str, Fuzz]:
         for name, value in vars(module).items():
             if name.startswith(_PREFIX) and value.__module__ == module.__name__:
                 targets[name.removeprefix(_PREFIX)] = value
+        targets |= getattr(module, "TARGETS", {})
     return dict(sorted(targets.items()))
 
 

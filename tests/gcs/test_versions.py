@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import PROJECT_ROOT
 from tests.support.dataset import check_whole, coco_words, run
 from tests.support.gcs_server import ProxiedGcs
+from tests.support.pages import blocks, commands
 
 
 @pytest.fixture
@@ -80,10 +79,8 @@ def test_nothing_to_do(gcs: ProxiedGcs, bucket: str, words: list[str]) -> None:
 def test_the_pages_example_builds(
     gcs: ProxiedGcs, bucket: str, shapes: Path, tmp_path: Path
 ) -> None:
-    page = (PROJECT_ROOT / "docs" / "versions.md").read_text()
-    (config,) = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    (command,) = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert command == "shardbeam build coco.yaml --if-changed\n"
+    (config,) = blocks("docs/versions.md", "yaml")
+    assert commands("docs/versions.md") == [["shardbeam", "build", "coco.yaml", "--if-changed"]]
     gcs.write_folder(f"{bucket}/images", shapes / "images")
     gcs.write(f"{bucket}/instances.json", (shapes / "annotations/instances.json").read_bytes())
     (tmp_path / "coco.yaml").write_text(config.replace("gs://bucket", bucket))

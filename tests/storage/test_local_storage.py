@@ -38,6 +38,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
 
 def test_nothing_there_lists_nothing_and_a_file_is_no_folder(tmp_path: Path) -> None:
     assert paths(tmp_path / "missing") == []
+    assert STORAGE.stat(str(tmp_path / ("x" * 300))) is None
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InputError, match="expected a folder, found a file"):
         paths(tmp_path / "file")

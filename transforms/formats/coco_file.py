@@ -199,7 +199,8 @@ class CocoFile(Generic[ImageT]):
         """
         if not set(names) <= set(self._found):
             missing = [name for name in _SECTIONS if name not in self._found]
-            found = sorted(self._found)[:20] or ["none"]
+            names_found = sorted(self._found)[:20] or ["none"]
+            found = [name if name.isprintable() else repr(name) for name in names_found]
             raise InputError(
                 uri=self.uri,
                 place="$",

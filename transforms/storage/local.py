@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import uuid
@@ -37,8 +38,10 @@ class LocalStorage(Storage):
         """Describes a regular file; see the base class."""
         try:
             status = os.stat(uri)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                return None
+            raise
         return _stored_file(path=uri, uri=uri, status=status)
 
     def read(
