@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.storage.gcs_listing import NameRange, Page, find_middle, list_pages
+from shardbeam.transforms.storage.base import ListingPart
+from shardbeam.transforms.storage.gcs_listing import Page, find_middle, list_pages
 
 PREFIX = "data/"
 PAGE = 1000
@@ -30,32 +31,32 @@ class Bucket:
         self.most_at_a_time = 0
         self._lock = threading.Lock()
 
-    def read_page(self, name_range: NameRange) -> Page[str]:
+    def read_page(self, part: ListingPart) -> Page[str]:
         with self._lock:
             self.pages += 1
             self.at_a_time += 1
             self.most_at_a_time = max(self.most_at_a_time, self.at_a_time)
-        first = bisect.bisect_left(self.names, name_range.start)
-        last = bisect.bisect_left(self.names, name_range.end) if name_range.end else None
+        first = bisect.bisect_left(self.names, part.start)
+        last = bisect.bisect_left(self.names, part.end) if part.end else None
         names = self.names[first:last]
         page = names[: self.page_size]
         # Long enough for others to begin.
         time.sleep(self.delay_s)
         with self._lock:
             self.at_a_time -= 1
-        items = [name for name in page if not (name_range.after_start and name == name_range.start)]
+        items = [name for name in page if not (part.after_start and name == part.start)]
         return Page(items=items, names=page, more=len(names) > len(page))
 
     def list(self, *, threads: int = 16, max_pages: int | None = None) -> list[str]:
         """Lists all, whatever is left over as well."""
         found: list[str] = []
-        left = [NameRange()]
+        left = [ListingPart(PREFIX)]
         while left:
             ranges, left = left, []
             for listed in list_pages(
                 self.read_page, ranges, prefix=PREFIX, threads=threads, max_pages=max_pages
             ):
-                if isinstance(listed, NameRange):
+                if isinstance(listed, ListingPart):
                     left.append(listed)
                 else:
                     found += listed.items
@@ -96,9 +97,9 @@ def test_no_part_that_is_left_over_is_most_of_the_rest(names: list[str]) -> None
     left = [
         part
         for part in list_pages(
-            bucket.read_page, [NameRange()], prefix=PREFIX, threads=16, max_pages=64
+            bucket.read_page, [ListingPart(PREFIX)], prefix=PREFIX, threads=16, max_pages=64
         )
-        if isinstance(part, NameRange)
+        if isinstance(part, ListingPart)
     ]
     sizes = [
         sum(part.start <= name and (not part.end or name < part.end) for name in names)
@@ -133,8 +134,8 @@ def test_a_middle_lies_between(names: list[str], end: str) -> None:
 
 
 def test_an_error_of_a_page_is_the_listings() -> None:
-    def fail(name_range: NameRange) -> Page[str]:
-        raise KeyError(name_range)
+    def fail(part: ListingPart) -> Page[str]:
+        raise KeyError(part)
 
     with pytest.raises(KeyError):
-        list(list_pages(fail, [NameRange()], prefix=PREFIX, threads=4))
+        list(list_pages(fail, [ListingPart(PREFIX)], prefix=PREFIX, threads=4))

@@ -49,6 +49,7 @@ _JSON = "json"
 _json_decoder = msgspec.json.Decoder()
 _MAX_TEXT_BYTES = 16 << 20
 _MAX_INT64 = 2**63 - 1
+_LINK = "a link to another file; make the tar with --dereference --hard-dereference"
 # Of a class's number: those of 64 bits, without the greatest.
 _MAX_DIGITS = 18
 
@@ -146,7 +147,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
             images = [each for each in sample if not key or each.is_image]
             keys = [f"{tar}/{_as_key(each.member.name)}" for each in images]
             for image_key, image in zip(keys, images, strict=True):
-                yield ListedImage(key=image_key, image=_reference(image.member, file=file))
+                yield ListedImage(key=image_key, image=image.member.refuse_link(_LINK))
             if not key:
                 continue
             try:
@@ -229,8 +230,10 @@ def _file(member: TarMember, *, reader: StorageReader) -> _File:
     if match is None:
         return _File("", "", member, None)
     extension = match["extension"].lower()
-    is_read = extension in (_CLASS, _CAPTION, _JSON) and member.size_bytes <= _MAX_TEXT_BYTES
-    content = reader.read_at(member.offset, member.size_bytes) if is_read else None
+    size_bytes = member.file.size_bytes
+    is_read = extension in (_CLASS, _CAPTION, _JSON) and size_bytes <= _MAX_TEXT_BYTES
+    offset = member.file.offset - reader.file.offset
+    content = reader.read_at(offset, size_bytes) if is_read else None
     return _File(match["key"], extension, member, content)
 
 
@@ -254,23 +257,9 @@ def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) ->
             raise _malformed(f".{extension} is there twice")
 
 
-def _reference(member: TarMember, *, file: ImageRef) -> ImageRef:
-    problem = member.problem
-    if member.target:
-        problem = "a link to another file; make the tar with --dereference --hard-dereference"
-    return ImageRef(
-        uri=file.uri,
-        size_bytes=member.size_bytes,
-        version=file.version,
-        offset=file.offset + member.offset,
-        whole=False,
-        problem=problem,
-    )
-
-
 def _decode_text(file: _File) -> str:
-    if file.member.target or file.member.problem or file.content is None:
-        problem = file.member.problem or "a link, or too long for what is said of one image"
+    if file.member.target or file.member.file.problem or file.content is None:
+        problem = file.member.file.problem or "a link, or too long for what is said of one image"
         raise _malformed(f".{file.extension}: {problem}")
     try:
         return file.content.decode("utf-8-sig")

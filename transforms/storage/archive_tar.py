@@ -7,6 +7,8 @@ import tarfile
 from collections.abc import Iterator
 from typing import IO, NamedTuple, cast
 
+import msgspec
+
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.storage.reader import StorageReader
@@ -38,17 +40,17 @@ class TarMember(NamedTuple):
 
     Attributes:
         name: Its name, as the archive has it; bytes that are no UTF-8 are surrogates.
-        offset: Where its bytes begin, from the archive's beginning.
-        size_bytes: How many they are.
+        file: Where it lies; nowhere, of a link.
         target: Of a link: the name inside the archive that it leads to. Empty for a file.
-        problem: Why it cannot be read, if so.
     """
 
     name: str
-    offset: int
-    size_bytes: int
+    file: ImageRef
     target: str = ""
-    problem: str = ""
+
+    def refuse_link(self, problem: str) -> ImageRef:
+        """Returns the file; a link cannot be read, because of `problem`."""
+        return msgspec.structs.replace(self.file, problem=problem) if self.target else self.file
 
 
 def list_tar(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
@@ -69,16 +71,12 @@ def list_tar(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
         if member.target:
             links.append(member)
             continue
-        file = _file(member, archive=archive)
-        if not member.name.lower().endswith(".tar") or member.problem:
-            yield member.name, file
+        if not member.name.lower().endswith(".tar") or member.file.problem:
+            yield member.name, member.file
             continue
-        for inner in tar_members(StorageReader(file), place=member.name):
-            problem = "a link in an archive inside another" if inner.target else inner.problem
-            yield (
-                f"{member.name[:-4]}/{inner.name}",
-                _file(inner._replace(problem=problem), archive=file),
-            )
+        for inner in tar_members(StorageReader(member.file), place=member.name):
+            file = inner.refuse_link("a link in an archive inside another")
+            yield f"{member.name[:-4]}/{inner.name}", file
     yield from _resolve(links, archive=archive)
 
 
@@ -122,7 +120,7 @@ def tar_members(reader: StorageReader, *, place: str = "") -> Iterator[TarMember
                 )
             begin = tar.offset
             if header.type not in _NO_FILES:
-                yield _member(header)
+                yield _member(header, archive=reader.file)
     except _DAMAGE as damage:
         raise error(begin, _explain(reader, begin=begin, damage=str(damage))) from damage
     at, problem = _check_end(reader, begin=begin)
@@ -163,17 +161,26 @@ class _Header(tarfile.TarInfo):
         return header
 
 
-def _member(header: tarfile.TarInfo) -> TarMember:
-    name = header.name
+def _member(header: tarfile.TarInfo, *, archive: ImageRef) -> TarMember:
+    target = problem = ""
+    size_bytes = 0
     if header.islnk():
-        return TarMember(name, header.offset_data, 0, target=_path(header.linkname))
-    if header.issym():
-        target = _path(posixpath.join(posixpath.dirname(name), header.linkname))
-        return TarMember(name, header.offset_data, 0, target=target)
-    if header.issparse() or any(key.startswith("GNU.sparse.") for key in header.pax_headers):
+        target = _path(header.linkname)
+    elif header.issym():
+        target = _path(posixpath.join(posixpath.dirname(header.name), header.linkname))
+    elif header.issparse() or any(key.startswith("GNU.sparse.") for key in header.pax_headers):
         problem = "stored as a sparse file: make the tar without --sparse"
-        return TarMember(name, header.offset_data, 0, problem=problem)
-    return TarMember(name, header.offset_data, header.size)
+    else:
+        size_bytes = header.size
+    file = ImageRef(
+        uri=archive.uri,
+        size_bytes=size_bytes,
+        version=archive.version,
+        offset=archive.offset + header.offset_data,
+        whole=False,
+        problem=problem,
+    )
+    return TarMember(header.name, file, target)
 
 
 def _explain(reader: StorageReader, *, begin: int, damage: str) -> str:
@@ -219,37 +226,26 @@ def _check_end(reader: StorageReader, *, begin: int) -> tuple[int, str]:
     )
 
 
-def _file(member: TarMember, *, archive: ImageRef) -> ImageRef:
-    return ImageRef(
-        uri=archive.uri,
-        size_bytes=member.size_bytes,
-        version=archive.version,
-        offset=archive.offset + member.offset,
-        whole=False,
-        problem=member.problem,
-    )
-
-
 def _resolve(links: list[TarMember], *, archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
     """Finds what links lead to, in a second pass: most archives have none."""
     if not links:
         return
     targets = {_path(link.name): link.target for link in links}
     wanted = set(targets.values())
-    files: dict[str, TarMember] = {}
+    files: dict[str, ImageRef] = {}
     for member in tar_members(StorageReader(archive)):
         if not member.target and _path(member.name) in wanted:
-            files.setdefault(_path(member.name), member)
+            files.setdefault(_path(member.name), member.file)
     for link in links:
         path = _path(link.name)
         for _ in range(_MAX_LINKS):
             path = targets.get(path, "")
             if path in files:
-                yield link.name, _file(files[path], archive=archive)
+                yield link.name, files[path]
                 break
         else:
             problem = f"a link to {link.target!a}, which is no file of the archive"
-            yield link.name, _file(link._replace(problem=problem), archive=archive)
+            yield link.name, link.refuse_link(problem)
 
 
 def _path(name: str) -> str:

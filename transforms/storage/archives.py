@@ -6,7 +6,8 @@ import glob
 import os
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from fsspec.utils import glob_translate
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.patterns import search
@@ -30,20 +31,6 @@ _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _WILDCARD = re.compile(r"[*?\[]")
 # The first folders of an archive that an error names.
 _MAX_FOLDERS = 5
-
-
-class _Located(NamedTuple):
-    """An archive that a path leads to or into.
-
-    Attributes:
-        file: The archive.
-        uri: The archive.
-        inner: The folder inside it; empty for all of it.
-    """
-
-    file: StoredFile
-    uri: str
-    inner: str
 
 
 def is_pattern(root: str) -> bool:
@@ -106,15 +93,23 @@ def begin_root(
     Raises:
         InputError: It cannot be listed.
     """
-    if _locate(uri) is not None:
-        yield from list_root(uri, open_archives=open_archives)
+    located = _locate(uri)
+    if located is None:
+        empty = True
+        for listed in storage_for(uri).begin_listing(uri):
+            empty = False
+            yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
+        if empty and any(map(_is_archive_name, uri.split("/"))):
+            raise InputError(uri=uri, problem="there is no such archive or folder, or it is empty")
         return
-    empty = True
-    for listed in storage_for(uri).begin_listing(uri):
-        empty = False
-        yield listed if isinstance(listed, ListingPart) else (listed.path, _whole(listed))
-    if empty:
-        _check_no_archive(uri)
+    archive, inner = located
+    _refuse_compressed(archive.uri)
+    if open_archives:
+        yield from _list_archive(archive, inner=inner)
+    elif inner:
+        raise InputError(uri=uri, problem="expected an archive, not a folder inside one")
+    else:
+        yield archive.uri.rpartition("/")[2], archive
 
 
 def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, ImageRef]]:
@@ -131,18 +126,11 @@ def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, Im
     Raises:
         InputError: It cannot be listed.
     """
-    located = _locate(uri)
-    if located is None:
-        yield from _list_folder(uri)
-        return
-    _refuse_compressed(located.uri)
-    archive = _whole(located.file)
-    if not open_archives:
-        if located.inner:
-            raise InputError(uri=uri, problem="expected an archive, not a folder inside one")
-        yield located.uri.rpartition("/")[2], archive
-        return
-    yield from _list_archive(archive, inner=located.inner)
+    for listed in begin_root(uri, open_archives=open_archives):
+        if isinstance(listed, ListingPart):
+            yield from list_root_part(listed)
+        else:
+            yield listed
 
 
 def list_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef]]:
@@ -153,21 +141,6 @@ def list_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef]]:
     """
     for file in storage_for(part.root).list_part(part):
         yield file.path, _whole(file)
-
-
-def _list_folder(uri: str) -> Iterator[tuple[str, ImageRef]]:
-    empty = True
-    for file in storage_for(uri).list(uri):
-        empty = False
-        yield file.path, _whole(file)
-    if empty:
-        _check_no_archive(uri)
-
-
-def _check_no_archive(uri: str) -> None:
-    """Refuses a path without files that was meant for an archive."""
-    if any(map(_is_archive_name, uri.split("/"))):
-        raise InputError(uri=uri, problem="there is no such archive or folder, or it is empty")
 
 
 def _list_archive(archive: ImageRef, *, inner: str) -> Iterator[tuple[str, ImageRef]]:
@@ -213,8 +186,8 @@ def _whole(file: StoredFile) -> ImageRef:
     return ImageRef(uri=file.uri, size_bytes=file.size_bytes, version=file.version)
 
 
-def _locate(uri: str) -> _Located | None:
-    """Finds the archive that a path leads to or into; None where it leads to a folder."""
+def _locate(uri: str) -> tuple[ImageRef, str] | None:
+    """Finds the archive that a path leads to, and the folder in it; None where there is none."""
     parts = uri.rstrip("/").split("/")
     for index, part in enumerate(parts, 1):
         if not _is_archive_name(part):
@@ -227,8 +200,7 @@ def _locate(uri: str) -> _Located | None:
                 uri=candidate, problem=f"cannot be read: {error.strerror or error}"
             ) from error
         if file is not None:
-            inner = "/".join(part for part in parts[index:] if part not in ("", "."))
-            return _Located(file=file, uri=candidate, inner=inner)
+            return _whole(file), "/".join(part for part in parts[index:] if part not in ("", "."))
     return None
 
 
@@ -275,28 +247,9 @@ def _match(pattern: str) -> Iterator[str]:
         yield from (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
         return
     folder = fixed_folder(pattern)
-    expression = rf"\A(?:{_regular_expression(pattern[len(folder) + 1 :])})\Z"
+    # As on disk: within a name, two asterisks are as one.
+    below = re.sub(r"(?<=[^/*])\*+|\*+(?=[^/*])", "*", pattern[len(folder) + 1 :])
+    expression = rf"\A{glob_translate(below)}"
     for file in storage_for(folder).list(folder):
         if search(expression, file.path, setting=pattern):
             yield file.uri
-
-
-def _regular_expression(pattern: str) -> str:
-    """Translates a pattern, as `glob` understands it, into a regular expression."""
-    translated = []
-    for part in re.split(r"(\*\*/|\*\*|\*|\?|\[[!^]?\]?[^\]]*\])", pattern):
-        if part == "**/":
-            translated.append("(?:[^/]+/)*")
-        elif part == "**":
-            translated.append(".*")
-        elif part == "*":
-            translated.append("[^/]*")
-        elif part == "?":
-            translated.append("[^/]")
-        elif part.startswith("[") and len(part) > 1:
-            negated = part[1] in "!^"
-            characters = re.escape(part[2 if negated else 1 : -1]).replace(r"\-", "-")
-            translated.append(f"[{'^' if negated else ''}{characters}]")
-        else:
-            translated.append(re.escape(part))
-    return "".join(translated)

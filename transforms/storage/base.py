@@ -57,19 +57,19 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class ListingPart(msgspec.Struct, frozen=True):
-    """Files that a listing has left for another worker.
+    """A range of a listing's names: what is left for another worker, or all of it.
 
     Attributes:
         root: The listed root.
-        start: The first name, in the storage's own terms.
+        start: From this name on, in the storage's own terms.
         end: The name before which the part ends; the root's end where empty.
         after_start: Whether `start` itself is left out.
     """
 
     root: str
-    start: str
-    end: str
-    after_start: bool
+    start: str = ""
+    end: str = ""
+    after_start: bool = False
 
 
 class Storage(abc.ABC):

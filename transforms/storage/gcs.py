@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, cast
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, TypeVar, cast
 
 import google_crc32c
 from google.api_core.exceptions import (
@@ -44,10 +44,12 @@ from shardbeam.transforms.storage.gcs_client import (
     is_transient,
     no_bucket,
 )
-from shardbeam.transforms.storage.gcs_listing import NameRange, Page, list_pages
+from shardbeam.transforms.storage.gcs_listing import Page, list_pages
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+T = TypeVar("T")
 
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
@@ -76,44 +78,37 @@ class GcsStorage(Storage):
 
     def list(self, root: str) -> Iterator[StoredFile]:
         """Yields every object below `root/`; see the base class."""
-        for listed in self._list(root, NameRange(), max_pages=None):
-            yield cast(StoredFile, listed)
+        return self.list_part(ListingPart(root))
 
     def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
         """Lists the first pages, and leaves the rest in parts; see the base class."""
-        yield from self._list(root, NameRange(), max_pages=_FIRST_PAGES)
+        return self._list(ListingPart(root), max_pages=_FIRST_PAGES)
 
     def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
         """Lists a part; see the base class."""
-        for listed in self._list(part.root, _range_of(part), max_pages=None):
-            yield cast(StoredFile, listed)
+        return cast(Iterator[StoredFile], self._list(part, max_pages=None))
 
     def _list(
-        self, root: str, name_range: NameRange, *, max_pages: int | None
+        self, part: ListingPart, *, max_pages: int | None
     ) -> Iterator[StoredFile | ListingPart]:
-        bucket, name = _split(root)
+        bucket, name = _split(part.root)
         prefix = f"{name.rstrip('/')}/" if name else ""
         read_page = partial(self._read_page, bucket=bucket, prefix=prefix)
         for listed in list_pages(
-            read_page, [name_range], prefix=prefix, threads=_THREADS, max_pages=max_pages
+            read_page, [part], prefix=prefix, threads=_THREADS, max_pages=max_pages
         ):
-            if isinstance(listed, NameRange):
-                yield ListingPart(
-                    root=root,
-                    start=listed.start,
-                    end=listed.end,
-                    after_start=listed.after_start,
-                )
+            if isinstance(listed, ListingPart):
+                yield listed
             else:
                 yield from listed.items
 
-    def _read_page(self, name_range: NameRange, *, bucket: str, prefix: str) -> Page[StoredFile]:
+    def _read_page(self, part: ListingPart, *, bucket: str, prefix: str) -> Page[StoredFile]:
         def request() -> tuple[list[Blob], bool]:
             iterator = gcs_client().list_blobs(
                 bucket,
                 prefix=prefix or None,
-                start_offset=name_range.start or None,
-                end_offset=name_range.end or None,
+                start_offset=part.start or None,
+                end_offset=part.end or None,
                 page_size=_PAGE_SIZE,
                 fields=_LIST_FIELDS,
                 timeout=failures.TIMEOUT_S,
@@ -127,15 +122,14 @@ class GcsStorage(Storage):
             blobs, more = attempt(request, uri=uri, operation="list")
         except NotFound as error:
             raise no_bucket(uri) from error
-        names = [blob.name for blob in blobs]
         return Page(
             items=[
-                _stored_file(blob, bucket=bucket, prefix=prefix)
+                _stored_file(blob, path=blob.name[len(prefix) :])
                 for blob in blobs
                 if not blob.name.endswith("/")
-                and not (name_range.after_start and blob.name == name_range.start)
+                and not (part.after_start and blob.name == part.start)
             ],
-            names=names,
+            names=[blob.name for blob in blobs],
             more=more,
         )
 
@@ -144,14 +138,11 @@ class GcsStorage(Storage):
         blob = _blob(uri)
         if not blob.name:
             return None
-        bucket = blob.bucket.name
-
-        request = partial(blob.reload, client=gcs_client(), timeout=failures.TIMEOUT_S, retry=None)
         try:
-            attempt(request, uri=uri, operation="get")
+            _request(blob.reload, uri=uri, operation="get")
         except NotFound:
             return None
-        return _stored_file(blob, bucket=bucket, prefix=blob.name.rpartition("/")[0] + "/")
+        return _stored_file(blob)
 
     def read(
         self,
@@ -166,21 +157,19 @@ class GcsStorage(Storage):
             return b""
         whole = offset == 0 and size_bytes is None
         blob = _blob(uri, generation=version)
-        request = partial(
-            blob.download_as_bytes,
-            client=gcs_client(),
-            start=None if whole else offset,
-            end=None if size_bytes is None else offset + size_bytes - 1,
-            raw_download=True,
-            # A range's checksum is not known.
-            checksum="crc32c" if whole else None,
-            # Faster, but twice as much memory: for images, and not for long annotation files.
-            single_shot_download=bool(version),
-            timeout=failures.TIMEOUT_S,
-            retry=None,
-        )
         try:
-            data: bytes = attempt(request, uri=uri, operation="get")
+            data: bytes = _request(
+                blob.download_as_bytes,
+                uri=uri,
+                operation="get",
+                start=None if whole else offset,
+                end=None if size_bytes is None else offset + size_bytes - 1,
+                raw_download=True,
+                # A range's checksum is not known.
+                checksum="crc32c" if whole else None,
+                # Faster, but twice as much memory: for images, and not for long annotation files.
+                single_shot_download=bool(version),
+            )
         except RequestRangeNotSatisfiable:
             return b""
         except NotFound as error:
@@ -194,9 +183,9 @@ class GcsStorage(Storage):
     def _explain_gone(self, uri: str, *, version: str) -> Exception:
         """Finds out why a version is not there any more: the answer to a request does not say."""
         bucket, name = _split(uri)
+        only = ListingPart(uri, start=name, end=f"{name}\x01")
         # Unlike a request for the object, this one fails where the bucket is gone.
-        page = self._read_page(NameRange(start=name, end=f"{name}\x01"), bucket=bucket, prefix=name)
-        for file in page.items:
+        for file in self._read_page(only, bucket=bucket, prefix=name).items:
             if file.uri == uri and file.version == version:
                 return InputError(
                     uri=uri, problem="is listed, but cannot be read; run the same command again"
@@ -235,18 +224,16 @@ class GcsStorage(Storage):
             FileExistsError: What is there is of another generation, and not the same.
         """
         blob = _blob(uri)
-        request = partial(
-            blob.upload_from_string,
-            data,
-            client=gcs_client(),
-            content_type=_SHARD_TYPE,
-            checksum="crc32c",
-            if_generation_match=generation,
-            timeout=failures.TIMEOUT_S,
-            retry=None,
-        )
         try:
-            attempt(request, uri=uri, operation="insert")
+            _request(
+                blob.upload_from_string,
+                data,
+                uri=uri,
+                operation="insert",
+                content_type=_SHARD_TYPE,
+                checksum="crc32c",
+                if_generation_match=generation,
+            )
         except NotFound as error:
             raise no_bucket(uri) from error
         except PreconditionFailed as error:
@@ -270,7 +257,9 @@ class GcsStorage(Storage):
         if stored is None:
             raise FileNotFoundError(f"{source}: no such object")
         try:
-            self.rewrite(stored, destination, replaces=replaces)
+            self._rewrite(
+                stored.uri, destination, version=stored.version, generation=_generation(replaces)
+            )
         except ChangedError:
             # A repeated request finds the work of the first, whose answer was lost.
             if not self.find_ours(destination, size_bytes=stored.size_bytes, crc32c=stored.crc32c):
@@ -280,7 +269,7 @@ class GcsStorage(Storage):
     def renew(self, file: StoredFile) -> None:
         """Rewrites an object onto itself; see the base class."""
         try:
-            self.rewrite(file, file.uri, replaces=file.version)
+            self._rewrite(file.uri, file.uri, version=file.version, generation=int(file.version))
         except FileNotFoundError as error:
             # The same content in another version is what was wanted.
             if not self.find_ours(file.uri, size_bytes=file.size_bytes, crc32c=file.crc32c):
@@ -292,15 +281,23 @@ class GcsStorage(Storage):
         No generation is asked for first: the checksum that comes with the answer says what the
         copy is, and that is one request less.
         """
-        return self._rewrite(_blob(source), destination, uri=source)
+        return self._rewrite(source, destination)
 
-    def rewrite(self, source: StoredFile, destination: str, *, replaces: str | None) -> StoredFile:
-        """Has the server copy an object.
+    def _rewrite(
+        self,
+        source: str,
+        destination: str,
+        *,
+        version: str | None = None,
+        generation: int | None = None,
+    ) -> StoredFile:
+        """Has the server copy an object, in as many requests as it wants.
 
         Args:
-            source: The object, in its version.
+            source: The object's URI.
             destination: The copy's URI.
-            replaces: The version that is there; None for nothing.
+            version: The object's version; any where None.
+            generation: What must be there, 0 for nothing; whatever there is where None.
 
         Returns:
             The copy.
@@ -309,54 +306,36 @@ class GcsStorage(Storage):
             FileNotFoundError: The source is not there, or not in that version any more.
             ChangedError: The destination is another version.
         """
-        pinned = _blob(source.uri, generation=source.version)
-        return self._rewrite(
-            pinned, destination, uri=source.uri, if_generation_match=_generation(replaces)
-        )
-
-    def _rewrite(
-        self, source: Blob, destination: str, *, uri: str, if_generation_match: int | None = None
-    ) -> StoredFile:
-        """Has the server copy an object, in as many requests as it wants."""
+        pinned = _blob(source, generation=version)
         target = _blob(destination)
         token: str | None = None
         while True:
-            request = partial(
-                target.rewrite,
-                source,
-                token=token,
-                client=gcs_client(),
-                if_source_generation_match=source.generation,
-                if_generation_match=if_generation_match,
-                timeout=failures.TIMEOUT_S,
-                retry=None,
-            )
             try:
-                token, _, _ = attempt(request, uri=destination, operation="rewrite")
+                token, _, _ = _request(
+                    target.rewrite,
+                    pinned,
+                    uri=destination,
+                    operation="rewrite",
+                    token=token,
+                    if_source_generation_match=pinned.generation,
+                    if_generation_match=generation,
+                )
             except NotFound as error:
-                raise FileNotFoundError(f"{uri}: no such object any more") from error
+                raise FileNotFoundError(f"{source}: no such object any more") from error
             except PreconditionFailed as error:
                 # Which of the two it was, the answer does not say.
-                found = self.stat(uri)
-                if found is None or source.generation not in (None, int(found.version)):
-                    raise FileNotFoundError(f"{uri}: no such object any more") from error
+                found = self.stat(source)
+                if found is None or version not in (None, found.version):
+                    raise FileNotFoundError(f"{source}: no such object any more") from error
                 raise ChangedError(f"{destination} was changed meanwhile") from error
             if token is None:
-                bucket, name = _split(destination)
-                return _stored_file(target, bucket=bucket, prefix=name.rpartition("/")[0] + "/")
+                return _stored_file(target)
 
     def delete(self, uri: str, *, version: str | None = None) -> bool:
         """Deletes an object; see the base class."""
-        blob = _blob(uri)
-        request: Callable[[], None] = partial(
-            blob.delete,
-            client=gcs_client(),
-            if_generation_match=None if version is None else int(version),
-            timeout=failures.TIMEOUT_S,
-            retry=None,
-        )
+        generation = None if version is None else int(version)
         try:
-            attempt(request, uri=uri, operation="delete")
+            _request(_blob(uri).delete, uri=uri, operation="delete", if_generation_match=generation)
         except PreconditionFailed:
             return False
         except NotFound:
@@ -460,8 +439,12 @@ class _Parts(BlobWriter):
         """Leaves the upload without an end; the storage forgets it."""
 
 
-def _range_of(part: ListingPart) -> NameRange:
-    return NameRange(start=part.start, end=part.end, after_start=part.after_start)
+def _request(
+    method: Callable[..., T], *arguments: object, uri: str, operation: str, **options: object
+) -> T:
+    """Makes a request by a method of the client's; see `attempt`."""
+    call = partial(method, *arguments, client=gcs_client(), timeout=failures.TIMEOUT_S, retry=None)
+    return attempt(partial(call, **options), uri=uri, operation=operation)
 
 
 def _split(uri: str) -> tuple[str, str]:
@@ -483,11 +466,11 @@ def _blob(uri: str, *, generation: str | None = None) -> Blob:
     )
 
 
-def _stored_file(blob: Blob, *, bucket: str, prefix: str) -> StoredFile:
+def _stored_file(blob: Blob, *, path: str | None = None) -> StoredFile:
     crc32c = blob.crc32c
     return StoredFile(
-        path=blob.name[len(prefix) :],
-        uri=f"{_SCHEME}{bucket}/{blob.name}",
+        path=blob.name.rpartition("/")[2] if path is None else path,
+        uri=f"{_SCHEME}{blob.bucket.name}/{blob.name}",
         size_bytes=blob.size or 0,
         version=str(blob.generation),
         crc32c="" if crc32c is None else base64.b64decode(crc32c).hex(),

@@ -16,6 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Generic, NamedTuple, TypeVar
 
+import msgspec
+
+from shardbeam.transforms.storage.base import ListingPart
+
 T = TypeVar("T")
 
 # How many characters of two names are told apart at a time.
@@ -24,20 +28,6 @@ _DIGITS = 12
 _SAMPLES = 32
 _DECIMAL = frozenset(string.digits)
 _HEXADECIMAL = frozenset(string.hexdigits)
-
-
-class NameRange(NamedTuple):
-    """A range of names.
-
-    Attributes:
-        start: From this name on, if it is one.
-        end: To before this name; all that follow where empty.
-        after_start: Whether `start` itself is left out.
-    """
-
-    start: str = ""
-    end: str = ""
-    after_start: bool = False
 
 
 class Page(NamedTuple, Generic[T]):
@@ -55,13 +45,13 @@ class Page(NamedTuple, Generic[T]):
 
 
 def list_pages(
-    read_page: Callable[[NameRange], Page[T]],
-    ranges: Iterable[NameRange],
+    read_page: Callable[[ListingPart], Page[T]],
+    ranges: Iterable[ListingPart],
     *,
     prefix: str,
     threads: int,
     max_pages: int | None = None,
-) -> Iterator[Page[T] | NameRange]:
+) -> Iterator[Page[T] | ListingPart]:
     """Yields the pages of ranges of names, in any order, and what is left of them.
 
     Args:
@@ -78,38 +68,38 @@ def list_pages(
         Exception: What `read_page` raises.
     """
     waiting = deque(ranges)
-    running: dict[Future[Page[T]], NameRange] = {}
+    running: dict[Future[Page[T]], ListingPart] = {}
     pages = 0
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="list") as executor:
         while waiting or running:
             while waiting and len(running) < threads and (max_pages is None or pages < max_pages):
-                name_range = waiting.popleft()
-                running[executor.submit(read_page, name_range)] = name_range
+                part = waiting.popleft()
+                running[executor.submit(read_page, part)] = part
                 pages += 1
             if not running:
                 break
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                name_range = running.pop(future)
+                part = running.pop(future)
                 page = future.result()
                 spare = threads - len(running) - len(waiting)
-                waiting.extend(_rest(page, name_range, prefix=prefix, split=spare > 1))
+                waiting.extend(_rest(page, part, prefix=prefix, split=spare > 1))
                 yield page
     yield from waiting
 
 
-def _rest(page: Page[T], name_range: NameRange, *, prefix: str, split: bool) -> Iterator[NameRange]:
+def _rest(page: Page[T], part: ListingPart, *, prefix: str, split: bool) -> Iterator[ListingPart]:
     if not page.more:
         return
     # A page that names nothing, as it may happen, leaves its whole range.
     last = page.names[-1] if page.names else ""
-    rest = name_range._replace(start=last, after_start=True) if last else name_range
+    rest = msgspec.structs.replace(part, start=last, after_start=True) if last else part
     middle = find_middle(page.names, end=rest.end, prefix=prefix) if split and last else None
     if middle is None:
         yield rest
     else:
-        yield rest._replace(end=middle)
-        yield NameRange(start=middle, end=rest.end)
+        yield msgspec.structs.replace(rest, end=middle)
+        yield msgspec.structs.replace(part, start=middle, end=rest.end, after_start=False)
 
 
 def find_middle(names: Sequence[str], *, end: str, prefix: str) -> str | None:

@@ -28,12 +28,15 @@ class StorageReader:
 
     Raises:
         ValueError: `file` is a member of a zip archive: its bytes are not known to be a range.
+
+    Attributes:
+        file: What it reads.
     """
 
     def __init__(self, file: ImageRef, *, block_bytes: int | None = None) -> None:
         if file.header_bytes or file.coding is Coding.DEFLATED:
             raise ValueError(f"{file.uri}: a zip's member is read with read_bytes")
-        self._file = file
+        self.file = file
         self._storage = storage_for(file.uri)
         default = _REMOTE_BLOCK_BYTES if self._storage.is_remote else _LOCAL_BLOCK_BYTES
         self._block_bytes = block_bytes or default
@@ -44,12 +47,12 @@ class StorageReader:
     @property
     def uri(self) -> str:
         """The stored file."""
-        return self._file.uri
+        return self.file.uri
 
     @property
     def size_bytes(self) -> int:
         """Length of the file."""
-        return self._file.size_bytes
+        return self.file.size_bytes
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
         """Reads a range; less where the file ends before.
@@ -76,9 +79,9 @@ class StorageReader:
         try:
             data = self._storage.read(
                 self.uri,
-                offset=self._file.offset + offset,
+                offset=self.file.offset + offset,
                 size_bytes=size_bytes,
-                version=self._file.version,
+                version=self.file.version,
             )
         except (ChangedError, FileNotFoundError) as error:
             raise self._changed() from error

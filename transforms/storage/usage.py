@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -51,48 +50,32 @@ class UsageCounter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: Counter[str] = Counter()
-        self._bytes_received = 0
-        self._bytes_sent = 0
-        self._taken = StorageUsage()
+        self._total = self._taken = StorageUsage()
 
     def count(self, kind: str, *, bytes_received: int = 0, bytes_sent: int = 0) -> None:
         """Counts a request, of one of `REQUEST_KINDS`."""
-        with self._lock:
-            self._requests[kind] += 1
-            self._bytes_received += bytes_received
-            self._bytes_sent += bytes_sent
+        self.add(
+            StorageUsage(requests={kind: 1}, bytes_received=bytes_received, bytes_sent=bytes_sent)
+        )
 
     def add(self, usage: StorageUsage) -> None:
         """Counts what another process has counted."""
         with self._lock:
-            self._requests.update(usage.requests)
-            self._bytes_received += usage.bytes_received
-            self._bytes_sent += usage.bytes_sent
+            self._total += usage
 
     def total(self) -> StorageUsage:
         """Returns all that was counted."""
-        with self._lock:
-            return self._total()
+        return self._total
 
     def take(self) -> StorageUsage:
         """Returns what was counted since the last call."""
         with self._lock:
-            total = self._total()
-            new, self._taken = total - self._taken, total
+            new, self._taken = self._total - self._taken, self._total
             return new
 
     def taken(self) -> StorageUsage:
         """Returns all that `take` has returned so far."""
-        with self._lock:
-            return self._taken
-
-    def _total(self) -> StorageUsage:
-        return StorageUsage(
-            requests=dict(self._requests),
-            bytes_received=self._bytes_received,
-            bytes_sent=self._bytes_sent,
-        )
+        return self._taken
 
 
 # Of this process.
