@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.stages import report_usage
+from shardbeam.transforms.beam.stages import counting
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census
@@ -70,13 +70,15 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         moved = (
             self.census
             | "Gate"
-            >> beam.FlatMap(_gate, *results, settings=self.settings).with_output_types(MoveBatch)
+            >> beam.FlatMap(counting(gate), *results, settings=self.settings).with_output_types(
+                MoveBatch
+            )
             # MoveBatch; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
-            | "Move" >> beam.Map(_move, staging=staging)
+            | "Move" >> beam.Map(counting(move), staging=staging)
         )
         return self.census | "Finish" >> beam.Map(
-            _finish,
+            counting(finish),
             *results,
             pvalue.AsSingleton(self.label_map),
             pvalue.AsIter(moved),
@@ -98,37 +100,3 @@ def _write_rejects(
     (split, path), rejects = element
     with explain_write_errors(staging.output):
         return write_rejects(split, path, rejects, staging=staging)
-
-
-def _gate(
-    census: Census,
-    shards: Sequence[ShardResult],
-    rejects: Sequence[RejectsFile],
-    *,
-    settings: CommitSettings,
-) -> list[MoveBatch]:
-    batches = gate(census, shards, rejects, settings=settings)
-    report_usage()
-    return batches
-
-
-def _move(batch: MoveBatch, *, staging: Staging) -> int:
-    moved = move(batch, staging=staging)
-    report_usage()
-    return moved
-
-
-def _finish(
-    census: Census,
-    shards: Sequence[ShardResult],
-    rejects: Sequence[RejectsFile],
-    label_map: LabelMap,
-    moved: Iterable[int],
-    *,
-    settings: CommitSettings,
-) -> str:
-    # Only so that nothing is finished before all is moved.
-    del moved
-    output = finish(census, shards, rejects, label_map, settings=settings)
-    report_usage()
-    return output

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from apache_beam import coders, pvalue
@@ -12,6 +13,8 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.transforms.window import GlobalWindows
 
 from shardbeam.transforms.storage.usage import usage_counter
+
+T = TypeVar("T")
 
 USAGE_NAMESPACE = "storage"
 BYTES_RECEIVED = "bytes_received"
@@ -83,3 +86,15 @@ def report_usage() -> None:
     if usage:
         Metrics.counter(USAGE_NAMESPACE, BYTES_RECEIVED).inc(usage.bytes_received)
         Metrics.counter(USAGE_NAMESPACE, BYTES_SENT).inc(usage.bytes_sent)
+
+
+def counting(function: Callable[..., T]) -> Callable[..., T]:
+    """Makes a step of a function whose requests to object storage are to be reported."""
+
+    @functools.wraps(function)
+    def call(*arguments: object, **settings: object) -> T:
+        result = function(*arguments, **settings)
+        report_usage()
+        return result
+
+    return call

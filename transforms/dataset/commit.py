@@ -146,10 +146,13 @@ def finish(
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
     label_map: LabelMap,
+    after: Iterable[int] = (),
     *,
     settings: CommitSettings,
 ) -> str:
     """Writes everything that is not moved, `dataset_info.json` last, and clears staging.
+
+    It comes after all moves: a step waits for `after`, what they have returned.
 
     Returns:
         The dataset's folder.
@@ -158,6 +161,7 @@ def finish(
         InputError: A file that was moved is gone or another, another run has taken the output, or
             it cannot be written.
     """
+    del after
     dataset, run, staging = settings.dataset, settings.run, settings.staging
     moved = [file for move in _plan_moves(shards, rejects) for file in move.files]
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
