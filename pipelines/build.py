@@ -15,9 +15,7 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.judge import check_join
-from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
-from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
@@ -86,8 +84,7 @@ def build_dataset(
     pipeline: beam.Pipeline,
     *,
     plan: Plan,
-    staging: Staging,
-    run: RunSettings,
+    commit: CommitSettings,
     processes: int = 1,
     threads: int | None = None,
     memory_mb: int | None = None,
@@ -98,8 +95,7 @@ def build_dataset(
     Args:
         pipeline: The pipeline.
         plan: What to build.
-        staging: Where it waits for the commit.
-        run: What is particular to this run.
+        commit: Where it waits for the commit, and what the commit needs of the plan and this run.
         processes: Processes that write shards at the same time, for each worker process; 0 for
             one a CPU where there is much to write.
         threads: Threads that encode, in each of them; two more than its CPUs where None.
@@ -116,7 +112,7 @@ def build_dataset(
         settings=ShardSettings(
             splits=plan.splits.names,
             encoder=plan.encoder,
-            staging=staging,
+            staging=commit.staging,
             container=plan.container,
             shard_size_bytes=plan.shard_size_bytes,
             seed=plan.dataset.seed,
@@ -124,13 +120,13 @@ def build_dataset(
             threads=threads or 0,
             memory_bytes=(memory_mb or 0) * 1_000_000,
             read_ahead=read_ahead or DEFAULT_READ_AHEAD,
-            previous=run.previous,
+            previous=commit.run.previous,
         ),
         census=gathered.census,
         label_map=gathered.label_map,
     )
     written.shards | CommitDataset(
-        settings=CommitSettings(dataset=plan.dataset, run=run, staging=staging),
+        settings=commit,
         rejects=(*gathered.rejects, written.rejects) | beam.Flatten(),
         census=gathered.census,
         label_map=gathered.label_map,

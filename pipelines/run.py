@@ -46,6 +46,7 @@ from shardbeam.pipelines.report import Summary, print_summary
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, UsageMeter, make_runner
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import Census, ListingSummary
+from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome, Status
@@ -205,13 +206,16 @@ class _Run:
         build_dataset(
             pipeline,
             plan=self._plan,
-            staging=staging,
-            run=RunSettings(
-                started_at=self._started.isoformat(),
-                runner=type(self._runner).__name__,
-                annotation_files=self._inputs.annotation_files,
-                latest=self._plan.latest,
-                previous=self._previous,
+            commit=CommitSettings(
+                dataset=self._plan.dataset,
+                run=RunSettings(
+                    started_at=self._started.isoformat(),
+                    runner=type(self._runner).__name__,
+                    annotation_files=self._inputs.annotation_files,
+                    latest=self._plan.latest,
+                    previous=self._previous,
+                ),
+                staging=staging,
             ),
             processes=self._arguments.processes or processes,
             threads=self._arguments.threads,

@@ -8,6 +8,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
 from shardbeam.pipelines.build import build_dataset
 from shardbeam.pipelines.plan import make_plan
+from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.staging import Staging
 
@@ -30,7 +31,10 @@ def build_graph(*words: str) -> beam.Pipeline:
     build_dataset(
         pipeline,
         plan=plan,
-        staging=Staging(output=plan.output, plan=plan.digest, run_id="test"),
-        run=RunSettings(started_at="", runner="", annotation_files=()),
+        commit=CommitSettings(
+            dataset=plan.dataset,
+            run=RunSettings(started_at="", runner="", annotation_files=()),
+            staging=Staging(output=plan.output, plan=plan.digest, run_id="test"),
+        ),
     )
     return pipeline
