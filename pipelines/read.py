@@ -10,8 +10,12 @@ from typing import NamedTuple
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import open_dataset, open_file
-from shardbeam.transforms.dataset.read.features import ImageShape, StoredFeature, read_features
-from shardbeam.transforms.dataset.read.infer import infer_features
+from shardbeam.transforms.dataset.read.features import (
+    ImageShape,
+    StoredFeature,
+    infer_features,
+    read_features,
+)
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.storage.base import StoredFile, is_uri
 from shardbeam.transforms.storage.find import expand_pattern

@@ -16,8 +16,11 @@ from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.report import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
-from shardbeam.transforms.dataset.read.examples import feature_values, read_examples
-from shardbeam.transforms.dataset.read.images import recognize_image
+from shardbeam.transforms.dataset.read.examples import (
+    feature_values,
+    read_examples,
+    recognize_image,
+)
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.load import built_in_formats
 from shardbeam.transforms.storage.base import StoredFile
@@ -134,9 +137,9 @@ def _describe_bytes(value: bytes) -> str:
     if image is None:
         more = f" {_MORE}" if len(value) > _HEX_BYTES else ""
         return f"{size}: {value[:_HEX_BYTES].hex(' ')}{more}"
-    if image.header is None:
-        return f"{image.format.value}, {size}"
-    return f"{image.format.value} {image.header.width}{_TIMES}{image.header.height}, {size}"
+    file_format, header = image
+    sides = "" if header is None else f" {header.width}{_TIMES}{header.height}"
+    return f"{file_format.value}{sides}, {size}"
 
 
 def _text(value: bytes) -> str | None:

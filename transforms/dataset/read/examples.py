@@ -1,4 +1,4 @@
-"""Reading Examples from containers, with errors that name the file and the place."""
+"""Reading Examples from containers, and what their values say of themselves."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from shardbeam.transforms.containers.base import find_container
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
 from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.images.header import ImageHeader
+from shardbeam.transforms.images.jpeg import scan_jpeg
+from shardbeam.transforms.images.png import scan_png
+from shardbeam.transforms.images.sniff import FileFormat, sniff_format
 from shardbeam.transforms.storage.base import StoredFile
 
 _SHOWN_BYTES = 16
+_SCANS = {FileFormat.JPEG: scan_jpeg, FileFormat.PNG: scan_png}
 
 
 def read_examples(file: StoredFile, *, container: str = "tfrecord") -> Iterator[Example]:
@@ -64,3 +69,20 @@ def _not_an_example(record: bytes, *, uri: str, place: str) -> InputError:
         problem=f"the record of {len(record)} bytes is no tf.train.Example; it begins with "
         f"{record[:_SHOWN_BYTES].hex(' ')}{more}",
     )
+
+
+def recognize_image(data: bytes) -> tuple[FileFormat, ImageHeader | None] | None:
+    """Describes an image by its first bytes; None for what is none.
+
+    Returns:
+        Its format and its header; no header for formats other than JPEG and PNG, and where it
+        cannot be read.
+    """
+    file_format = sniff_format(data)
+    if file_format is None:
+        return None
+    scan = _SCANS.get(file_format)
+    try:
+        return file_format, scan and scan(data, complete=False)
+    except RejectedError:
+        return file_format, None

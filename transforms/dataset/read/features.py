@@ -1,17 +1,27 @@
-"""The features of a dataset's Examples, as its `features.json` tells them.
+"""The features of a dataset's Examples: as its `features.json` tells them, or inferred.
 
-Format: JSON of the proto `Feature` (tensorflow_datasets/core/proto/feature.proto), where 64-bit
-integers are strings.
+The file holds JSON of the proto `Feature` (tensorflow_datasets/core/proto/feature.proto), where
+64-bit integers are strings.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.read.examples import (
+    feature_values,
+    read_examples,
+    recognize_image,
+)
+from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.images.sniff import FileFormat
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
@@ -24,6 +34,9 @@ _KINDS = {
 }
 _IMAGE_BITS = {"uint8": 8, "uint16": 16}
 
+_SAMPLED_EXAMPLES = 64
+_STORABLE = (FileFormat.JPEG, FileFormat.PNG)
+_SEVERAL, _NO_IMAGE, _GRAY, _RGB = -1, 0, 1, 3
 
 # Height, width and channels; None stands for what differs from image to image.
 ImageShape: TypeAlias = tuple[int | None, int | None, int | None]
@@ -147,3 +160,74 @@ def _stored_feature(key: str, node: _Node) -> StoredFeature | None:
     if kind is None or any(size < 0 for size in sizes):
         return None
     return StoredFeature(key=key, kind=kind, shape=sizes)
+
+
+def infer_features(files: Sequence[StoredFile]) -> tuple[StoredFeature, ...]:
+    """Infers features from the first Examples of TFRecord files.
+
+    About 64 Examples are looked at, spread over the files. A key with one value in each of them
+    holds a single value, any other a list; a single value that is a JPEG or PNG in each of them
+    is an image, with one channel if all are gray, and with three otherwise. Keys without a
+    kind, which no list has been set for, are left out.
+
+    Args:
+        files: The files; at least one.
+
+    Returns:
+        The features, sorted by key.
+
+    Raises:
+        InputError: A file cannot be read, a key has values of two kinds, or there are no values.
+    """
+    kinds: dict[str, FeatureKind] = {}
+    # {key: channels in each Example}
+    seen: dict[str, list[int]] = {}
+    examples = 0
+    for file, example in _sample(files):
+        examples += 1
+        for key, feature in example.features.feature.items():
+            kind, values = feature_values(feature)
+            if kind is None:
+                continue
+            if kind is not kinds.setdefault(key, kind):
+                raise InputError(
+                    uri=file.uri,
+                    problem=f"{key!r} is a list of {kind.value} values here, and of "
+                    f"{kinds[key].value} values in an earlier record",
+                )
+            seen.setdefault(key, []).append(_channels(values))
+    if not seen:
+        what = "no values in its records" if examples else "no records"
+        raise InputError(uri=files[0].uri, problem=f"{what} that would tell the features")
+    features = []
+    for key, channels in sorted(seen.items()):
+        repeated = len(channels) < examples or min(channels) == _SEVERAL
+        image = not repeated and min(channels) != _NO_IMAGE
+        features.append(
+            StoredFeature(
+                key=key,
+                kind=kinds[key],
+                repeated=repeated,
+                image_shape=(None, None, max(channels)) if image else None,
+            )
+        )
+    return tuple(features)
+
+
+def _sample(files: Sequence[StoredFile]) -> Iterator[tuple[StoredFile, Example]]:
+    sampled = files[:: math.ceil(len(files) / _SAMPLED_EXAMPLES)]
+    each = math.ceil(_SAMPLED_EXAMPLES / len(sampled))
+    for file in sampled:
+        for example in itertools.islice(read_examples(file), each):
+            yield file, example
+
+
+def _channels(values: Sequence[bytes | int | float]) -> int:
+    """Tells the channels of the image that is the only value; less for any other values."""
+    if len(values) != 1:
+        return _SEVERAL
+    image = recognize_image(values[0]) if isinstance(values[0], bytes) else None
+    if image is None or image[0] not in _STORABLE:
+        return _NO_IMAGE
+    header = image[1]
+    return _GRAY if header is not None and header.gray else _RGB
