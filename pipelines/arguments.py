@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -265,6 +266,15 @@ COMMANDS: dict[str, type[Arguments]] = {
 }
 
 
+# {command: (what its words must be, the same in words)}
+_WORDS = {
+    "formats": (["formats"], "`formats`, and nothing else"),
+    "show": (["show", "(?s).+"], "`show PATH`, with one path"),
+    "verify": (["verify", "(?s).+"], "`verify PATH`, with one path"),
+    "sample": (["sample", "shapes"], "`sample shapes --output DIR --images N`"),
+}
+
+
 class _OutputFlags(msgspec.Struct):
     """The flags of a dataset without a config file that are neither its keys nor a source's."""
 
@@ -455,25 +465,20 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
         ConfigError: The config, or what the flags say instead of one, is wrong.
     """
     command = _find_command(words)
-    if COMMANDS[command] is BuildArguments:
-        return _parse_build(words)
-    if command == "verify":
-        return _parse_verify(words)
-    given = make_parser(command).parse_strictly(words)
-    names = given.pop("words")
-    if command == "formats":
-        if names != ["formats"]:
-            raise UsageError("expected `formats`, and nothing else")
-        return FormatsArguments()
-    if command == "show":
-        if len(names) != 2 or names[0] != "show" or not names[1]:
-            raise UsageError("expected `show PATH`, with one path")
-        _set_anonymous(given)
-        return ShowArguments(path=names[1], **given)
-    if names != ["sample", "shapes"]:
-        raise UsageError("expected `sample shapes --output DIR --images N`")
-    _require(given, ["output", "images"], command="sample shapes")
-    return SampleArguments(**given)
+    kind = COMMANDS[command]
+    names, given = _parse_words(command, words)
+    if kind is BuildArguments:
+        return _make_build(names, given)
+    wanted, described = _WORDS[command]
+    if len(names) != len(wanted) or not all(map(re.fullmatch, wanted, names)):
+        raise UsageError(f"expected {described}")
+    if "path" in kind.__struct_fields__:
+        given["path"] = names[1]
+    if given.get("decode") and given.get("quick"):
+        raise UsageError("--quick reads no image that --decode could decode; leave one out")
+    if kind is SampleArguments:
+        _require(given, ["output", "images"], command="sample shapes")
+    return kind(**given)
 
 
 def _find_command(words: Sequence[str]) -> str:
@@ -487,42 +492,13 @@ def _find_command(words: Sequence[str]) -> str:
     raise UsageError(expected)
 
 
-def _parse_build(words: Sequence[str]) -> BuildArguments:
+def _parse_words(command: str, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Parses a command line: the words that are no flags, and what the others give."""
+    if "beam_options" not in COMMANDS[command].__struct_fields__:
+        given = make_parser(command).parse_strictly(words)
+        _set_anonymous(given)
+        return given.pop("words"), given
     # Imported here: Beam's import takes seconds, and the other commands do without.
-    from shardbeam.pipelines.runners import DATAFLOW_RUNNER
-
-    names, given, options = _parse_with_beam("build", words)
-    command, *targets = names or [""]
-    if COMMANDS.get(command) is not BuildArguments:
-        raise UsageError(f"expected a command ({', '.join(COMMANDS)}) first, got {command!r}")
-    if len(targets) != 1:
-        got = " ".join(targets) or "none"
-        raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
-    run = {name: given.pop(name) for name in _flags(BuildArguments) if name in given}
-    if run.get("wait") is False and options.get("runner") != DATAFLOW_RUNNER:
-        raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
-    overrides = run.get("set", [])
-    return BuildArguments(
-        command=command,
-        config=_make_config(given, overrides=overrides, command=command, target=targets[0]),
-        beam_options=options,
-        **run,
-    )
-
-
-def _parse_verify(words: Sequence[str]) -> VerifyArguments:
-    names, given, options = _parse_with_beam("verify", words)
-    if len(names) != 2 or names[0] != "verify" or not names[1]:
-        raise UsageError("expected `verify PATH`, with one path")
-    if given.get("decode") and given.get("quick"):
-        raise UsageError("--quick reads no image that --decode could decode; leave one out")
-    return VerifyArguments(path=names[1], beam_options=options, **given)
-
-
-def _parse_with_beam(
-    command: str, words: Sequence[str]
-) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
-    """Parses a command line that may hold Beam's options: the words, our flags, and Beam's."""
     from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser, check_beam_options
 
     parser = make_parser(command, beam=beam_parser())
@@ -535,7 +511,25 @@ def _parse_with_beam(
         for name, value in given.items()
         if name not in ours and value != parser.get_default(name)
     }
-    return names, {name: given[name] for name in given if name in ours}, check_beam_options(options)
+    given = {name: given[name] for name in given if name in ours}
+    return names, {**given, "beam_options": check_beam_options(options)}
+
+
+def _make_build(names: Sequence[str], given: Mapping[str, Any]) -> BuildArguments:
+    from shardbeam.pipelines.runners import DATAFLOW_RUNNER
+
+    command, *targets = names or [""]
+    if COMMANDS.get(command) is not BuildArguments:
+        raise UsageError(f"expected a command ({', '.join(COMMANDS)}) first, got {command!r}")
+    if len(targets) != 1:
+        got = " ".join(targets) or "none"
+        raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
+    run = {name: given[name] for name in keys_of(BuildArguments) if name in given}
+    if run.get("wait") is False and given["beam_options"].get("runner") != DATAFLOW_RUNNER:
+        raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
+    overrides = run.get("set", [])
+    config = _make_config(given, overrides=overrides, command=command, target=targets[0])
+    return BuildArguments(command=command, config=config, **run)
 
 
 def _set_anonymous(given: Mapping[str, Any]) -> None:

@@ -1,16 +1,6 @@
 """What the command says beside its result: text for people, or JSON lines for programs.
 
-With `--log-format json` each line on stderr is one JSON object, as Cloud Logging reads it
-(https://cloud.google.com/logging/docs/structured-logging). Its keys:
-    severity: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
-    message: What happened, in words.
-    time: When, UTC, RFC 3339.
-    logger: Which logger of Python's said it; `shardbeam` is the command itself.
-    step: The step of the graph that a worker was at, or the phase of the run (`list`, `write`,
-        `summary`), where that is known.
-    stack_trace: The traceback of an error.
-
-Progress and summary have counts besides.
+docs/versions.md tells the keys of a JSON line.
 """
 
 from __future__ import annotations

@@ -89,26 +89,24 @@ def make_plan(config: schema.Config) -> Plan:
         container = find_container(config.output.container)
         versions = container.versions()
     except (ValueError, ModuleNotFoundError) as error:
-        raise ConfigError(
-            origin="config", path=("output", "container"), problem=str(error)
-        ) from error
+        raise _wrong(str(error), "output", "container") from error
     file_name = config.output.file_name
     try:
         config.check_file_name(splits.names)
     except Problem as problem:
-        raise ConfigError(origin="config", path=problem.path, problem=problem.text) from problem
+        raise _wrong(problem.text, *problem.path) from problem
     encoder = _encoder_settings(config, formats=formats)
     labels = LabelSettings(
         **msgspec.structs.asdict(config.labels),
         map_ids=_map_ids(encoder),
-        map_ids_hint="; or set panoptic.bits: 16" if _has_small_segments(encoder) else "",
+        map_ids_hint="; or set panoptic.bits: 16" if _map_ids(encoder) == (1, 255) else "",
     )
     output = absolute_path(config.output.path)
     latest = config.output.latest
     try:
         plan = plan_features(encoder)
     except ValueError as error:
-        raise ConfigError(origin="config", problem=str(error)) from error
+        raise _wrong(str(error)) from error
     return Plan(
         sources=sources,
         splits=splits,
@@ -150,6 +148,10 @@ def make_plan(config: schema.Config) -> Plan:
     )
 
 
+def _wrong(problem: str, *path: str | int) -> ConfigError:
+    return ConfigError(origin="config", path=path, problem=problem)
+
+
 def absolute_path(path: str) -> str:
     """Makes a local path absolute: workers may run in another folder.
 
@@ -161,9 +163,7 @@ def absolute_path(path: str) -> str:
     try:
         path.encode()
     except UnicodeEncodeError as error:
-        raise ConfigError(
-            origin="config", problem=f"{path}: the path is not valid UTF-8; rename it"
-        ) from error
+        raise _wrong(f"{path}: the path is not valid UTF-8; rename it") from error
     return path
 
 
@@ -178,11 +178,9 @@ def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> Sp
         try:
             msgspec.convert(split, schema.Name)
         except msgspec.ValidationError as error:
-            raise ConfigError(
-                origin="config",
-                path=("source",),
-                problem=f"the split {split!r} cannot be one: expected a letter, then letters, "
-                "digits and _",
+            raise _wrong(
+                f"the split {split!r} cannot be one: expected a letter, then letters, digits and _",
+                "source",
             ) from error
     return SplitAssignment(
         by_source=by_source,
@@ -196,18 +194,12 @@ def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> Sp
 def _encoder_settings(config: schema.Config, *, formats: Iterable[Format]) -> EncoderSettings:
     kinds: frozenset[Kind] = frozenset().union(*(known.kinds for known in formats))
     if Kind.ROWS in kinds and any(Kind.ROWS not in known.kinds for known in formats):
-        raise ConfigError(
-            origin="config",
-            path=("splits",),
-            problem="tables without images cannot be mixed with sources of images",
-        )
+        raise _wrong("tables without images cannot be mixed with sources of images", "splits")
     extras: dict[str, ExtraFeature] = {}
     for extra in (extra for known in formats for extra in known.extra_features()):
         if extras.setdefault(extra.spec.key, extra) != extra:
-            raise ConfigError(
-                origin="config",
-                path=("splits",),
-                problem=f"two sources fill the key {extra.spec.key!r} with values of other kinds",
+            raise _wrong(
+                f"two sources fill the key {extra.spec.key!r} with values of other kinds", "splits"
             )
     return EncoderSettings(
         **msgspec.structs.asdict(config.features),
@@ -228,10 +220,6 @@ def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
     if Kind.PANOPTIC in encoder.kinds:
         return 1, 2**encoder.panoptic.bits - 1
     return None
-
-
-def _has_small_segments(encoder: EncoderSettings) -> bool:
-    return Kind.PANOPTIC in encoder.kinds and encoder.panoptic.bits == 8
 
 
 def _sources(config: schema.Config) -> tuple[Source, ...]:

@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,12 +19,7 @@ from rich.text import Text
 from shardbeam.pipelines.logs import escape, write_line, write_stdout
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.sharding import NO_SPLIT
-from shardbeam.transforms.dataset.outcome import (
-    Outcome,
-    Reuse,
-    SplitOutcome,
-    Status,
-)
+from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
 
 
@@ -190,48 +185,37 @@ def render_text(summary: Summary, *, layout: Layout = PLAIN) -> str:
     return "\n".join([*parts, "\n".join(_closing_lines(summary))]) + "\n"
 
 
+_COLUMNS: dict[str, Callable[[SplitOutcome], str]] = {
+    "examples": lambda split: f"{split.examples:,}",
+    "shards": lambda split: f"{split.shards:,}",
+    "bytes": lambda split: decimal(split.num_bytes),
+    "rejected": lambda split: f"{sum(split.rejected.values()):,}",
+    "excluded": lambda split: f"{sum(split.excluded.values()):,}",
+    "corrections": lambda split: f"{sum(split.corrections.values()):,}",
+    "missing": lambda split: f"{split.rejected.get(Reason.MISSING_IMAGE.value, 0):,}",
+    "unannotated": lambda split: f"{split.unannotated:,}",
+    "rejects so far": lambda split: f"{sum(split.rejected.values()):,}",
+}
+_BUILD_COLUMNS = ("examples", "shards", "bytes", "rejected", "excluded", "corrections")
+_PLAN_COLUMNS = ("examples", "bytes", "shards", "missing", "unannotated", "rejects so far")
+
+
 def _counts_table(outcome: Outcome) -> Table:
-    if outcome.status is Status.APPROVED:
-        headings = ["examples", "bytes", "shards", "missing", "unannotated", "rejects so far"]
-        cells = _plan_cells
-    else:
-        headings = ["examples", "shards", "bytes", "rejected", "excluded", "corrections"]
-        cells = _build_cells
-    table = make_table("split", numbers=headings)
-    for name, split in outcome.splits.items():
-        table.add_row(_split_name(name), *cells(split))
-    if len(outcome.splits) > 1:
+    columns = _PLAN_COLUMNS if outcome.status is Status.APPROVED else _BUILD_COLUMNS
+    table = make_table("split", numbers=columns)
+    rows = [(_split_name(name), split) for name, split in outcome.splits.items()]
+    if len(rows) > 1:
         total = SplitOutcome()
-        for split in outcome.splits.values():
+        for _, split in rows:
             total.add(split)
-        table.add_row("total", *cells(total))
+        rows.append((Text("total"), total))
+    for name, split in rows:
+        table.add_row(name, *(_COLUMNS[column](split) for column in columns))
     return table
 
 
 def _split_name(name: str) -> Text:
     return Text(escape(name) if name != NO_SPLIT else "(no split)")
-
-
-def _build_cells(split: SplitOutcome) -> list[str]:
-    return [
-        f"{split.examples:,}",
-        f"{split.shards:,}",
-        decimal(split.num_bytes),
-        f"{sum(split.rejected.values()):,}",
-        f"{sum(split.excluded.values()):,}",
-        f"{sum(split.corrections.values()):,}",
-    ]
-
-
-def _plan_cells(split: SplitOutcome) -> list[str]:
-    return [
-        f"{split.examples:,}",
-        decimal(split.num_bytes),
-        f"{split.shards:,}",
-        f"{split.rejected.get(Reason.MISSING_IMAGE.value, 0):,}",
-        f"{split.unannotated:,}",
-        f"{sum(split.rejected.values()):,}",
-    ]
 
 
 def _codes_table(outcome: Outcome) -> Table:

@@ -17,6 +17,7 @@ the transforms share.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,23 +30,18 @@ if TYPE_CHECKING:
     from shardbeam.transforms.write_shards import WriteShards as WriteShards
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
-_MODULES = {
-    "CommitDataset": "commit_dataset",
-    "JoinAnnotations": "join_annotations",
-    "ListImages": "list_images",
-    "ReadAnnotations": "read_annotations",
-    "TakeCensus": "take_census",
-    "VerifyShards": "verify_shards",
-    "WriteShards": "write_shards",
-    "WriteToTFRecord": "write_to_tfrecord",
-}
-__all__ = list(_MODULES)
+__all__ = [
+    *("CommitDataset", "JoinAnnotations", "ListImages", "ReadAnnotations", "TakeCensus"),
+    *("VerifyShards", "WriteShards", "WriteToTFRecord"),
+]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    # Each is in the module named like it: WriteToTFRecord in write_to_tfrecord.
+    module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import zlib
@@ -9,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import google_crc32c
 import msgspec
 import pyarrow
 
 from shardbeam.configs.schema import ImageConfig
-from shardbeam.transforms.core.crc32c import crc32c
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget
@@ -349,7 +350,7 @@ class RecordEncoder:
         return EncodedExample(
             chunks=chunks,
             size_bytes=sum(map(len, chunks)),
-            crc32c=crc32c(*chunks),
+            crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
             sha256=subject.sha256,
             objects=objects,
         )
