@@ -31,11 +31,8 @@ import contextlib
 import functools
 import math
 import multiprocessing
-import os
 import shutil
-import signal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +41,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 from pycocotools import mask as coco_mask
+
+from shardbeam.transforms.core.process import usable_cpus
+from shardbeam.transforms.core.worker import without_interrupts
 
 Json = dict[str, object]
 Mask = npt.NDArray[np.bool_]
@@ -175,7 +175,7 @@ def write_shapes(
         raise FileExistsError(f"{output} is a file; name a new or an empty folder")
     if output.exists() and any(output.iterdir()):
         raise FileExistsError(f"{output} is not empty; delete it, or name another folder")
-    workers = min(workers or os.cpu_count() or 1, math.ceil(images / _CHUNK))
+    workers = min(workers or usable_cpus(), math.ceil(images / _CHUNK))
     # Absolute, as a spawned process may start in another working directory.
     draw = functools.partial(_draw, output.absolute(), seed, (width, height))
     drawn = []
@@ -204,23 +204,12 @@ def _draw_all(
     if workers == 1:
         yield from map(draw, numbers)
         return
-    executor = concurrent.futures.ProcessPoolExecutor(
-        workers,
-        # The only way to start a process that is safe on every platform, and beside threads.
-        mp_context=multiprocessing.get_context("spawn"),
-        # An interrupt is the program's business.
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
-    )
+    # The only way to start a process that is safe on every platform, and beside threads.
+    context = multiprocessing.get_context("spawn")
+    executor = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
     try:
-        # A terminal sends SIGINT to the processes, too, which must not get it while they start.
-        # The tracker unblocks it when it starts with the first of them.
-        resource_tracker.ensure_running()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with without_interrupts():
             drawn = executor.map(draw, numbers, chunksize=_CHUNK)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         yield from drawn
     finally:
         executor.shutdown(cancel_futures=True)

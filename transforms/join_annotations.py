@@ -90,13 +90,13 @@ def _tag(element: tuple[tuple[str, str], ListedImage | AnnotationEntry]) -> tupl
 
 
 @beam.typehints.with_output_types(tuple[str, Record])
+@dataclasses.dataclass(eq=False, kw_only=True)
 class _JoinFn(beam.DoFn):
-    def __init__(self, *, sources: Sequence[Source], settings: JoinSettings) -> None:
-        self._sources = sources
-        self._settings = settings
+    sources: Sequence[Source]
+    settings: JoinSettings
 
     def setup(self) -> None:
-        self._formats = {source.name: source.format for source in self._sources}
+        self._formats = {source.name: source.format for source in self.sources}
 
     def start_bundle(self) -> None:
         self._census = Census()
@@ -120,7 +120,7 @@ class _JoinFn(beam.DoFn):
             images=images,
             entries=entries,
             source_format=self._formats[source],
-            settings=self._settings,
+            settings=self.settings,
         )
         # The inputs of a table without images are its rows.
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.dataset.verify_shard import ShardCheck, ShardReport, check_shard
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class VerifyShards(beam.PTransform[PCollection[ShardCheck], PCollection[ShardReport]]):
     """Reads each shard to its end, and reports what is wrong with it.
 
@@ -24,9 +26,7 @@ class VerifyShards(beam.PTransform[PCollection[ShardCheck], PCollection[ShardRep
         decode: Whether images are decoded, strictly.
     """
 
-    def __init__(self, *, decode: bool = False) -> None:
-        super().__init__()
-        self._decode = decode
+    decode: bool = False
 
     def expand(self, checks: PCollection[ShardCheck]) -> PCollection[ShardReport]:
         """Adds the step to a pipeline."""
@@ -34,14 +34,14 @@ class VerifyShards(beam.PTransform[PCollection[ShardCheck], PCollection[ShardRep
             checks
             # Shards come from one list: without it one worker would read them all.
             | beam.Reshuffle()
-            | "VerifyShard" >> beam.ParDo(_VerifyShardFn(decode=self._decode))
+            | "VerifyShard" >> beam.ParDo(_VerifyShardFn(decode=self.decode))
         )
 
 
 @beam.typehints.with_output_types(ShardReport)
+@dataclasses.dataclass(eq=False, kw_only=True)
 class _VerifyShardFn(beam.DoFn):
-    def __init__(self, *, decode: bool) -> None:
-        self._decode = decode
+    decode: bool
 
     def setup(self) -> None:
         self._threads = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="verify")
@@ -53,7 +53,7 @@ class _VerifyShardFn(beam.DoFn):
         self._under_way: deque[Future[ShardReport]] = deque()
 
     def process(self, check: ShardCheck) -> Iterator[ShardReport]:
-        self._under_way.append(self._threads.submit(check_shard, check, decode=self._decode))
+        self._under_way.append(self._threads.submit(check_shard, check, decode=self.decode))
         while self._under_way and self._under_way[0].done():
             yield self._under_way.popleft().result()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -44,6 +45,7 @@ class WriteResult(NamedTuple):
     rejects: PCollection[Reject]
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult]):
     """Writes `(split, Record)` into shards of `tf.train.Example`.
 
@@ -67,43 +69,37 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
         InputError: (at run time) A split has no examples, or staging cannot be written.
     """
 
-    def __init__(
-        self,
-        *,
-        naming: ShardNaming,
-        num_shards: int | Mapping[str, int],
-        settings: ShardSettings,
-        census: PCollection[Census],
-        label_map: PCollection[LabelMap],
-    ) -> None:
-        if len(settings.splits) > 1 and "{split}" not in naming.prefix:
-            raise ValueError(f"several splits need {{split}} in the prefix {naming.prefix!r}")
-        super().__init__()
-        self._naming = naming
-        self._num_shards = 1 if naming.is_single_file else num_shards
-        self._settings = settings
-        self._census = census
-        self._label_map = label_map
+    naming: ShardNaming
+    num_shards: int | Mapping[str, int]
+    settings: ShardSettings
+    census: PCollection[Census]
+    label_map: PCollection[LabelMap]
+
+    def __post_init__(self) -> None:
+        if len(self.settings.splits) > 1 and "{split}" not in self.naming.prefix:
+            raise ValueError(f"several splits need {{split}} in the prefix {self.naming.prefix!r}")
+        if self.naming.is_single_file:
+            self.num_shards = 1
 
     def display_data(self) -> dict[str, Any]:
         """Shows the settings that decide the files, on runners that have a console."""
         return {
-            "file_path_prefix": self._naming.prefix,
-            "num_shards": str(self._num_shards or "by size"),
-            "shard_size_bytes": self._settings.shard_size_bytes,
-            "seed": self._settings.seed,
+            "file_path_prefix": self.naming.prefix,
+            "num_shards": str(self.num_shards or "by size"),
+            "shard_size_bytes": self.settings.shard_size_bytes,
+            "seed": self.settings.seed,
         }
 
     def expand(self, records: PCollection[tuple[str, Record]]) -> WriteResult:
         """Adds the step to a pipeline."""
         if not records.is_bounded:
             raise ValueError("WriteShards writes bounded input only")
-        settings = self._settings
+        settings = self.settings
         # one ShardPlan; a split without examples ends the run here
-        plan = self._census | "PlanShards" >> beam.Map(
+        plan = self.census | "PlanShards" >> beam.Map(
             plan_shards,
             splits=settings.splits,
-            num_shards=self._num_shards,
+            num_shards=self.num_shards,
             shard_size_bytes=settings.shard_size_bytes,
         ).with_output_types(ShardPlan)
         # Every index of every shard gets an empty value: GroupByKey emits no empty groups.
@@ -121,9 +117,9 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
             # ((split, shard), [b"" and hash + record ...])
             | "WriteShard"
             >> beam.ParDo(
-                _WriteShardFn(naming=self._naming, settings=settings),
+                _WriteShardFn(naming=self.naming, settings=settings),
                 pvalue.AsSingleton(plan),
-                pvalue.AsSingleton(self._label_map),
+                pvalue.AsSingleton(self.label_map),
             ).with_outputs(_REJECTS, main="shards")
         )
         written[_REJECTS].element_type = Reject
@@ -151,10 +147,10 @@ def assign_shard(
 
 
 @beam.typehints.with_output_types(ShardResult)
+@dataclasses.dataclass(eq=False, kw_only=True)
 class _WriteShardFn(beam.DoFn):
-    def __init__(self, *, naming: ShardNaming, settings: ShardSettings) -> None:
-        self._naming = naming
-        self._settings = settings
+    naming: ShardNaming
+    settings: ShardSettings
 
     def setup(self) -> None:
         # Started when it is known how much there is to write.
@@ -177,7 +173,7 @@ class _WriteShardFn(beam.DoFn):
         records = [value[HASH_BYTES:] for value in sorted(values) if value]
         num_shards = plan.num_shards[split]
         key = shard_key(
-            settings_digest=self._settings.digest(label_map=label_map),
+            settings_digest=self.settings.digest(label_map=label_map),
             split=split,
             shard_index=index,
             num_shards=num_shards,
@@ -186,15 +182,15 @@ class _WriteShardFn(beam.DoFn):
         shard = Shard(
             key=key,
             split=split,
-            index=index,
+            shard_index=index,
             num_shards=num_shards,
-            file_name=self._naming.file_name(split=split, shard_index=index, num_shards=num_shards),
+            file_name=self.naming.file_name(split=split, shard_index=index, num_shards=num_shards),
             records=records,
             label_map=label_map,
         )
         if self._writers is None:
-            workers = count_workers(plan.totals, processes=self._settings.processes)
-            self._writers = ShardWriters(self._settings, workers=workers)
+            workers = count_workers(plan.totals, processes=self.settings.processes)
+            self._writers = ShardWriters(self.settings, workers=workers)
         self._under_way.append(self._writers.begin(shard))
         while self._under_way and self._under_way[0].done():
             yield from self._outputs(self._under_way.popleft())
@@ -207,7 +203,7 @@ class _WriteShardFn(beam.DoFn):
     def _outputs(
         self, shard: Future[ShardResult]
     ) -> Iterator[ShardResult | pvalue.TaggedOutput[str, Reject]]:
-        with explain_write_errors(self._settings.staging.output):
+        with explain_write_errors(self.settings.staging.output):
             result = shard.result()
         for reject in result.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)

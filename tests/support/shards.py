@@ -65,7 +65,7 @@ def make_shard(folder: Path, *, key: str = "0" * 64, images: int = 20) -> Shard:
     return Shard(
         key=key,
         split="train",
-        index=0,
+        shard_index=0,
         num_shards=1,
         file_name="x-train.tfrecord-00000-of-00001",
         records=[msgspec.msgpack.encode(record) for record in make_records(folder, images)],

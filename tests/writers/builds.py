@@ -149,7 +149,7 @@ def _write(index: int, *, command: Command, plan: Plan, staging: Staging) -> Sha
     shard = Shard(
         key=key,
         split="train",
-        index=index,
+        shard_index=index,
         num_shards=command.shards,
         file_name=f"toy-{index}-of-{command.shards}",
         records=[b""],

@@ -50,7 +50,7 @@ class Worker(Generic[Question, Answer]):
             target=_serve, args=(theirs, prepare, arguments), daemon=True
         )
         self._task = task
-        with theirs, _without_main(), _without_interrupts():
+        with theirs, _without_main(), without_interrupts():
             self._process.start()
 
     def call(self, question: Question) -> Answer:
@@ -88,7 +88,7 @@ def _without_main() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
+def without_interrupts() -> Iterator[None]:
     """Lets a process that is started inherit that it takes no SIGINT: the program ends it."""
     # Starting this process of `multiprocessing`'s own would unblock the signal.
     resource_tracker.ensure_running()

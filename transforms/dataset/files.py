@@ -72,14 +72,26 @@ class Origin(str, enum.Enum):
     MENDED = "mended"
 
 
-class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A shard that is written.
+class ShardIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which shard of a dataset it is.
 
     Attributes:
-        key: Its shard key (`dataset.staging.shard_key`).
+        key: Its shard key, what decides its bytes (`dataset.staging.shard_key`).
         split: Its split.
         shard_index: Which of the split's shards.
         num_shards: How many the split has.
+    """
+
+    key: _Sha256
+    split: str
+    shard_index: _Count
+    num_shards: _Count
+
+
+class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
+    """A shard that is written.
+
+    Attributes:
         data: The file with its Examples.
         index: The Parquet file with a row an example.
         records: Records that went into it: all that became Examples, rejects or exclusions.
@@ -97,10 +109,6 @@ class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         resumed: Whether that is an earlier run; what it copied is not, in a run that copies, too.
     """
 
-    key: _Sha256
-    split: str
-    shard_index: _Count
-    num_shards: _Count
     data: ShardFile
     index: DatasetFile
     records: _Count

@@ -28,7 +28,13 @@ from shardbeam.transforms.core.memory import MemoryBudget, default_budget_bytes
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
 from shardbeam.transforms.core.records import ImageRef, Record, Reject
-from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardFile, ShardResult
+from shardbeam.transforms.dataset.files import (
+    DatasetFile,
+    Origin,
+    ShardFile,
+    ShardIdentity,
+    ShardResult,
+)
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
 from shardbeam.transforms.dataset.outcome import ShardProgress
@@ -113,24 +119,16 @@ class ShardSettings:
         return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
 
-class Shard(msgspec.Struct, frozen=True, kw_only=True):
+class Shard(ShardIdentity, frozen=True, kw_only=True):
     """A shard that is to be made.
 
     Attributes:
-        key: What decides its bytes (`dataset.staging.shard_key`).
-        split: Its split.
-        index: Which of the split's shards.
-        num_shards: How many the split has.
         file_name: The committed file's name.
         records: Its records in their order, each as `Record` in MessagePack.
         label_map: The labels' written names and ids.
         origin: Why its images are read.
     """
 
-    key: str
-    split: str
-    index: int
-    num_shards: int
     file_name: str
     records: Sequence[bytes]
     label_map: LabelMap
@@ -278,10 +276,7 @@ def write_shard(
     with create_file(staging.uri(staged, shard.index_path)) as index:
         index.write(index_parquet(rows))
     result = ShardResult(
-        key=shard.key,
-        split=shard.split,
-        shard_index=shard.index,
-        num_shards=shard.num_shards,
+        **{name: getattr(shard, name) for name in ShardIdentity.__struct_fields__},
         data=ShardFile(
             path=shard.file_name,
             size_bytes=file.size_bytes,
@@ -321,7 +316,7 @@ def _index_row(
         key=encoded.record.key,
         source=encoded.record.source,
         split=shard.split,
-        shard=shard.index,
+        shard=shard.shard_index,
         offset=place,
         length=example.size_bytes,
         sha256=example.sha256,
@@ -351,7 +346,7 @@ class _Progress:
             self._staging.write_progress(
                 ShardProgress(examples=self._records, finished=False),
                 split=self._shard.split,
-                shard_index=self._shard.index,
+                shard_index=self._shard.shard_index,
             )
 
 
@@ -360,5 +355,5 @@ def finish_progress(shard: Shard, *, staging: Staging, resumed: bool = False) ->
     staging.write_progress(
         ShardProgress(examples=len(shard.records), finished=True, resumed=resumed),
         split=shard.split,
-        shard_index=shard.index,
+        shard_index=shard.shard_index,
     )
