@@ -266,21 +266,20 @@ class MemoryGcs(GcsStorage):
             raise FileExistsError(uri)
         return self._world.store(uri, data)
 
-    def rewrite(self, source: StoredFile, destination: str, *, replaces: str | None) -> StoredFile:
-        self._world.request()
-        found = self._world.objects.get(source.uri)
-        if found is None or str(found.generation) != source.version:
-            raise FileNotFoundError(source.uri)
-        if self._is_another(destination, int(replaces or 0), unless="rename"):
-            raise ChangedError(destination)
-        self._world.store(destination, found.data)
-        return _stored(destination, self._world.objects[destination], path="")
-
-    def copy(self, source: str, destination: str) -> StoredFile | None:
+    def rewrite(
+        self,
+        source: str,
+        destination: str,
+        *,
+        version: str | None = None,
+        generation: int | None = None,
+    ) -> StoredFile:
         self._world.request()
         found = self._world.objects.get(source)
-        if found is None:
+        if found is None or version not in (None, str(found.generation)):
             raise FileNotFoundError(source)
+        if self._is_another(destination, generation, unless="rename"):
+            raise ChangedError(destination)
         self._world.store(destination, found.data)
         return _stored(destination, self._world.objects[destination], path="")
 

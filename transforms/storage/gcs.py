@@ -257,7 +257,7 @@ class GcsStorage(Storage):
         if stored is None:
             raise FileNotFoundError(f"{source}: no such object")
         try:
-            self._rewrite(
+            self.rewrite(
                 stored.uri, destination, version=stored.version, generation=_generation(replaces)
             )
         except ChangedError:
@@ -269,7 +269,7 @@ class GcsStorage(Storage):
     def renew(self, file: StoredFile) -> None:
         """Rewrites an object onto itself; see the base class."""
         try:
-            self._rewrite(file.uri, file.uri, version=file.version, generation=int(file.version))
+            self.rewrite(file.uri, file.uri, version=file.version, generation=int(file.version))
         except FileNotFoundError as error:
             # The same content in another version is what was wanted.
             if not self.find_ours(file.uri, size_bytes=file.size_bytes, crc32c=file.crc32c):
@@ -281,9 +281,9 @@ class GcsStorage(Storage):
         No generation is asked for first: the checksum that comes with the answer says what the
         copy is, and that is one request less.
         """
-        return self._rewrite(source, destination)
+        return self.rewrite(source, destination)
 
-    def _rewrite(
+    def rewrite(
         self,
         source: str,
         destination: str,
