@@ -57,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_stdout(_help(words))
         return 0
     if words == ["--version"]:
-        write_stdout(f"shardbeam {_version()}\n")
+        import importlib.metadata
+
+        write_stdout(f"shardbeam {importlib.metadata.version('shardbeam')}\n")
         return 0
     json_log = wants_json_log(words)
     with everything_as_json() if json_log else nullcontext():
@@ -67,12 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _help(words: Sequence[str]) -> str:
     return make_parser(next((word for word in words if word in COMMANDS), "")).format_help()
-
-
-def _version() -> str:
-    import importlib.metadata
-
-    return importlib.metadata.version("shardbeam")
 
 
 def _run(words: Sequence[str], *, json_log: bool) -> int:

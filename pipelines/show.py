@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from rich.filesize import decimal
@@ -15,7 +15,7 @@ from shardbeam.configs.load import describe_ready_config, ready_configs
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.report import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.examples import (
     feature_values,
     read_examples,
@@ -23,7 +23,6 @@ from shardbeam.transforms.dataset.read.examples import (
 )
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.formats.load import built_in_formats
-from shardbeam.transforms.storage.base import StoredFile
 
 # About as much as fits beside the keys on a usual terminal.
 _VALUES_CHARACTERS = 64
@@ -49,9 +48,13 @@ def show_dataset(path: str, *, split: str | None, limit: int) -> None:
     shown = dataset.find_split(dataset.splits[0].name if split is None else split)
     if not write_stdout(_render_splits(dataset, layout=layout)):
         return
-    examples = itertools.islice(_read_split(shown), limit)
+    examples = (
+        (shard, example)
+        for shard in shown.shards
+        for example in read_examples(shard, container=shown.container)
+    )
     number = 0
-    for number, (shard, example) in enumerate(examples, 1):
+    for number, (shard, example) in enumerate(itertools.islice(examples, limit), 1):
         of = "" if shown.examples is None else f" of {shown.examples:,}"
         title = f"{shown.name}, example {number:,}{of}, in {posixpath.basename(shard.uri)}"
         if not write_stdout(f"\n{escape(title)}\n{render_example(example, layout=layout)}"):
@@ -89,12 +92,6 @@ def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
             Text(_describe_values(values)),
         )
     return render_table(table, layout=layout)
-
-
-def _read_split(split: StoredSplit) -> Iterator[tuple[StoredFile, Example]]:
-    for shard in split.shards:
-        for example in read_examples(shard, container=split.container):
-            yield shard, example
 
 
 def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:

@@ -123,12 +123,12 @@ def _split_file(part: _Part, sources: Mapping[str, Source]) -> Iterator[_Part]:
 
 
 @beam.typehints.with_output_types(_Entry)
+@dataclasses.dataclass(eq=False)
 class _GiveItemsFn(beam.DoFn):
     """Gives what formats find, each kind by its output."""
 
-    def __init__(self, sources: Mapping[str, Source], splits: SplitAssignment) -> None:
-        self._sources = sources
-        self._splits = splits
+    sources: Mapping[str, Source]
+    splits: SplitAssignment
 
     def start_bundle(self) -> None:
         self._census = Census()
@@ -145,7 +145,7 @@ class _GiveItemsFn(beam.DoFn):
                 self._census.add_category(item)
             elif isinstance(item, ListedImage):
                 # Of a container, the listing holds the file; what it holds is counted here.
-                split = self._splits.split_of(source=source, key=item.key)
+                split = self.splits.split_of(source=source, key=item.key)
                 self._census.listing.add_images(1, split=split)
                 yield pvalue.TaggedOutput(_IMAGES, ((source, item.key), item))
             else:
@@ -157,7 +157,7 @@ class _ReadFn(_GiveItemsFn):
 
     def process(self, part: _Part) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
         source, file_index, begin, end = part
-        source_format = self._sources[source].format
+        source_format = self.sources[source].format
         uri = source_format.annotation_files()[file_index]
         storage = storage_for(uri)
         if source_format.chunk_bytes is None:
@@ -204,4 +204,4 @@ class _ReadListedFn(_GiveItemsFn):
             yield from self._outputs(items, source=file.source)
 
     def _read(self, file: ListedFile) -> Iterator[_Item]:
-        return read_listed_file(file, source_format=self._sources[file.source].format)
+        return read_listed_file(file, source_format=self.sources[file.source].format)

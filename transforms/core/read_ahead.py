@@ -40,14 +40,7 @@ def map_many(function: Callable[[T], R], items: Iterable[T], *, threads: int) ->
     """
     under_way = threads * _ITEMS_PER_THREAD
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="many") as executor:
-        yield from map_ahead(
-            function,
-            items,
-            executor=executor,
-            size_bytes=lambda _: 0,
-            max_items=under_way,
-            max_bytes=0,
-        )
+        yield from map_ahead(function, items, executor=executor, max_items=under_way)
 
 
 def map_ahead(
@@ -55,9 +48,9 @@ def map_ahead(
     items: Iterable[T],
     *,
     executor: ThreadPoolExecutor,
-    size_bytes: Callable[[T], int],
     max_items: int,
-    max_bytes: int,
+    size_bytes: Callable[[T], int] = lambda _: 0,
+    max_bytes: int = 0,
 ) -> Iterator[R]:
     """Yields `function(item)` for each item, in order, computing ahead in `executor`.
 
@@ -65,8 +58,8 @@ def map_ahead(
         function: Runs in the executor's threads.
         items: What it is applied to.
         executor: Has the threads.
-        size_bytes: What an item weighs while it is under way.
         max_items: Items under way at most.
+        size_bytes: What an item weighs while it is under way.
         max_bytes: Weight under way at most; a single heavier item goes alone.
 
     Raises:

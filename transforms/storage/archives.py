@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def is_pattern(root: str) -> bool:
     What is there under the very name that a pattern would have is no pattern: folders may be
     named `flowers [v2]`.
     """
-    if not (_WILDCARD.search(root) or _RANGE.search(root)):
+    if not _is_variable(root):
         return False
     try:
         return _locate(root) is None and next(storage_for(root).list(root), None) is None
@@ -77,12 +78,8 @@ def expand_root(root: str) -> Iterator[str]:
 
 def fixed_folder(root: str) -> str:
     """Returns the folder that holds all that a root stands for, without wildcards."""
-    fixed: list[str] = []
-    for part in root.rstrip("/").split("/")[:-1]:
-        if _WILDCARD.search(part) or _RANGE.search(part):
-            break
-        fixed.append(part)
-    return "/".join(fixed)
+    parts = root.rstrip("/").split("/")[:-1]
+    return "/".join(itertools.takewhile(lambda part: not _is_variable(part), parts))
 
 
 def begin_root(
@@ -202,6 +199,10 @@ def _locate(uri: str) -> tuple[ImageRef, str] | None:
         if file is not None:
             return _whole(file), "/".join(part for part in parts[index:] if part not in ("", "."))
     return None
+
+
+def _is_variable(root: str) -> bool:
+    return bool(_WILDCARD.search(root) or _RANGE.search(root))
 
 
 def _is_archive_name(name: str) -> bool:
