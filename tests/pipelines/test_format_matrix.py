@@ -99,15 +99,11 @@ def test_tfds_loads_as_many(built: BuiltSample) -> None:
 @pytest.mark.parametrize(
     ("words", "examples", "boxes"),
     [
-        ("voc --root voc_dataset/voc_dataset1", {"train": 1, "test": 1}, 2),
         ("voc --root voc_dataset/voc_dataset3", {"train": 1}, 1),
         ("voc --root roboflow_dataset/voc", {"train": 3}, 4),
         ("voc --root kaggle_dataset/relaxed_voc1", {"train": 2}, 2),
-        ("voc --root kaggle_dataset/relaxed_voc2", {"train": 2}, 2),
-        ("yolo --root roboflow_dataset/yolo", {"train": 2, "val": 1}, 4),
         ("yolo --root yolo_dataset/labels", {"train": 1, "val": 1}, 4),
         ("yolo --root yolo_dataset/annotations", {"train": 1}, 2),
-        ("yolo --root yolo_dataset/strict", {"train": 1}, 2),
     ],
 )
 def test_other_layouts_of_real_datasets(

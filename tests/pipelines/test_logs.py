@@ -101,17 +101,10 @@ def test_stdout_still_gets_what_was_asked_for(shapes: Path, tmp_path: Path) -> N
     }
 
 
-def test_a_plan(shapes: Path, tmp_path: Path) -> None:
-    _, *words = coco_words(shapes, tmp_path / "out", *JSON_LOG)
-    summary = summary_of(run("plan", *words))
-    assert (summary["severity"], summary["status"]) == ("INFO", "approved")
-    assert summary["splits"]["train"]["examples"] == 40
-
-
 def test_a_refused_run(shapes: Path, tmp_path: Path) -> None:
     mixed = write_mixed(shapes, tmp_path / "in")
     words = coco_words(mixed, tmp_path / "out", *JSON_LOG)
-    summary = summary_of(finish(start(*words, cwd=tmp_path)))
+    summary = summary_of(run(*words))
     assert (summary["severity"], summary["status"], summary["exit_code"]) == ("ERROR", "refused", 3)
     assert summary["message"].startswith(f"refused, nothing committed: {tmp_path}/out; too many ")
     assert summary["splits"]["train"]["rejected"]["zero_byte"] == 1
@@ -138,17 +131,6 @@ def test_a_failed_run(
         exit_code,
     )
     assert message in summary["message"]
-
-
-def test_an_error_in_a_worker(shapes: Path, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "images").symlink_to(shapes / "images")
-    (tmp_path / "in" / "annotations").mkdir()
-    (tmp_path / "in" / "annotations" / "instances.json").write_text('{"images": [{"id": 1')
-    words = coco_words(tmp_path / "in", tmp_path / "out", *JSON_LOG)
-    summary = summary_of(finish(start(*words, cwd=tmp_path)))
-    assert (summary["severity"], summary["exit_code"]) == ("ERROR", 1)
-    assert "instances.json: " in summary["message"]
 
 
 def test_an_error_that_nobody_expected(
@@ -194,9 +176,7 @@ def test_a_line_stays_one_line(message: str, value: str) -> None:
     assert "empty" not in line
 
 
-@pytest.mark.parametrize(
-    "name", ["a\nb.json", "\x1b[2J.json", '{"a": 1}\u2028.json', "\udcff.json"]
-)
+@pytest.mark.parametrize("name", ["a\nb\x1b[2J.json", "\u2028\udcff.json"])
 def test_hostile_names(name: str, shapes: Path, tmp_path: Path) -> None:
     words = coco_words(shapes, tmp_path / "out", *JSON_LOG, "--annotations", name)
     summary = summary_of(run(*words))

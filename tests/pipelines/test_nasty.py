@@ -252,14 +252,3 @@ def test_files_that_change_after_the_listing_are_rejects(
         ("cat/rewritten.jpg", "changed_since_listing"): 1,
     }
     assert built.counts()["listed"] == len(paths)
-
-
-def test_a_class_name_of_two_lines_is_one_line_of_the_label_files(tmp_path: Path) -> None:
-    folder = tmp_path / "images" / "cat\ndog"
-    folder.mkdir(parents=True)
-    (folder / "1.jpg").write_bytes(JPEG)
-    built = build("image-folder", "--images", folder.parent, output=tmp_path / "out")
-    assert built.exit_code == 0
-    assert [example.image_labels for example in built.examples()] == [[("cat\ndog", 0)]]
-    assert (built.output / "labels.txt").read_text() == "cat\\ndog\n"
-    assert r'name: "cat\012dog"' in (built.output / "label_map.pbtxt").read_text()

@@ -221,15 +221,6 @@ def test_third_party_files(shared_data: Path) -> None:
     assert read_column("image/filename", str(files[0])) == [b"2.jpg"]
 
 
-def test_third_party_files_without_image_data(shared_data: Path) -> None:
-    folder = shared_data / "datumaro" / "roboflow_dataset" / "tfrecord"
-    found = read(folder / "train")
-    assert [example["image/filename"] for example in found] == [b"train_001.jpg", b"train_002.jpg"]
-    assert [example["image/encoded"] for example in found] == [b"", b""]
-    (example,) = read(folder / "val" / "val.tfrecord")
-    assert example["image/object/class/label"].tolist() == [1, 2]
-
-
 JPEG = draw_image("JPEG", width=8, height=6)
 PNG = draw_image("PNG", width=9, height=7)
 GRAY_PNG = draw_image("PNG", width=5, height=4, mode="L")
@@ -279,15 +270,6 @@ def test_what_is_not_always_an_image_stays_encoded(values: list[Any], tmp_path: 
     found = read_records_of(tmp_path, *({"image": value} for value in values))
     flat = [np.asarray(example["image"], dtype=object).tolist() for example in found]
     assert flat == values
-
-
-def test_pixels_of_png_masks(tmp_path: Path) -> None:
-    """As the documentation says that a list of images is decoded."""
-    import tensorflow as tf
-
-    (example,) = read_records_of(tmp_path, {"masks": [GRAY_PNG, GRAY_PNG]})
-    masks = tf.map_fn(tf.io.decode_png, example["masks"], fn_output_signature=tf.uint8)
-    assert masks.shape == (2, 4, 5, 1)
 
 
 def test_a_sample_of_many_files(tmp_path: Path) -> None:

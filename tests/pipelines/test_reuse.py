@@ -18,7 +18,7 @@ from shardbeam.transforms.dataset import reuse
 from shardbeam.transforms.examples import encode
 from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.storage.local import LocalStorage
-from tests.support.crash_points import moments, record_states, restore
+from tests.support.crash_points import LONG, moments, record_states, restore
 from tests.support.dataset import (
     Run,
     Tree,
@@ -166,18 +166,6 @@ def test_everything_is_copied_and_no_image_read(
     assert read_tree(first) == before
 
 
-def test_a_version_made_of_copies_is_as_good_as_any(
-    mixed: Path, first: Path, tmp_path: Path, read_images: list[str]
-) -> None:
-    previous = first
-    for number in range(3):
-        output = tmp_path / f"out{number}"
-        assert build(mixed, output, previous)["copied_shards"] == SHARDS
-        previous = output
-    assert read_dataset(previous) == read_dataset(first)
-    assert read_images == []
-
-
 def test_a_dataset_of_another_name(mixed: Path, first: Path, tmp_path: Path) -> None:
     # The same bytes in files of other names.
     more = ("--name", "other", "--version", "2.0.0")
@@ -229,27 +217,27 @@ def move_box(folder: Path) -> None:
         document["annotations"][-1]["bbox"][0] += 1.5
 
 
-@pytest.mark.parametrize(
-    "change",
-    [touch, replace_image, spoil_image, mend_image, add_image, remove_image, move_box],
-)
 def test_only_the_shard_that_changes_is_written(
-    change: Callable[[Path], None], changing: Path, tmp_path: Path, read_images: list[str]
+    changing: Path, tmp_path: Path, read_images: list[str]
 ) -> None:
     previous = tmp_path / "previous"
     assert run(*coco_words(changing, previous, *SETTINGS)).exit_code == 0
-    change(changing)
-    read_images.clear()
-    output = tmp_path / "out"
-    reuse = build(changing, output, previous)
-    assert copied_and_damaged(reuse) == (SHARDS - 1, 0)
-    # Each of that shard's images is read once, and no other one.
-    new = set(records(output)) - set(records(previous))
-    (shard,) = {read_record(records(output)[name])["data"]["path"] for name in new}
-    assert sorted(read_images) == sorted(keys_of(output, {shard}))
-    listed = sum(read_record(data)["records"] for data in records(output).values())
-    assert reuse["unread_images"] == listed - len(read_images)
-    assert read_dataset(output) == fresh(changing, tmp_path)
+    changes = (touch, mend_image, add_image, replace_image, spoil_image, remove_image, move_box)
+    for change in changes:
+        change(changing)
+        read_images.clear()
+        output = tmp_path / change.__name__
+        reuse = build(changing, output, previous)
+        assert copied_and_damaged(reuse) == (SHARDS - 1, 0)
+        # Each of that shard's images is read once, and no other one.
+        new = set(records(output)) - set(records(previous))
+        (shard,) = {read_record(records(output)[name])["data"]["path"] for name in new}
+        assert sorted(read_images) == sorted(keys_of(output, {shard}))
+        listed = sum(read_record(data)["records"] for data in records(output).values())
+        assert reuse["unread_images"] == listed - len(read_images)
+        previous = output
+    # Nothing old is left in the version that was copied again and again.
+    assert read_dataset(previous) == fresh(changing, tmp_path)
 
 
 def change_encoding_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,22 +276,11 @@ def test_other_settings_copy_nothing(
         more = change
     else:
         change(monkeypatch)
-    output = tmp_path / "out"
-    words = coco_words(mixed, output, *SETTINGS, *more)
+    words = coco_words(mixed, tmp_path / "out", *SETTINGS, *more)
     result = run(*words, "--reuse", str(first))
     assert result.exit_code == 0
     assert "\nreused: 0 of " in result.stdout
     assert "no shard is as it was there" in result.stdout
-    assert read_dataset(output) == fresh(mixed, tmp_path, *more)
-
-
-def test_another_label_map_copies_nothing(changing: Path, tmp_path: Path) -> None:
-    previous = tmp_path / "previous"
-    assert run(*coco_words(changing, previous, *SETTINGS)).exit_code == 0
-    with editing(changing) as document:
-        document["categories"].append({"id": 77, "name": "hexagon", "supercategory": "shape"})
-    assert build(changing, tmp_path / "out", previous)["copied_shards"] == 0
-    assert read_dataset(tmp_path / "out") == fresh(changing, tmp_path)
 
 
 @contextlib.contextmanager
@@ -406,12 +383,8 @@ def swap_for_a_folder(path: Path) -> None:
 ANOTHER = "another size or checksum"
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "flipped": (lambda folder: flip(first_shard(folder)), ANOTHER),
-    "cut off": (lambda folder: os.truncate(first_shard(folder), 100), ANOTHER),
-    "gone": (lambda folder: first_shard(folder).unlink(), "is gone"),
     "a folder": (lambda folder: swap_for_a_folder(first_shard(folder)), "is gone"),
-    "index flipped": (lambda folder: flip(first_index(folder)), ANOTHER),
     "index gone": (lambda folder: first_index(folder).unlink(), "is gone"),
-    "record empty": (lambda folder: os.truncate(record_of_first(folder), 0), "not a shard's"),
     "record a folder": (
         lambda folder: swap_for_a_folder(record_of_first(folder)),
         "cannot be read: Is a directory",
@@ -527,14 +500,6 @@ def test_a_dataset_of_another_version_of_the_program(
     assert read_dataset(tmp_path / "out") == read_dataset(first)
 
 
-@pytest.mark.parametrize("text", ["{path}", "{path}\n", "{path}/\n"])
-def test_a_file_that_names_the_dataset(text: str, mixed: Path, first: Path, tmp_path: Path) -> None:
-    pointer = tmp_path / "latest"
-    pointer.write_text(text.format(path=first), newline="")
-    reuse = build(mixed, tmp_path / "out", pointer)
-    assert (reuse["previous"], reuse["copied_shards"]) == (str(first), SHARDS)
-
-
 NO_POINTER = "expected a dataset's folder, or a pointer"
 
 
@@ -551,13 +516,6 @@ def test_a_file_that_names_none(content: bytes, problem: str, mixed: Path, tmp_p
     pointer = tmp_path / "latest"
     pointer.write_bytes(content)
     assert problem in refusal(mixed, tmp_path / "out", pointer)
-
-
-def test_a_pointer_is_followed_once(mixed: Path, first: Path, tmp_path: Path) -> None:
-    (tmp_path / "one").write_text(f"{first}\n")
-    (tmp_path / "two").write_text(f"{tmp_path}/one\n")
-    problem = refusal(mixed, tmp_path / "out", tmp_path / "two")
-    assert "no committed dataset of Shardbeam's in" in problem
 
 
 # The output itself
@@ -617,7 +575,7 @@ def test_records_are_those_of_the_shards_and_no_more(
     output = tmp_path / "out"
     shutil.copytree(first, output)
     words = coco_words(mixed, output, *SETTINGS, "--overwrite", "--reuse", str(output))
-    for count in (3, 2, 3):
+    for count in (3, 2):
         assert run(*words, "--set", f"output.num_shards={count}").exit_code == 0
         assert len(records(output)) == 2 * count
     assert records(output).keys().isdisjoint(records(first))
@@ -626,34 +584,23 @@ def test_records_are_those_of_the_shards_and_no_more(
     assert read_dataset(output) == read_dataset(first)
 
 
-@pytest.fixture
-def replacing(changing: Path, tmp_path: Path) -> tuple[list[str], Path, Tree, Tree]:
-    """A command that replaces a dataset by its next version, that dataset, and what is to be."""
+def test_a_dataset_replaced_by_its_own_next_version_killed_at_any_moment(
+    changing: Path, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
-    words = coco_words(
-        changing,
-        output,
-        *("--set", "output.num_shards=3", "--set", "rejects.max_ratio=1"),
-        *("--overwrite", "--reuse", str(output)),
-    )
+    settings = ("--set", "output.num_shards=3", "--set", "rejects.max_ratio=1")
+    words = coco_words(changing, output, *settings, "--overwrite", "--reuse", str(output))
     assert run(*words).exit_code == 0
     old = read_tree(output)
     replace_image(changing)
-    again = [*words, "--set", f"output.path={tmp_path}/other"]
-    assert run(*again).exit_code == 0
-    return words, output, old, read_dataset(tmp_path / "other")
-
-
-def test_a_dataset_replaced_by_its_own_next_version_killed_at_any_moment(
-    replacing: tuple[list[str], Path, Tree, Tree],
-) -> None:
-    words, output, old, expected = replacing
+    assert run(*words, "--set", f"output.path={tmp_path}/other").exit_code == 0
+    expected = read_dataset(tmp_path / "other")
     with record_states(output) as states:
         result = run(*words, "--json")
     assert reuse_of(result)["copied_shards"] == 2
     assert read_dataset(output) == expected
     kept = records(output)
-    for state in moments(states, every=6):
+    for state in moments(states, every=12):
         restore(output, state)
         if check_whole(state):
             assert dataset_files(state) in (dataset_files(old), expected)
@@ -668,7 +615,7 @@ def test_a_build_that_copies_killed_at_any_moment(mixed: Path, first: Path, tmp_
     with record_states(output) as states:
         assert run(*words).exit_code == 0
     rng = random.Random(1)
-    for state in rng.sample(states, 5):
+    for state in rng.sample(states, 50 if LONG else 3):
         check_whole(state)
         restore(output, state)
         # Copied by the run that was killed, or by this one.

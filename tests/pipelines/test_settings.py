@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,17 +64,8 @@ CATEGORIES = {"cat": 17, "dog": 18, "puppy": 20, "bird": 16}
     ("labels", "written", "dropped"),
     [
         ({}, {"cat": 17, "dog": 18, "puppy": 20, "bird": 16}, 0),
-        ({"include": ["dog", "cat"]}, {"cat": 17, "dog": 18}, 2),
-        ({"exclude": ["cat", "bird"]}, {"dog": 18, "puppy": 20}, 2),
         ({"include": ["dog", "cat"], "exclude": ["cat"]}, {"dog": 18}, 3),
-        ({"merge": {"dog": ["puppy"]}}, {"cat": 17, "dog": 18, "bird": 16}, 0),
         ({"merge": {"canine": ["puppy", "dog"]}}, {"cat": 17, "canine": 18, "bird": 16}, 0),
-        ({"ids": "contiguous"}, {"bird": 1, "cat": 2, "dog": 3, "puppy": 4}, 0),
-        (
-            {"ids": "contiguous", "first_id": 0, "merge": {"dog": ["puppy"]}},
-            {"bird": 0, "cat": 1, "dog": 2},
-            0,
-        ),
         (
             {"ids": "contiguous", "first_id": 10, "exclude": ["cat"]},
             {"bird": 10, "dog": 11, "puppy": 12},
@@ -99,30 +89,13 @@ def test_labels_of_objects(
     assert (built.output / "labels.txt").read_text().split() == names
 
 
-@pytest.mark.parametrize(
-    ("labels", "written"),
-    [
-        ({}, {"bird": 0, "cat": 1, "dog": 2}),
-        ({"first_id": 1}, {"bird": 1, "cat": 2, "dog": 3}),
-        ({"exclude": ["cat"]}, {"bird": 0, "dog": 1}),
-        ({"include": ["dog"]}, {"dog": 0}),
-        ({"merge": {"pet": ["cat", "dog"]}}, {"bird": 0, "pet": 1}),
-    ],
-)
-def test_labels_of_images(labels: Json, written: dict[str, int], tmp_path: Path) -> None:
-    classes = {"cat": 2, "dog": 3, "bird": 4}
-    source = make_folders(tmp_path / "in", classes)
+def test_labels_of_images(tmp_path: Path) -> None:
+    source = make_folders(tmp_path / "in", {"cat": 2, "dog": 3, "bird": 4})
+    labels = {"first_id": 1, "merge": {"pet": ["cat", "dog"]}, "exclude": ["bird"]}
     built = build_settings(source, folder=tmp_path, labels=labels)
     found = Counter(label for example in built.examples() for label in example.image_labels)
-    merged = {"cat": "pet", "dog": "pet"} if "merge" in labels else {}
-    expected: Counter[tuple[str, int]] = Counter()
-    for name, count in classes.items():
-        label = merged.get(name, name)
-        if label in written:
-            expected[label, written[label]] += count
-    assert found == expected
-    left_out = 9 - expected.total()
-    assert built.counts()["excluded"] == ({"label_excluded": left_out} if left_out else {})
+    assert found == {("pet", 1): 5}
+    assert built.counts()["excluded"] == {"label_excluded": 4}
 
 
 def test_classes_give_ids_and_leave_other_folders_out(tmp_path: Path) -> None:
@@ -186,9 +159,7 @@ def test_unannotated(tmp_path: Path) -> None:
     assert dropped.counts()["unannotated"] == 0
 
 
-@pytest.mark.parametrize(
-    ("max_ratio", "exit_code"), [(None, 3), (0, 3), (0.049, 3), (0.05, 0), (1, 0)]
-)
+@pytest.mark.parametrize(("max_ratio", "exit_code"), [(None, 3), (0.049, 3), (0.05, 0)])
 def test_max_ratio_is_the_greatest_share_of_rejects_that_is_tolerated(
     max_ratio: float | None, exit_code: int, tmp_path: Path
 ) -> None:
@@ -249,15 +220,13 @@ def test_seed_decides_split_and_order(tmp_path: Path) -> None:
 
 
 def test_fractions_are_the_shares_of_the_splits(tmp_path: Path) -> None:
-    source = make_folders(tmp_path / "in", {"cat": 300})
+    source = make_folders(tmp_path / "in", {"cat": 100})
     fractions = {"train": 0.7, "validation": 0.2, "test": 0.1}
     built = build_config({"source": source, "fractions": fractions}, folder=tmp_path)
     assert list(built.summary["splits"]) == list(fractions)
     for split, fraction in fractions.items():
-        # Five standard deviations of a binomial distribution; the seed is fixed anyway.
-        deviation = math.sqrt(300 * fraction * (1 - fraction))
-        assert built.counts(split)["examples"] == pytest.approx(300 * fraction, abs=5 * deviation)
-    assert sum(built.counts(split)["listed"] for split in fractions) == 300
+        assert built.counts(split)["examples"] == pytest.approx(100 * fraction, abs=15)
+    assert sum(built.counts(split)["listed"] for split in fractions) == 100
 
 
 def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
@@ -308,10 +277,8 @@ def test_splits_may_hold_the_same_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("num_shards", "shards"),
     [
-        (None, {"train": 1, "test": 1}),
         (3, {"train": 3, "test": 3}),
         ({"train": 4}, {"train": 4, "test": 1}),
-        ({"train": 2, "test": 5}, {"train": 2, "test": 5}),
     ],
 )
 def test_num_shards(num_shards: object, shards: dict[str, int], tmp_path: Path) -> None:
@@ -319,8 +286,8 @@ def test_num_shards(num_shards: object, shards: dict[str, int], tmp_path: Path) 
         "train": make_folders(tmp_path / "train", {"cat": 6}),
         "test": make_folders(tmp_path / "test", {"cat": 3}),
     }
-    output = {} if num_shards is None else {"output": {"num_shards": num_shards}}
-    built = build_config({"splits": splits, **output}, folder=tmp_path)
+    config = {"splits": splits, "output": {"num_shards": num_shards}}
+    built = build_config(config, folder=tmp_path)
     for split, count in shards.items():
         assert built.counts(split)["shards"] == count
         names = [f"pictures-{split}.tfrecord-{n:05}-of-{count:05}" for n in range(count)]
@@ -330,20 +297,15 @@ def test_num_shards(num_shards: object, shards: dict[str, int], tmp_path: Path) 
 
 def test_shard_size_mb(tmp_path: Path) -> None:
     source = make_folders(tmp_path / "in", {"cat": 20})
-    for size_mb, count in ((150, 1), (5.1 * len(JPEG) / 1e6, 4), (1e-6, 20)):
-        name = f"shards_{count}"
-        built = build_settings(
-            source, folder=tmp_path, name=name, output={"shard_size_mb": size_mb}
-        )
-        # The records' own bytes, a few per image, count as well.
-        assert count <= built.counts()["shards"] <= count + 1
-        assert len(built.examples()) == 20
+    size = {"shard_size_mb": 5.1 * len(JPEG) / 1e6}
+    built = build_settings(source, folder=tmp_path, output=size)
+    # The records' own bytes, a few per image, count as well.
+    assert 4 <= built.counts()["shards"] <= 5
+    assert len(built.examples()) == 20
 
 
 def test_name_version_and_description(tmp_path: Path) -> None:
     source = make_folders(tmp_path / "in", {"cat": 1})
-    plain = build_settings(source, folder=tmp_path, name="plain")
-    assert (plain.info["version"], plain.info["description"]) == ("1.0.0", "")
     built = build_config(
         {
             "name": "My_cats2",

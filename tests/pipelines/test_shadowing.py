@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.dataset import (
-    Tree,
     check_whole,
     coco_words,
     finish,
@@ -80,34 +79,25 @@ output: {{path: out, num_shards: 3}}
 """
 
 
-@pytest.fixture(params=["packages", "plain folders"])
-def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A user's project with folders of the same names as ours."""
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's project with packages, and a plain folder, of the same names as ours."""
     for package in PACKAGES:
         (tmp_path / package).mkdir()
         (tmp_path / package / "mine.py").write_text(f"NAME = 'my {package}'\n")
-        if request.param == "packages":
+        if package != "configs":
             (tmp_path / package / "__init__.py").touch()
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def expected(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    output = tmp_path_factory.mktemp("expected") / "out"
-    assert run(*coco_words(shapes, output, *SHARDS)).exit_code == 0
-    return read_dataset(output)
-
-
-@pytest.mark.parametrize("mode", [(), WORKERS], ids=["alone", "processes"])
-def test_packages_of_the_same_names(
-    mode: tuple[str, ...], folder: Path, shapes: Path, expected: Tree
-) -> None:
-    process = start(*coco_words(shapes, folder / "out", *SHARDS, *mode), cwd=folder)
-    result = finish(process)
+def test_packages_of_the_same_names(folder: Path, shapes: Path, tmp_path: Path) -> None:
+    expected = tmp_path / "expected"
+    assert run(*coco_words(shapes, expected, *SHARDS)).exit_code == 0
+    result = finish(start(*coco_words(shapes, folder / "out", *SHARDS, *WORKERS), cwd=folder))
     assert (result.exit_code, result.stderr.count("Error")) == (0, 0)
     # A worker process that found the wrong ones would have ended, with a warning.
     assert "has ended" not in result.stderr
-    assert read_dataset(folder / "out") == expected
+    assert read_dataset(folder / "out") == read_dataset(expected)
 
 
 def test_a_program_imports_its_own_and_ours(folder: Path) -> None:
@@ -135,10 +125,9 @@ def test_a_format_of_ones_own(folder: Path, shapes: Path, monkeypatch: pytest.Mo
     assert check_whole(listed)
     assert listed["labels.txt"] == b"even\nodd\n"
 
-    for words in (WORKERS, ("--direct_running_mode=multi_threading",)):
-        result = finish(start("build", "config.yaml", "--overwrite", *words, cwd=folder))
-        assert result.exit_code == 0, result.stderr
-        assert read_dataset(folder / "out") == listed
+    result = finish(start("build", "config.yaml", "--overwrite", *WORKERS, cwd=folder))
+    assert result.exit_code == 0, result.stderr
+    assert read_dataset(folder / "out") == listed
 
     # Its code decides the bytes, too.
     monkeypatch.chdir(folder)

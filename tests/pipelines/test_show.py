@@ -109,18 +109,6 @@ def test_a_file_of_anyones(shared_data: Path) -> None:
     assert any(line.startswith("image/encoded bytes 1 jpeg 16\u00d716, ") for line in lines)
 
 
-def test_a_folder_of_anyones(shared_data: Path) -> None:
-    folder = shared_data / "datumaro" / "tf_detection_api_dataset"
-    exit_code, stdout, _ = run("show", str(folder), "--split", "val")
-    assert exit_code == 0
-    assert [line.split()[:3] for line in stdout.splitlines()[1:4]] == [
-        ["test", "1", "?"],
-        ["train", "1", "?"],
-        ["val", "1", "?"],
-    ]
-    assert "'2.jpg'" in stdout
-
-
 def test_shards_of_anyones_are_one_split_in_order(tmp_path: Path) -> None:
     for index in (10, 2, 0, 1, *range(3, 10), 11):
         record = make_example({"shard": index})
@@ -319,12 +307,6 @@ def test_bad_paths(tmp_path: Path) -> None:
     assert show_error(escaped) == f"{tmp_path}/a\\x1b[2J: nothing is there"
     long = tmp_path / ("x" * 300)
     assert show_error(long) == f"{long}: cannot be read: File name too long"
-
-
-def test_a_link_to_nothing(tmp_path: Path) -> None:
-    link = tmp_path / "x.record"
-    link.symlink_to(tmp_path / "gone")
-    assert show_error(tmp_path).startswith(f"{link}: cannot be read: No such file")
 
 
 def test_an_unknown_split(dataset: Build) -> None:

@@ -22,7 +22,6 @@ from tests.support.dataset import (
     Tree,
     coco_words,
     finish,
-    last_run,
     read_dataset,
     read_tree,
     run,
@@ -110,19 +109,6 @@ def test_the_second_of_two_runs_ends_at_once_and_the_first_commits(
     assert summary["message"] == last_line(as_json)
     # A plan writes nothing, and needs no lock.
     assert planned.exit_code == 0
-
-
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_run_goes_on_at_once_after_another_was_killed(
-    processes: str, words: list[str], output: Path, expected: Tree, tmp_path: Path
-) -> None:
-    words += ["--processes", processes]
-    first = begin(words, output=output, file="shards/*/done", cwd=tmp_path)
-    first.kill()
-    finish(first)
-    assert run(*words).exit_code == 0
-    assert read_dataset(output) == expected
-    assert last_run(output)["outcome"]["resumed"]["shards"] > 0
 
 
 # Runs that come in between

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import shardbeam.pipelines.output
 from shardbeam.pipelines.output import run_date
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.pointer import decode_pointer, read_pointer, write_pointer
-from shardbeam.transforms.dataset.read.dataset import open_dataset
 from tests.support.crash_points import record_states, restore
 from tests.support.dataset import Run, Tree, check_whole, read_dataset, read_tree, run
 
@@ -106,9 +104,9 @@ def pointed(inputs: Path) -> str:
 # Placeholders
 
 
-def test_the_version(inputs: Path) -> None:
-    build(inputs, "{version}/coco", "--version", "2.1.0")
-    assert versions(inputs) == ["2.1.0/coco"]
+def test_the_version_and_braces(inputs: Path) -> None:
+    build(inputs, "{version}/{{date}}", "--version", "2.1.0")
+    assert versions(inputs) == ["2.1.0/{date}"]
 
 
 def test_the_date(inputs: Path, set_date: Callable[[str], None]) -> None:
@@ -147,11 +145,6 @@ def test_the_fingerprint(inputs: Path) -> None:
     result = run(*words(inputs, "{fingerprint}", "--set", "image.quality=90", *flags))
     assert "holds a committed dataset already" in message(result)
     assert len(versions(inputs)) == 4
-
-
-def test_braces(inputs: Path) -> None:
-    build(inputs, "{{date}}")
-    assert versions(inputs) == ["{date}"]
 
 
 # The pointer
@@ -345,61 +338,26 @@ def test_the_pointer_never_names_half(inputs: Path) -> None:
     assert len([1 for one, other in itertools.pairwise(named) if one != other]) == 1
 
 
-def test_a_reader_that_polls_always_finds_a_dataset(inputs: Path) -> None:
-    flags = (*latest_flags(inputs), "--if-changed")
-    build(inputs, "{fingerprint}", *flags)
-    stopped = threading.Event()
-    seen: set[str] = set()
-    errors: list[Exception] = []
-
-    def poll() -> None:
-        while not stopped.is_set():
-            try:
-                dataset = open_dataset(f"{inputs.parent}/d/latest")
-                seen.add(dataset.path)
-                assert dataset.find_split("train").examples == 6
-            except Exception as error:  # noqa: BLE001
-                errors.append(error)
-                return
-
-    reader = threading.Thread(target=poll)
-    reader.start()
-    try:
-        for _ in range(3):
-            change(inputs)
-            build(inputs, "{fingerprint}", *flags)
-    finally:
-        stopped.set()
-        reader.join()
-    assert errors == []
-    assert seen
-    assert len(versions(inputs)) == 4
-
-
 # Reading through the pointer
 
 
-def test_show_follows_the_pointer(inputs: Path) -> None:
+def test_readers_follow_the_pointer(inputs: Path) -> None:
+    pytest.importorskip("tensorflow")
+    from shardbeam.pipelines.read import load_dataset
+
     build(inputs, "{fingerprint}", *latest_flags(inputs))
     (name,) = versions(inputs)
     root = inputs.parent / "d"
     shown = [run("show", f"{root}/{path}", "--limit", "1") for path in ("latest", name)]
     assert shown[0] == shown[1]
     assert shown[0].exit_code == 0
+    assert len(list(load_dataset(f"{root}/latest", split="train"))) == 6
     # One step, and no further.
     (root / "chain").write_text(f"{root}/latest\n")
     assert run("show", f"{root}/chain").exit_code == 1
     shutil.rmtree(root / name)
     result = run("show", f"{root}/latest")
     assert result.stderr == f"shardbeam: error: {root / name}: nothing is there\n"
-
-
-def test_load_dataset_follows_the_pointer(inputs: Path) -> None:
-    pytest.importorskip("tensorflow")
-    from shardbeam.pipelines.read import load_dataset
-
-    build(inputs, "{fingerprint}", *latest_flags(inputs))
-    assert len(list(load_dataset(f"{inputs.parent}/d/latest", split="train"))) == 6
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def test_a_job_names_the_latest_version_by_itself(cloud: Cloud, expected: Tree) 
 
 
 def test_what_is_submitted(cloud: Cloud) -> None:
+    cloud.service.states = ["JOB_STATE_RUNNING"]
     result = run(
         *cloud.words(
             f"--sdk_container_image={IMAGE}",
@@ -139,11 +140,6 @@ def test_no_wait_as_json(cloud: Cloud) -> None:
         "console": CONSOLE,
         "cancel": CANCEL,
     }
-
-
-def test_without_a_terminal_nobody_waits(cloud: Cloud) -> None:
-    cloud.service.states = ["JOB_STATE_RUNNING"]
-    assert run(*cloud.words(f"--sdk_container_image={IMAGE}")).exit_code == 0
 
 
 def test_a_template(cloud: Cloud) -> None:
@@ -265,31 +261,33 @@ def test_bad_input_is_told_as_at_home(cloud: Cloud) -> None:
     assert last.startswith(f"shardbeam: error: {cloud.bucket}/annotations/instances.json: ")
 
 
-def test_a_failed_job(cloud: Cloud) -> None:
-    cloud.service.states = ["JOB_STATE_PENDING", "JOB_STATE_RUNNING", "JOB_STATE_FAILED"]
-    cloud.service.errors = ["The zone has no more of these machines.\nTry another."]
-    check_failed(
-        run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")),
-        message=f"job {JOB_ID} ended as FAILED ({CONSOLE}): The zone has no more of these "
-        "machines. Try another.",
-    )
-
-
-def test_a_cancelled_job(cloud: Cloud) -> None:
-    cloud.service.states = ["JOB_STATE_RUNNING", "JOB_STATE_CANCELLING", "JOB_STATE_CANCELLED"]
-    check_failed(
-        run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")),
-        message=f"job {JOB_ID} was cancelled; run the same command again, finished shards are kept",
-    )
-
-
-def test_a_lost_job(cloud: Cloud) -> None:
-    cloud.service.lost = True
-    check_failed(
-        run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait")),
-        message=f"job {JOB_ID} is lost: the service does not know it any more; run the same "
-        "command again, finished shards are kept",
-    )
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {
+                "states": ["JOB_STATE_PENDING", "JOB_STATE_RUNNING", "JOB_STATE_FAILED"],
+                "errors": ["The zone has no more of these machines.\nTry another."],
+            },
+            f" ended as FAILED ({CONSOLE}): The zone has no more of these machines. Try another.",
+        ),
+        (
+            {"states": ["JOB_STATE_RUNNING", "JOB_STATE_CANCELLING", "JOB_STATE_CANCELLED"]},
+            " was cancelled; run the same command again, finished shards are kept",
+        ),
+        (
+            {"lost": True},
+            " is lost: the service does not know it any more; run the same command again, "
+            "finished shards are kept",
+        ),
+    ],
+    ids=["failed", "cancelled", "lost"],
+)
+def test_a_job_that_ends_badly(changes: dict[str, object], message: str, cloud: Cloud) -> None:
+    for name, value in changes.items():
+        setattr(cloud.service, name, value)
+    result = run(*cloud.words(f"--sdk_container_image={IMAGE}", "--wait"))
+    check_failed(result, message=f"job {JOB_ID}{message}")
 
 
 def test_a_job_that_is_not_accepted(cloud: Cloud) -> None:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from shardbeam.transforms.dataset.manifest import RUN_FILE
-from tests.runners.cloud import IMAGE, Cloud
 from tests.runners.flink import TIMEOUT_S, FlinkCluster, flink_cluster
 from tests.runners.tools import find_tool
 from tests.support.dataset import (
@@ -116,10 +115,6 @@ def build(place: Place, *flags: str, cwd: Path) -> Built:
     return describe(result.stdout, place.read_output())
 
 
-def test_in_this_process(place: Place, expected: Built, tmp_path: Path) -> None:
-    assert build(place, cwd=tmp_path) == expected
-
-
 def test_processes(place: Place, expected: Built, tmp_path: Path) -> None:
     assert build(place, "--processes=3", cwd=tmp_path) == expected
 
@@ -139,12 +134,3 @@ def test_flink_by_its_job_server(
 ) -> None:
     flags = cluster.portable_flags(environment=place.environment)
     assert build(place, *flags, cwd=tmp_path) == expected._replace(runner="PortableRunner")
-
-
-def test_what_dataflow_is_given(cloud: Cloud, expected: Built) -> None:
-    cloud.service.run_jobs(gcs=cloud.gcs)
-    words = cloud.words(f"--sdk_container_image={IMAGE}", "--wait", "--json", *SETTINGS)
-    result = run(*words)
-    assert result.exit_code == 0, result.stderr
-    built = describe(result.stdout, cloud.gcs.read_tree(cloud.output))
-    assert built == expected._replace(runner="DataflowRunner")
