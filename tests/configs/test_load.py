@@ -104,7 +104,6 @@ def test_a_merge_may_swap_two_names() -> None:
         # Wrong values.
         ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),
         ({"image": {"quality": True}}, "image.quality: expected int from 1 to 100, got true"),
-        ({"image": {"quality": 0}}, "image.quality: expected int from 1 to 100, got 0"),
         ({"image": {"max_side": 1.5}}, "image.max_side: expected int, at least 1, got 1.5"),
         (
             {"image": {"verify": "haeder"}},
@@ -115,7 +114,6 @@ def test_a_merge_may_swap_two_names() -> None:
             "image.verify: expected decode, header or none, got nothing; did you mean none?",
         ),
         ({"image": None}, "image: expected a mapping, got nothing"),
-        ({"image": []}, "image: expected a mapping, got an empty list"),
         (
             {"image": {"background": None}},
             "image.background: expected a colour such as '#ffffff', got nothing; quote it",
@@ -124,7 +122,6 @@ def test_a_merge_may_swap_two_names() -> None:
             {"version": 1.0},
             "version: expected major.minor.patch such as 1.0.0, got 1.0; quote it",
         ),
-        ({"version": "1.0"}, "version: expected major.minor.patch such as 1.0.0, got '1.0'"),
         (
             {"version": "1.0.0\n"},
             "version: expected major.minor.patch such as 1.0.0, got '1.0.0\\n'",
@@ -141,10 +138,6 @@ def test_a_merge_may_swap_two_names() -> None:
             "labels.merge.'a.b': expected a list, each str, got 1",
         ),
         ({"rejects": {"max_ratio": 2}}, "rejects.max_ratio: expected float from 0 to 1, got 2"),
-        (
-            {"output": {"path": "out", "num_shards": 0}},
-            "output.num_shards: expected int, at least 1, got 0",
-        ),
         (
             {"output": {"path": "out", "num_shards": {"trian": 1}}},
             "output.num_shards.trian: unknown split; did you mean train?",

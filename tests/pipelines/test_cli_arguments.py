@@ -224,7 +224,6 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         ),
         (f"{COCO} --direct_num_workers x", "--direct_num_workers: invalid int value: 'x'"),
         (f"{COCO} --threads 0", NO_COUNT.format("--threads")),
-        (f"{COCO} --threads x", "--threads: expected a whole number from 1 up, got 'x'"),
         (f"{COCO} --json=1", "--json: ignored explicit argument '1'"),
         (
             f"{COCO} --gcs_custom_audit_entries=x",
@@ -240,23 +239,10 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         (f"{COCO} --classes c", "build coco: this format takes no --classes"),
         (f"{FOLDERS} --annotations c", "build image-folder: this format takes no --annotations"),
         (f"{COCO} --images ''", "--images: expected a path or URI, got ''"),
-        (
-            f"{COCO} --name my-data",
-            "--name: expected a name (a letter, then letters, digits and _), got 'my-data'",
-        ),
-        (f"{COCO} --version 1.0", "--version: expected major.minor.patch such as 1.0.0, got '1.0'"),
-        (
-            f"{COCO} --split a-b",
-            "--split: expected a name (a letter, then letters, digits and _), got 'a-b'",
-        ),
         (f"{COCO} --fractions a=0.5", "--fractions: expected a sum of 1, got 0.5"),
         (
             f"{COCO} --fractions a=0.5,a=0.5",
             "--fractions: expected split=fraction,... with each split once, got 'a=0.5,a=0.5'",
-        ),
-        (
-            f"{COCO} --fractions a",
-            "--fractions: expected split=fraction,... with each split once, got 'a'",
         ),
         (
             f"{COCO} --fractions a=1 --split b",
@@ -264,21 +250,11 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         ),
         (f"{COCO} --group-by x", "--group-by: only together with fractions"),
         (
-            f"{COCO} --fractions a=1 --group-by '('",
-            "--group-by: expected a regular expression: missing ), unterminated subpattern at "
-            "position 0",
-        ),
-        (
             f"{COCO} --set image.qualty=3",
             "--set: image.qualty: unknown key; did you mean image.quality?",
         ),
-        (
-            f"{COCO} --set name=a-b",
-            "--set: name: expected a name (a letter, then letters, digits and _), got 'a-b'",
-        ),
         # The sample.
         ("sample", "expected `sample shapes --output DIR --images N`"),
-        ("sample circles", "expected `sample shapes --output DIR --images N`"),
         ("sample shapes", "sample shapes: missing --output, --images"),
         (
             "sample shapes --output o --images 3 --seed -1",
@@ -287,10 +263,6 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         (
             "sample shapes --output o --images 3 --width 63",
             "--width: expected a whole number from 64 to 4096, got '63'",
-        ),
-        (
-            "sample shapes --output o --images 3 --height 5000",
-            "--height: expected a whole number from 64 to 4096, got '5000'",
         ),
         ("sample shapes --output o --images 3 --workers 0", NO_COUNT.format("--workers")),
         ("sample shapes --output o --images 0", NO_COUNT.format("--images")),
