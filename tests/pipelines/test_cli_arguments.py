@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import shlex
 from pathlib import Path
@@ -21,7 +20,6 @@ from shardbeam.pipelines.arguments import (
     BuildArguments,
     SampleArguments,
     flags_of,
-    make_parser,
     parse_arguments,
 )
 from shardbeam.pipelines.failures import UsageError
@@ -163,14 +161,6 @@ def test_no_flag_of_ours_is_beams() -> None:
     assert len(beams) > 100
     ours = {flag_name(name) for flags in flags_of(BuildArguments).values() for name in flags}
     assert not beams & ours
-
-
-def test_ours_would_win() -> None:
-    beam = argparse.ArgumentParser(add_help=False)
-    beam.add_argument("--name", "--names", dest="names", type=int)
-    parser = make_parser("build", beam=beam)
-    assert parser.parse_strictly(["--name", "x"])["name"] == "x"
-    assert parser.parse_strictly(["--names", "3"])["names"] == 3
 
 
 @pytest.mark.parametrize("flag", sorted(REFUSED_FLAGS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,13 +74,6 @@ def test_a_run_again_elsewhere(
     assert read_dataset(output) == expected
     # And in place of what it has written.
     assert run(*words, "--overwrite", "--memory", "1").exit_code == 0
-    assert read_dataset(output) == expected
-
-
-def test_the_same_input_elsewhere(mixed: Path, expected: Tree, tmp_path: Path) -> None:
-    shutil.copytree(mixed, tmp_path / "moved")
-    output = tmp_path / "out"
-    assert run(*coco_words(tmp_path / "moved", output, *SETTINGS)).exit_code == 0
     assert read_dataset(output) == expected
 
 

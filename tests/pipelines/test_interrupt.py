@@ -265,25 +265,16 @@ def test_a_program_that_calls_the_command_keeps_its_own_handlers(tmp_path: Path)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
-    words = coco_words(shapes, tmp_path / "out", *SHARDS, *WORKERS)
-    process = start(*words, cwd=tmp_path)
+def wait_for_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
     wait_for(lambda: len(worker_processes(process.pid)) == 2, process)
-    workers = worker_processes(process.pid)
+    return worker_processes(process.pid)
+
+
+def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
+    process = start(*coco_words(shapes, tmp_path / "out", *SHARDS, *WORKERS), cwd=tmp_path)
+    workers = wait_for_workers(process)
     process.terminate()
     check_interrupted(finish(process))
-    check_gone(workers)
-
-
-def test_a_killed_run_leaves_no_workers(shapes: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
-    wait_for_a_shard(process, output)
-    workers = worker_processes(process.pid)
-    assert len(workers) == 2
-    process.kill()
-    # What the workers hold open of its output is closed when they end.
-    assert finish(process).exit_code == -signal.SIGKILL
     check_gone(workers)
 
 
@@ -305,18 +296,26 @@ def test_a_killed_worker_ends_nothing(
     assert read_dataset(output) == expected
 
 
-def test_what_ends_all_processes_of_a_service_is_an_interrupt(shapes: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kill", [True, False], ids=["kill", "stop as services do"])
+def test_no_workers_are_left(kill: bool, shapes: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
     wait_for_a_shard(process, output)
-    workers = worker_processes(process.pid)
-    for pid in (*(worker.pid for worker in workers), process.pid):
-        os.kill(pid, signal.SIGTERM)
+    workers = wait_for_workers(process)
+    if kill:
+        process.kill()
+    else:
+        for pid in (*(worker.pid for worker in workers), process.pid):
+            os.kill(pid, signal.SIGTERM)
+    # What the workers hold open of its output is closed when they end.
     result = finish(process)
-    # That worker processes have ended may be told before.
-    assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
     check_gone(workers)
+    if kill:
+        assert result.exit_code == -signal.SIGKILL
+    else:
+        # That worker processes have ended may be told before.
+        assert (result.exit_code, result.stdout) == (130, "")
+        assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -55,12 +55,6 @@ def test_many_rejects_fill_several_files(tmp_path: Path, monkeypatch: pytest.Mon
     listed = {file["path"] for file in many.manifest["files"]}
     assert {f"rejects/{path.name}" for path in files} <= listed
 
-    # Another run with two workers writes the same files.
-    flags = ("--direct_num_workers=2", "--direct_running_mode=multi_threading")
-    again = build_with_rejects(tmp_path, "--overwrite", *flags)
-    assert again.exit_code == 0
-    assert read_dataset(again.output) == tree
-
 
 def test_many_rejects_are_refused_with_all_of_them_in_staging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

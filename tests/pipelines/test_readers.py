@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import struct
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import google_crc32c
 import numpy as np
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from PIL import Image
 from pyarrow import parquet
 
 from tests.support.builds import Build, Json, build
-from tests.support.local_pipeline import local_pipeline
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
@@ -129,27 +124,6 @@ def test_tf_data_reads_every_feature(coco: Build, instances: Json, shapes: Path)
         ]
 
 
-def test_tfds_loads_objects(coco: Build, instances: Json) -> None:
-    tfds = pytest.importorskip("tensorflow_datasets")
-    builder = tfds.builder_from_directory(str(coco.output))
-    assert (builder.info.name, str(builder.info.version)) == ("coco", "1.0.0")
-    train = builder.info.splits["train"]
-    assert (train.num_examples, train.num_shards) == (len(instances["images"]), NUM_SHARDS)
-    assert train.num_bytes == coco.counts()["num_bytes"]
-
-    images = {image["file_name"]: image for image in instances["images"]}
-    found = list(tfds.as_numpy(builder.as_dataset(split="train")))
-    assert Counter(example["image/filename"].decode() for example in found) == Counter(list(images))
-    for example in found:
-        image = images[example["image/filename"].decode()]
-        objects = annotated_objects(instances, image)
-        assert example["image/encoded"].shape == (image["height"], image["width"], 3)
-        boxes = np.stack([example[f"image/object/bbox/{side}"] for side in SIDES], axis=1)
-        np.testing.assert_allclose(boxes, relative_boxes(objects, image), atol=1e-6)
-        labels = example["image/object/class/label"].tolist()
-        assert labels == [each["category_id"] for each in objects]
-
-
 def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path) -> None:
     tfds = pytest.importorskip("tensorflow_datasets")
     builder = tfds.builder_from_directory(str(folders.output))
@@ -174,22 +148,6 @@ def test_tfds_loads_class_folders_with_their_names(folders: Build, shapes: Path)
                 assert example["image/encoded"].shape == (picture.height, picture.width, 3)
     root = shapes / "class_folders"
     assert sorted(keys) == sorted(path.relative_to(root).as_posix() for path in root.glob("*/*"))
-
-
-def test_beam_reads_every_record(coco: Build, instances: Json) -> None:
-    from tensorflow.train import Example
-
-    def name(data: bytes) -> str:
-        feature = Example.FromString(data).features.feature["image/filename"]
-        return str(feature.bytes_list.value[0].decode())
-
-    with local_pipeline() as pipeline:
-        names = (
-            pipeline
-            | beam.io.ReadFromTFRecord(f"{coco.output}/coco-train.tfrecord-*")
-            | beam.Map(name)
-        )
-        assert_that(names, equal_to([image["file_name"] for image in instances["images"]]))
 
 
 def test_the_index_points_at_the_examples(coco: Build) -> None:
@@ -250,13 +208,3 @@ def test_the_manifest_tells_every_file_with_size_and_checksums(folders: Build) -
         if path.is_file()
     }
     assert {path for path in there if not path.startswith("runs/")} == listed
-
-
-def test_label_files_give_the_sources_categories(coco: Build, instances: Json) -> None:
-    names = {category["id"]: category["name"] for category in instances["categories"]}
-    items = re.findall(
-        r'item \{\s*name: "(\w+)"\s*id: (\d+)\s*\}', (coco.output / "label_map.pbtxt").read_text()
-    )
-    assert {int(label_id): name for name, label_id in items} == names
-    text = (coco.output / "labels.txt").read_text()
-    assert text.splitlines() == [names[label_id] for label_id in sorted(names)]

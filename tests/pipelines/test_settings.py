@@ -98,17 +98,6 @@ def test_labels_of_images(tmp_path: Path) -> None:
     assert built.counts()["excluded"] == {"label_excluded": 4}
 
 
-def test_classes_give_ids_and_leave_other_folders_out(tmp_path: Path) -> None:
-    source = make_folders(tmp_path / "in", {"cat": 1, "dog": 2, "bird": 3})
-    (tmp_path / "classes.txt").write_text("dog\ncat\nunicorn\n")
-    source["classes"] = str(tmp_path / "classes.txt")
-    built = build_settings(source, folder=tmp_path)
-    labels = Counter(label for example in built.examples() for label in example.image_labels)
-    assert labels == {("dog", 0): 2, ("cat", 1): 1}
-    assert built.counts()["excluded"] == {"class_not_listed": 3}
-    assert built.manifest["labels"] == {"dog": 0, "cat": 1, "unicorn": 2}
-
-
 # features
 
 

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from tests.support.archive_files import write_files, write_tar, write_zip
+from tests.support.archive_files import write_files, write_tar
 from tests.support.cifar_files import write_cifar10, write_cifar100
-from tests.support.dataset import read_tree
 from tests.support.image_makers import Pixels, pixels
 from tests.support.making import draw, vertex, write_lines
 from tests.support.voc_files import small_voc, voc_xml
@@ -92,13 +91,6 @@ class FormatSample(NamedTuple):
         folder.mkdir()
         self.data(folder, shared_data)
         return folder
-
-
-def _write_zipped_coco(folder: Path, shared_data: SharedData) -> None:
-    source = shared_data() / "dali" / "coco_dummy"
-    images = {f"images/{path}": data for path, data in read_tree(source / "images").items()}
-    write_zip(folder / "images.zip", images)
-    (folder / "instances.json").write_bytes((source / "instances.json").read_bytes())
 
 
 def _write_lvis(folder: Path, shared_data: SharedData) -> None:
@@ -190,23 +182,6 @@ SAMPLES = (
             "image/object/mask": [182_379, 161_448],
         },
         variant="masks",
-    ),
-    FormatSample(
-        "coco",
-        _write_zipped_coco,
-        ("--images", "{data}/images.zip/images", "--annotations", "{data}/instances.json"),
-        {"train": 64},
-        "0.jpeg",
-        {
-            "image/source_id": [b"0"],
-            "image/object/class/label": [37],
-            "image/object/bbox/xmin": [313 / 619],
-            "image/object/bbox/ymin": [168 / 324],
-            "image/object/bbox/xmax": [(313 + 162) / 619],
-            "image/object/bbox/ymax": [(168 + 120) / 324],
-            "image/object/area": [19_440],
-        },
-        variant="zip",
     ),
     FormatSample(
         "lvis",
