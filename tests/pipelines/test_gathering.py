@@ -1,4 +1,4 @@
-"""Where the graph gathers anything in one worker, and that docs/scale.md says how much."""
+"""Where the graph gathers anything in one worker, as docs/scale.md says, and what it shuffles."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import pytest
 from apache_beam import pipeline as beam_pipeline
 from apache_beam import pvalue
+from apache_beam.typehints import typehints
 
 from tests.support.dataset import coco_words
 from tests.support.graph import build_graph, count_steps
@@ -77,10 +79,12 @@ class _Gathered(beam_pipeline.PipelineVisitor):
         return step if step == label or values.tag is None else f"{step}.{values.tag}"
 
 
-def test_nothing_is_gathered_but_what_the_page_on_scale_bounds(
-    shapes: Path, tmp_path: Path
-) -> None:
-    pipeline = build_graph(*coco_words(shapes, tmp_path / "out"))
+@pytest.fixture(scope="module")
+def pipeline(shapes: Path) -> beam.Pipeline:
+    return build_graph(*coco_words(shapes, shapes.parent / "out"))
+
+
+def test_nothing_is_gathered_but_what_the_page_on_scale_bounds(pipeline: beam.Pipeline) -> None:
     gathered = _Gathered()
     pipeline.visit(gathered)
     assert gathered.groups == GROUPS
@@ -96,7 +100,42 @@ def test_nothing_is_gathered_but_what_the_page_on_scale_bounds(
 
 
 def test_the_graph_has_as_many_steps_as_the_page_on_design_explains(
-    shapes: Path, tmp_path: Path
+    pipeline: beam.Pipeline,
 ) -> None:
-    steps = count_steps(build_graph(*coco_words(shapes, tmp_path / "out")))
+    steps = count_steps(pipeline)
     assert f" is {steps} steps of Beam's" in (DOCS / "design.md").read_text(encoding="utf-8")
+
+
+# Runners refuse, or panic over, what they cannot take apart.
+
+SHUFFLES = (beam.GroupByKey, beam.CombinePerKey, beam.Reshuffle, beam.CombineGlobally)
+
+
+class _Shuffled(beam_pipeline.PipelineVisitor):
+    """Collects what goes into a shuffle: `{step: element type}`."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, object] = {}
+
+    def enter_composite_transform(self, transform_node: beam_pipeline.AppliedPTransform) -> None:
+        self.visit_transform(transform_node)
+
+    def visit_transform(self, transform_node: beam_pipeline.AppliedPTransform) -> None:
+        if isinstance(transform_node.transform, SHUFFLES):
+            for given in transform_node.inputs:
+                self.types[transform_node.full_label] = given.element_type
+
+
+def holds_anything(kind: object) -> bool:
+    """Says whether a type leaves open what an element is."""
+    if isinstance(kind, typehints.TupleConstraint):
+        # A sum of digests, which Beam's coder of `int` does not hold, and keys of Beam's own.
+        return any(map(holds_anything, kind.tuple_types[:1]))
+    return kind is typehints.Any
+
+
+def test_every_step_before_a_shuffle_declares_its_type(pipeline: beam.Pipeline) -> None:
+    visitor = _Shuffled()
+    pipeline.visit(visitor)
+    assert "CommitDataset/SpreadMoves" in visitor.types
+    assert not [label for label, kind in visitor.types.items() if holds_anything(kind)]

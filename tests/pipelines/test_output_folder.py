@@ -255,20 +255,6 @@ def test_a_manifest_that_is_not_ours_is_refused(
     assert read_tree(tmp_path / "out") == {"manifest.json": content}
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'["../x"]'])
-def test_a_commits_list_that_is_damaged_is_refused(
-    content: bytes, shapes: Path, output: Path
-) -> None:
-    path = output / ".staging" / "plan" / "commit.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    before = read_tree(output)
-    result = run(*coco_words(shapes, output, *SHARDS, "--overwrite"))
-    assert result.exit_code == 2
-    assert str(path) in one_line_error(result)
-    assert read_tree(output) == before
-
-
 @pytest.mark.parametrize("below", ["", "/out"])
 def test_a_file_is_no_folder(below: str, shapes: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")

@@ -9,6 +9,7 @@ import pytest
 from apache_beam.utils import retry
 
 from shardbeam.pipelines import dataflow
+from shardbeam.pipelines.sample import write_shapes
 from tests.gcs.conftest import bucket, gcs, gcs_server
 from tests.runners.cloud import Cloud
 from tests.runners.dataflow_service import dataflow_service
@@ -19,8 +20,11 @@ __all__ = ["bucket", "gcs", "gcs_server"]
 
 
 @pytest.fixture(scope="session")
-def mixed(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_mixed(shapes, tmp_path_factory.mktemp("mixed"))
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few images with something of everything: each test puts them into storage."""
+    folder = tmp_path_factory.mktemp("few")
+    write_shapes(output=folder / "in", images=12, seed=0, width=160, height=120, workers=1)
+    return write_mixed(folder / "in", folder)
 
 
 @pytest.fixture

@@ -36,14 +36,6 @@ def make_format(name: str, **keys: Any) -> Format:  # noqa: ANN401  # Whatever a
     return msgspec.structs.replace(made, **planned)
 
 
-def write_images(folder: Path, *names: str) -> Path:
-    for number, name in enumerate(names):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (20, 10), (number, 0, 0)).save(path)
-    return folder
-
-
 ML_USE = "aiplatform.googleapis.com/ml_use"
 
 
