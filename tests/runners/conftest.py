@@ -24,7 +24,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few images with something of everything: each test puts them into storage."""
     folder = tmp_path_factory.mktemp("few")
     write_shapes(output=folder / "in", images=12, seed=0, width=160, height=120, workers=1)
-    return write_mixed(folder / "in", folder)
+    return write_mixed(folder / "in", folder / "mixed")
 
 
 @pytest.fixture
