@@ -193,4 +193,5 @@ def test_encoding_quality_and_background(tmp_path: Path) -> None:
     reference = Image.open(io.BytesIO(save(photograph(), "JPEG", quality=20)))
     stored = lossy["cat/a.webp"].picture
     assert stored.quantization == reference.quantization  # type: ignore[attr-defined]
-    assert lossy["cat/clear.png"].picture.getcolors() == [(64, (255, 255, 255))]
+    # White, as far as that quality goes.
+    assert np.asarray(lossy["cat/clear.png"].picture).min() > 250
