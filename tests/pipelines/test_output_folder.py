@@ -57,10 +57,9 @@ def inputs(shapes: Path, tmp_path: Path) -> Path:
 
 
 def one_line_error(result: Run) -> str:
-    """The message of a run that ended with one, after a line at most on how far it came."""
+    """The message of a run that ended with one, after lines on how far it came if it was slow."""
     assert result.stdout == ""
     *progress, message = result.stderr.splitlines()
-    assert len(progress) <= 1
     assert all(" images/s" in line for line in progress)
     assert message.startswith("shardbeam: error: ")
     return message.removeprefix("shardbeam: error: ")
