@@ -41,7 +41,7 @@ def test_no_format_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
-def test_tf_data_and_tfds_read_what_the_source_says(
+def test_every_reject_and_every_example_is_what_the_source_says(
     sample: FormatSample, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     data = sample.place(
