@@ -96,11 +96,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         return 0
 
     def resolve(self) -> Self:
-        """Finds the class names and the splits, by the files below the root; see the base class.
-
-        Raises:
-            InputError: No batch file is there, or a file of class names cannot be used.
-        """
+        """Finds the class names and the splits, by the files below the root."""
         splits: set[str | None] = set()
         names: dict[str, list[str]] = {}
         for path, file in list_root(self.root):
@@ -142,7 +138,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         )
 
     def place(self, path: str, *, root: int) -> Place:
-        """A batch file is a container, any other file none of the dataset's; see the base class."""
+        """A batch file is a container, any other file none of the dataset's."""
         del root
         is_batch = self._split_of(path) is not None
         return Place(role=Role.CONTAINER if is_batch else Role.OTHER)
@@ -150,11 +146,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
     def read_container(
         self, file: ImageRef, *, path: str, root: int
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
-        """Lists the images of a batch file, and declares all classes; see the base class.
-
-        Raises:
-            InputError: Its length is no multiple of a record's, or it cannot be read.
-        """
+        """Lists the images of a batch file, and declares all classes."""
         del root
         # Imported here: it brings NumPy and Pillow, and help does without.
         from shardbeam.transforms.images.check import CIFAR_BYTES
@@ -273,11 +265,7 @@ class Cifar100Format(_CifarFormat, frozen=True, kw_only=True):
 
 
 def _read_names(file: ImageRef, *, uri: str) -> list[str]:
-    """Reads class names, one a line; a file without any is as good as none.
-
-    Raises:
-        InputError: It cannot be read, is not UTF-8, or holds a name twice.
-    """
+    """Reads class names, one a line; a file without any is as good as none."""
     names = [line.strip() for line in split_lines(decode_text(read_file(file), uri=uri))]
     names = [name for name in names if name]
     for name, count in Counter(names).items():

@@ -44,11 +44,7 @@ _named_decoder = msgspec.json.Decoder(_Named)
 
 
 def list_masks(root: str) -> dict[str, ImageRef]:
-    """Lists the PNGs of a folder or archive: `{path below it: where it lies}`.
-
-    Raises:
-        InputError: It cannot be listed.
-    """
+    """Lists the PNGs of a folder or archive: `{path below it: where it lies}`."""
     return {normalize_key(path): file for uri in expand_root(root) for path, file in list_root(uri)}
 
 

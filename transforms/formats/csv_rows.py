@@ -32,11 +32,7 @@ def split_cells(text: str) -> list[str]:
 
 
 def header_cells(line: bytes, *, uri: str) -> list[str]:
-    """Splits a file's first line into cells without the spaces around them.
-
-    Raises:
-        InputError: It is no text.
-    """
+    """Splits a file's first line into cells without the spaces around them."""
     binary = binary_problem(line)
     if binary is not None:
         raise InputError(uri=uri, problem=binary)

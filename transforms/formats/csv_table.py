@@ -22,12 +22,7 @@ _OTHER_DELIMITERS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
 
 
 class CsvFormat(TableFormat, frozen=True, kw_only=True):
-    """CSV files, each read by one worker, as a row's position is its line.
-
-    Attributes:
-        multiline: Whether quoted cells may hold line ends. Where they may, one stray quote takes
-            the rows behind it along.
-    """
+    """CSV files, each read by one worker, as a row's position is its line."""
 
     cells_are_text = True
 
@@ -36,7 +31,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses one file; see the base class. A row's position is its line."""
+        """Parses one file."""
         _, rows = self._read(self.manifest[file_index], storage=storage)
         yield from self._read_rows(rows, file_index=file_index, unit="line")
 

@@ -31,11 +31,9 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
     """The label in the file's name.
 
     Attributes:
-        images: Root folder of the images.
         pattern: A regular expression (Python's `re`), searched in the image's key. Its group
             `label` is the class; any other named group is a text feature of that name, empty where
-            the group takes no part in the match. By default the label is what stands after the
-            last `_` of the name, without the extension.
+            the group takes no part in the match.
     """
 
     SUMMARY = "the label in the file's name, found by a regular expression"
@@ -77,10 +75,9 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
         return tuple(map(ExtraFeature, specs))
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
-        """Takes an image's class from its name; see the base class.
+        """Takes an image's class from its name; one without is a reject.
 
         Raises:
-            RejectedError: The pattern finds no label in it.
             InputError: Searching it takes too long.
         """
         exclusion = listing_exclusion(key)

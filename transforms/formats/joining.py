@@ -119,7 +119,7 @@ def join_key(
         images: The listed images, in any order; more than one only if the format joins by less
             than the name, or names differ in nothing but their Unicode normalization.
         entries: What the annotation files say about it, in any order.
-        source_format: The source's format, which may tell annotations from the key.
+        source_format: The source's format.
         settings: The config's rules.
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))

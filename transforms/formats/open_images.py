@@ -53,19 +53,12 @@ if TYPE_CHECKING:
 
 
 class OpenImagesFormat(Format, frozen=True, kw_only=True):
-    """Open Images.
-
-    An image's id is its file's name without the extension. An image with a row that
-    cannot be read is a reject: written without it, it would teach that less is there.
+    """Open Images: an image's id is its file's name without the extension.
 
     Attributes:
-        images: Root folder of the images, named by their ids.
-        boxes: CSV files of boxes.
         classes: The CSV file of class descriptions, which gives each class its name and its id:
-            its position, counted from 1 where there are boxes and from 0 otherwise. Labels that
-            it does not name are left out and counted. Without it, every label that rows name is
-            a class of that name (`/m/…`).
-        image_labels: CSV files of image-level labels.
+            its position, counted from 1 where there are boxes and from 0 otherwise. Without it,
+            every label that rows name is a class of that name (`/m/…`).
     """
 
     SUMMARY = "Open Images CSV: boxes and image-level labels"
@@ -95,11 +88,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         return read_class_names(self.classes, storage=storage_for(self.classes))
 
     def resolve(self) -> Self:
-        """Reads the file of classes, so that a bad one is found before the run.
-
-        Raises:
-            InputError: It cannot be read, or is not what it should be.
-        """
+        """Reads the file of classes, so that a bad one is found before the run."""
         _ = self._names
         return self
 
@@ -121,7 +110,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         return features
 
     def place(self, path: str, *, root: int) -> Place:
-        """Joins an image by its id; see the base class."""
+        """Joins an image by its id."""
         del root
         key = normalize_key(path)
         # What is left out anyway must not stand in the way of the image beside it.
@@ -137,15 +126,12 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses a part of one CSV file; see the base class.
+        """Parses a part of one CSV file.
 
         Yields:
             An entry for each run of rows of one image, one with the defect
             `ANNOTATION_MALFORMED` for the bad ones among them, and the categories: those of the
             classes file, or, where there is none, those that the rows of this part name.
-
-        Raises:
-            InputError: The file cannot be read, or lacks a column.
         """
         uri = self.annotation_files()[file_index]
         if self._names is not None and file_index == len(self.boxes) + len(self.image_labels):

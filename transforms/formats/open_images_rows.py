@@ -41,10 +41,7 @@ Row = tuple[int, str, Mapping[str, str], str]
 
 
 class Classes:
-    """Finds the classes of labels.
-
-    Args:
-        names: `{label: class name}`; None where labels are the names.
+    """Finds the classes of labels: by `{label: class name}`, or, without it, by their own names.
 
     Attributes:
         seen: Names of the classes that rows named.
@@ -56,11 +53,7 @@ class Classes:
         self.seen: set[str] = set()
 
     def find(self, label: str) -> str | None:
-        """Gives the name of a label's class; None where there is no such class.
-
-        Raises:
-            RowError: The label is empty or no text.
-        """
+        """Gives the name of a label's class; None where there is no such class."""
         if label not in self._found:
             text = unicodedata.normalize("NFC", label)
             if key_problem(text) is not None or text.splitlines() != [text]:
@@ -88,9 +81,6 @@ def read_rows(
         columns: The columns that it must have, and those that it may have.
         begin: First byte of the part.
         end: The byte behind its last.
-
-    Raises:
-        InputError: The file cannot be read, or lacks a column.
     """
     name = uri.rpartition("/")[2]
     count, found = _find_columns(uri, storage=storage, columns=columns)
@@ -125,11 +115,7 @@ def read_rows(
 
 
 def read_box(cells: Mapping[str, str]) -> tuple[Box, dict[str, Value]]:
-    """Reads the box of a row, and what is known of it.
-
-    Raises:
-        RowError: A cell is not what it should be.
-    """
+    """Reads the box of a row, and what is known of it; raises RowError."""
     try:
         xmin, ymin, xmax, ymax = [float(cells[side]) for side in _SIDES]
     except ValueError:
@@ -159,11 +145,7 @@ def read_box(cells: Mapping[str, str]) -> tuple[Box, dict[str, Value]]:
 
 
 def read_confidence(cell: str) -> float:
-    """Reads a cell of `Confidence`.
-
-    Raises:
-        RowError: It is no number from 0 to 1.
-    """
+    """Reads a cell of `Confidence`, from 0 to 1; raises RowError."""
     try:
         confidence = float(cell)
     except ValueError:

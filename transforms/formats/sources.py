@@ -53,15 +53,7 @@ def _restore(name: str, format_name: str, keys: bytes) -> Source:
 
 
 class PlacedFile(NamedTuple):
-    """A listed file, and what it is to its source's format.
-
-    Attributes:
-        source: The source's name.
-        root: Which of the source's roots it lies below.
-        path: Its path below the root.
-        place: What it is.
-        file: Where it lies.
-    """
+    """A listed file, and what it is to its source's format; `path` is below the root."""
 
     source: str
     root: int

@@ -12,13 +12,10 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 
 
 class TableRoots:
-    """The folders that hold a table's images.
+    """The folders (absolute paths or URIs) that hold a table's images.
 
     An image's key is its path below its root, or below the roots' common parent where there are
     several.
-
-    Args:
-        roots: Absolute paths or URIs.
 
     Raises:
         ValueError: One lies below another, or they lie in different systems.
@@ -37,12 +34,7 @@ class TableRoots:
         self._parent = _common_folder(self._roots)
 
     def key_below(self, path: str, *, root: int) -> str:
-        """Makes the key of a listed file.
-
-        Args:
-            path: Its path below its root.
-            root: Which of the roots.
-        """
+        """Makes the key of a listed file from its path below one of the roots."""
         return self._key(f"{self._roots[root]}/{path}")
 
     def key_of(self, name: str) -> str | None:

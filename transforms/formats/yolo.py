@@ -64,10 +64,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     background.
 
     Attributes:
-        root: The folder of `images/` and `labels/`; by default that of `data`.
-        data: The `data.yaml`, Darknet's `obj.data`, or a file with a class name a line; by default
-            the one in the root.
-        splits: Which of the predefined splits are used; by default all.
+        data: The `data.yaml`, Darknet's `obj.data`, or a file with a class name a line.
         _masks: Whether objects carry their polygons.
         _layout: What `resolve` has found.
     """
@@ -105,27 +102,19 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return (self.root or (self.data or "").rpartition("/")[0] or "/",)
 
     def resolve(self) -> Self:
-        """Finds classes, splits and labels; see the base class.
-
-        Raises:
-            InputError: As for `find_layout`.
-        """
+        """Finds classes, splits and labels."""
         layout = find_layout(root=self.roots()[0], data=self.data, splits=self.splits)
         return msgspec.structs.replace(self, _layout=layout)
 
     def predefined_splits(self) -> Sequence[str]:
-        """The splits that the `data.yaml` names, or folders named like splits.
-
-        Raises:
-            InputError: They cannot be found.
-        """
+        """The splits that the `data.yaml` names, or folders named like splits."""
         if self._layout.problem is not None:
             uri, place, problem = self._layout.problem
             raise InputError(uri=uri, place=place, problem=problem)
         return self._layout.splits
 
     def place(self, path: str, *, root: int) -> Place:
-        """Tells images and labels by folders and extensions; see the base class."""
+        """Tells images and labels by folders and extensions."""
         del root
         key = normalize_key(path)
         if key in self._layout.known:
@@ -137,7 +126,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return Place(role=Role.IMAGE, key=key, join=key)
 
     def split_listed(self, key: str) -> str:
-        """The split whose folder holds an image; see the base class."""
+        """The split whose folder holds an image."""
         return _split_of(key, folders=self._layout.folders)
 
     def annotation_files(self) -> Sequence[str]:
@@ -160,11 +149,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
             yield item.entry(key, line=line, file_index=file_index)
 
     def read_listed(self, data: bytes, *, path: str, root: int) -> Iterator[AnnotationEntry]:
-        """Parses the labels of one image; see the base class.
-
-        Raises:
-            InputError: It is no file of labels.
-        """
+        """Parses the labels of one image."""
         del root
         objects, corrections = parse_yolo_labels(data, names=self._names, uri=path)
         if not self._masks:
@@ -202,10 +187,6 @@ def parse_yolo_labels(
     Returns:
         The objects in the file's order, in fractions of the image, those with polygons with a
         segmentation; and what was left out, `{correction: count}`.
-
-    Raises:
-        InputError: A line has another number of values, holds something else than numbers, a
-            class without name, or a coordinate outside the image.
     """
     corrections: Counter[str] = Counter()
     # {a line's values: its object}

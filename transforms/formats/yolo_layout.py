@@ -102,9 +102,6 @@ def join_of_image(key: str) -> str:
     """What an image and its labels have in common: the path of the label file, without `.txt`.
 
     As YOLO has it, the last folder `images` is swapped for `labels`.
-
-    Args:
-        key: The image's path below the root.
     """
     stem = key.rpartition(".")[0] if is_image_name(key) else key
     return _swap(stem, (_IMAGE_FOLDERS, _LABEL_FOLDERS))
@@ -139,11 +136,6 @@ def _join_path(*parts: str) -> str:
 
 def find_layout(*, root: str, data: str | None, splits: Sequence[str] | None) -> YoloLayout:
     """Finds the classes, the splits and the labels of a dataset.
-
-    Args:
-        root: Its root.
-        data: The `data.yaml`, `obj.data` or file of names; by default the one in the root.
-        splits: Which splits are wanted; all that there are where None.
 
     Raises:
         InputError: A file cannot be read or is not what it should be, no file names the classes,
@@ -349,12 +341,7 @@ class _Finder:
 
 
 def is_labels(key: str, *, beside: bool) -> bool:
-    """Whether a file is one of labels.
-
-    Args:
-        key: Its path below the root.
-        beside: Whether labels are beside their images.
-    """
+    """Whether a file is one of labels, which may stand `beside` their images."""
     if is_hidden(key) or not key.lower().endswith(".txt"):
         return False
     return (beside or _in_label_folder(key)) and not _is_known_text(key)
@@ -417,14 +404,7 @@ class YoloData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
-    """Parses a `data.yaml`.
-
-    All scalars are read as the text that is there: a class named `no` is no boolean.
-
-    Raises:
-        InputError: It is not YAML, names no classes, or gives a key that matters twice or as
-            something else than what is expected.
-    """
+    """Parses a `data.yaml`; its scalars are text: a class named `no` is no boolean."""
     try:
         root = yaml.compose(decode_text(data, uri=uri), Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -459,11 +439,7 @@ def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
 
 
 def parse_obj_data(data: bytes, *, uri: str) -> YoloData:
-    """Parses Darknet's `obj.data`: `key = value` a line.
-
-    Raises:
-        InputError: A line is something else, a key is given twice, or no `names` are.
-    """
+    """Parses Darknet's `obj.data`: `key = value` a line."""
     values: dict[str, str] = {}
     for number, line in text_lines(data, uri=uri):
         key, equals, value = (part.strip() for part in line.partition("="))
@@ -480,11 +456,7 @@ def parse_obj_data(data: bytes, *, uri: str) -> YoloData:
 
 
 def parse_names(data: bytes, *, uri: str) -> dict[int, str]:
-    """Parses a file with a name a line, in the order of the classes: `{class: name}`.
-
-    Raises:
-        InputError: It is empty, or a line between others is.
-    """
+    """Parses a file with a name a line, in the order of the classes: `{class: name}`."""
     lines = [line.strip() for line in split_lines(decode_text(data, uri=uri))]
     while lines and not lines[-1]:
         lines.pop()
