@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -48,25 +48,14 @@ _DIGITS = 5
 _RECORDS_PER_READ = 1000
 
 
-class _LabelByte(NamedTuple):
-    """What one of a record's label bytes says.
-
-    Attributes:
-        name: What it is: names the feature, where it is not the label.
-        names_file: The file with a class name a line.
-        classes: How many classes there are, where that file is missing.
-    """
-
-    name: str
-    names_file: str
-    classes: int
-
-
 class _CifarFormat(Format, frozen=True, kw_only=True):
-    """What both have in common; each label byte is one of `label_bytes`.
+    """What both have in common.
 
     Attributes:
-        root: The folder (or archive) of the batch files.
+        label_bytes: `{what a label byte of a record says: (the file with a class name a line, how
+            many classes there are where it is missing)}`.
+        split_files: `{split: names of its files}`, in the splits' order.
+        expected: Its files, for an error.
         pixels: Whether an image is stored as a PNG, or as its 3,072 values.
         _names: The classes' names for each label byte, as `resolve` finds them.
         _splits: The splits, as `resolve` finds them.
@@ -75,14 +64,13 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
     ROOTS = ("root",)
     kinds = frozenset({Kind.CLASSIFICATION})
     lists_annotations = True
-    label_bytes: ClassVar[tuple[_LabelByte, ...]]
-    # {split: names of its files}, in the splits' order
-    split_files: ClassVar[Mapping[str, re.Pattern[str]]]
+    label_bytes: ClassVar[Mapping[str, tuple[str, int]]]
+    split_files: ClassVar[Mapping[str, str]]
     expected: ClassVar[str]
 
     root: Annotated[Location, named("folder of the binary batches", metavar="DIR")]
     pixels: Annotated[Literal["png", "raw"], named("pixels")] = "png"
-    _names: tuple[tuple[str, ...], ...] = ()
+    _names: Mapping[str, tuple[str, ...]] = {}
     _splits: tuple[str, ...] = ()
 
     @property
@@ -91,21 +79,20 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         return self.pixels == "raw"
 
     @property
-    def _label(self) -> int:
+    def _label(self) -> str:
         """Which label byte is the label."""
-        return 0
+        return next(iter(self.label_bytes))
 
     def resolve(self) -> Self:
         """Finds the class names and the splits, by the files below the root."""
-        splits: set[str | None] = set()
-        names: dict[str, list[str]] = {}
+        splits: set[str] = set()
+        names: dict[str, Sequence[str]] = {}
         for path, file in list_root(self.root):
-            base_name = path.rpartition("/")[2]
             splits.add(self._split_of(path))
-            for byte in self.label_bytes:
-                if base_name == byte.names_file and byte.name not in names:
-                    names[byte.name] = _read_names(file, uri=join_uri(self.root, path))
-        if splits <= {None}:
+            for byte, (names_file, _) in self.label_bytes.items():
+                if path.rpartition("/")[2] == names_file and byte not in names:
+                    names[byte] = _read_names(file, uri=join_uri(self.root, path))
+        if splits <= {""}:
             raise InputError(
                 uri=self.root,
                 problem=f"no {self.expected} here: expected the binary version (not the one for "
@@ -113,10 +100,10 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
             )
         return msgspec.structs.replace(
             self,
-            _names=tuple(
-                tuple(names.get(byte.name) or map(str, range(byte.classes)))
-                for byte in self.label_bytes
-            ),
+            _names={
+                byte: tuple(names.get(byte) or map(str, range(classes)))
+                for byte, (_, classes) in self.label_bytes.items()
+            },
             _splits=tuple(split for split in self.split_files if split in splits),
         )
 
@@ -131,17 +118,16 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
             ("text", FeatureKind.BYTES, FeatureRole.TEXT),
         )
         return tuple(
-            ExtraFeature(FeatureSpec(f"image/class/{byte.name}/{part}", kind, False, role))
-            for index, byte in enumerate(self.label_bytes)
+            ExtraFeature(FeatureSpec(f"image/class/{byte}/{part}", kind, False, role))
+            for byte in self.label_bytes
             for part, kind, role in parts
-            if index != self._label
+            if byte != self._label
         )
 
     def place(self, path: str, *, root: int) -> Place:
         """A batch file is a container, any other file none of the dataset's."""
         del root
-        is_batch = self._split_of(path) is not None
-        return Place(role=Role.CONTAINER if is_batch else Role.OTHER)
+        return Place(role=Role.CONTAINER if self._split_of(path) else Role.OTHER)
 
     def read_container(
         self, file: ImageRef, *, path: str, root: int
@@ -170,70 +156,57 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
             yield Category(name=class_name, source_id=class_id, origin=self.root)
         coding = Coding.CIFAR_RAW if self.raw_images else Coding.CIFAR_PNG
         reader = StorageReader(file, block_bytes=_RECORDS_PER_READ * record_bytes)
-        split = self._split_of(path) or ""
-        name = normalize_key(path)
         for index in range(file.size_bytes // record_bytes):
             begin = index * record_bytes
-            key = f"{name}/{index:0{_DIGITS}}"
-            yield ListedImage(
-                key=key,
-                image=ImageRef(
-                    uri=file.uri,
-                    size_bytes=CIFAR_BYTES,
-                    version=file.version,
-                    offset=file.offset + begin + labels,
-                    whole=False,
-                    coding=coding,
-                ),
+            key = f"{normalize_key(path)}/{index:0{_DIGITS}}"
+            image = ImageRef(
+                uri=file.uri,
+                size_bytes=CIFAR_BYTES,
+                version=file.version,
+                offset=file.offset + begin + labels,
+                whole=False,
+                coding=coding,
             )
-            yield self._entry(
-                key, labels=reader.read_at(begin, labels), split=split, position=index
-            )
+            yield ListedImage(key=key, image=image)
+            entry = AnnotationEntry(key=key, position=index, split=self._split_of(path))
+            yield self._annotated(entry, reader.read_at(begin, labels))
 
-    def _entry(self, key: str, *, labels: bytes, split: str, position: int) -> AnnotationEntry:
-        label = ""
+    def _annotated(self, entry: AnnotationEntry, labels: bytes) -> AnnotationEntry:
+        names = {}
         values: dict[str, tuple[Value, ...]] = {}
-        for index, byte in enumerate(self.label_bytes):
-            known = self._names[index]
-            if labels[index] >= len(known):
-                return AnnotationEntry(
-                    key=key,
-                    position=position,
+        for (byte, known), label in zip(self._names.items(), labels, strict=True):
+            if label >= len(known):
+                return msgspec.structs.replace(
+                    entry,
                     defect=Reason.ANNOTATION_MALFORMED,
-                    detail=f"the {byte.name} label is {labels[index]}, of {len(known)} classes",
-                    split=split,
+                    detail=f"the {byte} label is {label}, of {len(known)} classes",
                 )
-            name = known[labels[index]]
-            if index == self._label:
-                label = name
-            else:
-                values[f"image/class/{byte.name}/label"] = (labels[index],)
-                values[f"image/class/{byte.name}/text"] = (name,)
-        annotations = ImageAnnotations(image_id=key, labels=(label,), values=values)
-        return AnnotationEntry(
-            key=key,
-            annotations=encode_annotations(annotations),
-            position=position,
-            image_id=key,
-            split=split,
+            names[byte] = known[label]
+            if byte != self._label:
+                values[f"image/class/{byte}/label"] = (label,)
+                values[f"image/class/{byte}/text"] = (known[label],)
+        annotations = ImageAnnotations(
+            image_id=entry.key, labels=(names[self._label],), values=values
+        )
+        return msgspec.structs.replace(
+            entry, annotations=encode_annotations(annotations), image_id=entry.key
         )
 
-    def _split_of(self, path: str) -> str | None:
-        base_name = path.rpartition("/")[2]
-        for split, pattern in self.split_files.items():
-            if pattern.fullmatch(base_name) and not is_hidden(path):
-                return split
-        return None
+    def _split_of(self, path: str) -> str:
+        """The split of a batch file; empty for any other file."""
+        name = "" if is_hidden(path) else path.rpartition("/")[2]
+        matching = (split for split, names in self.split_files.items() if re.fullmatch(names, name))
+        return next(matching, "")
 
 
 class Cifar10Format(_CifarFormat, frozen=True, kw_only=True):
     """CIFAR-10: `data_batch_*.bin`, `test_batch.bin` and `batches.meta.txt`."""
 
     SUMMARY = "CIFAR-10 binary batches"
-    label_bytes = (_LabelByte("class", "batches.meta.txt", 10),)
-    split_files: ClassVar[Mapping[str, re.Pattern[str]]] = {
-        "train": re.compile(r"data_batch_\d+\.bin"),
-        "test": re.compile(r"test_batch\.bin"),
+    label_bytes: ClassVar[Mapping[str, tuple[str, int]]] = {"class": ("batches.meta.txt", 10)}
+    split_files: ClassVar[Mapping[str, str]] = {
+        "train": r"data_batch_\d+\.bin",
+        "test": r"test_batch\.bin",
     }
     expected = "data_batch_1.bin ... or test_batch.bin of CIFAR-10"
 
@@ -247,21 +220,18 @@ class Cifar100Format(_CifarFormat, frozen=True, kw_only=True):
     """
 
     SUMMARY = "CIFAR-100 binary files"
-    label_bytes = (
-        _LabelByte("coarse", "coarse_label_names.txt", 20),
-        _LabelByte("fine", "fine_label_names.txt", 100),
-    )
-    split_files: ClassVar[Mapping[str, re.Pattern[str]]] = {
-        "train": re.compile(r"train\.bin"),
-        "test": re.compile(r"test\.bin"),
+    label_bytes: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "coarse": ("coarse_label_names.txt", 20),
+        "fine": ("fine_label_names.txt", 100),
     }
+    split_files: ClassVar[Mapping[str, str]] = {"train": r"train\.bin", "test": r"test\.bin"}
     expected = "train.bin or test.bin of CIFAR-100"
 
     coarse: Annotated[bool, named("label images with the 20 superclasses")] = False
 
     @property
-    def _label(self) -> int:
-        return 0 if self.coarse else 1
+    def _label(self) -> str:
+        return "coarse" if self.coarse else "fine"
 
 
 def _read_names(file: ImageRef, *, uri: str) -> list[str]:
