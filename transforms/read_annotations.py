@@ -16,8 +16,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedFile, ListedImage
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.formats.listed import read_listed_file
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.formats.sources import Source, read_listed_file
 from shardbeam.transforms.storage.find import storage_for
 
 _IMAGES = "images"

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.csv_rows import read_rows
-from shardbeam.transforms.formats.csv_table import CsvFormat
+from shardbeam.transforms.formats.csv_table import CsvFormat, read_rows
 from shardbeam.transforms.formats.line_chunks import read_lines
 from tests.support.stored import StoredFiles
 from tests.support.table_reading import ReadTable

@@ -29,7 +29,6 @@ from shardbeam.transforms.examples.features import (
     FeatureSpec,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.csv_rows import RowError
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key
 from shardbeam.transforms.formats.open_images_rows import (
     ABSENT_LABELS,
@@ -45,6 +44,7 @@ from shardbeam.transforms.formats.open_images_rows import (
     read_confidence,
     read_rows,
 )
+from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -181,13 +181,13 @@ def _read_image(
         begin = position if begin < 0 else begin
         try:
             if problem:
-                raise RowError(problem)
+                raise CellError(problem)
             if is_boxes:
                 bbox, attributes = read_box(cells)
             else:
                 confidence = read_confidence(cells["Confidence"])
             label = classes.find(cells["LabelName"])
-        except RowError as error:
+        except CellError as error:
             if not bad:
                 first_bad, detail = position, str(error)
             bad += 1

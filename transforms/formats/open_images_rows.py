@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Value
-from shardbeam.transforms.formats.csv_rows import OPEN_QUOTE, RowError, header_cells, split_cells
+from shardbeam.transforms.formats.csv_table import OPEN_QUOTE, header_cells, split_cells
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.names import key_problem
 from shardbeam.transforms.formats.table import MAX_FRACTION, MIN_FRACTION
+from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
 
 CONFIDENCE = "image/object/confidence"
@@ -57,7 +58,7 @@ class Classes:
         if label not in self._found:
             text = unicodedata.normalize("NFC", label)
             if key_problem(text) is not None or text.splitlines() != [text]:
-                raise RowError(f"LabelName: expected a label, got {text!a}")
+                raise CellError(f"LabelName: expected a label, got {text!a}")
             name = text if self._names is None else self._names.get(text)
             if name is not None:
                 self.seen.add(name)
@@ -96,7 +97,7 @@ def read_rows(
             cells = split_cells(text)
             if len(cells) != count:
                 problem = f"expected {count} cells, got {len(cells)}"
-        except RowError as error:
+        except CellError as error:
             # The row is the image's all the same, if the id can be told.
             cells = text.split(",")
             problem = _problem_of(error)
@@ -115,11 +116,11 @@ def read_rows(
 
 
 def read_box(cells: Mapping[str, str]) -> tuple[Box, dict[str, Value]]:
-    """Reads the box of a row, and what is known of it; raises RowError."""
+    """Reads the box of a row, and what is known of it; raises CellError."""
     try:
         xmin, ymin, xmax, ymax = [float(cells[side]) for side in _SIDES]
     except ValueError:
-        raise RowError(f"{', '.join(_SIDES)}: expected numbers") from None
+        raise CellError(f"{', '.join(_SIDES)}: expected numbers") from None
     # What is not a number is not in range either.
     if not (
         MIN_FRACTION <= xmin <= MAX_FRACTION
@@ -127,7 +128,7 @@ def read_box(cells: Mapping[str, str]) -> tuple[Box, dict[str, Value]]:
         and MIN_FRACTION <= xmax <= MAX_FRACTION
         and MIN_FRACTION <= ymax <= MAX_FRACTION
     ):
-        raise RowError(
+        raise CellError(
             f"expected a box in fractions of the image's sides, got {xmin}, {ymin}, {xmax}, {ymax}"
         )
     attributes: dict[str, Value] = {}
@@ -139,19 +140,19 @@ def read_box(cells: Mapping[str, str]) -> tuple[Box, dict[str, Value]]:
         # What is 0 is not carried along: it is the feature's default.
         if cell != "0":
             if cell not in _FLAGS:
-                raise RowError(f"{key.rpartition('/')[2]}: expected 0, 1 or -1")
+                raise CellError(f"{key.rpartition('/')[2]}: expected 0, 1 or -1")
             attributes[key] = _FLAGS[cell]
     return (xmin, ymin, xmax, ymax), attributes
 
 
 def read_confidence(cell: str) -> float:
-    """Reads a cell of `Confidence`, from 0 to 1; raises RowError."""
+    """Reads a cell of `Confidence`, from 0 to 1; raises CellError."""
     try:
         confidence = float(cell)
     except ValueError:
-        raise RowError("Confidence: expected a number") from None
+        raise CellError("Confidence: expected a number") from None
     if not 0 <= confidence <= 1:
-        raise RowError(f"Confidence: expected 0 to 1, got {confidence}")
+        raise CellError(f"Confidence: expected 0 to 1, got {confidence}")
     return confidence
 
 
@@ -176,13 +177,13 @@ def read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
             # A name may hold the comma that should have been quoted.
             label, name = cells[0], ", ".join(cells[1:])
             if not label or not cells[1:]:
-                raise RowError("expected a label and a name: /m/0abc,Name")
+                raise CellError("expected a label and a name: /m/0abc,Name")
             if label in names:
-                raise RowError(f"{label!r} is there twice")
+                raise CellError(f"{label!r} is there twice")
             if len(name.splitlines()) > 1:
-                raise RowError("expected a name of one line")
-        except (RowError, UnicodeDecodeError) as error:
-            is_text = isinstance(error, RowError)
+                raise CellError("expected a name of one line")
+        except (CellError, UnicodeDecodeError) as error:
+            is_text = isinstance(error, CellError)
             raise InputError(
                 uri=uri,
                 place=f"line {number}",

@@ -31,7 +31,7 @@ class TableRoots:
                     raise ValueError(
                         "image_root: one folder lies below another; give the upper one alone"
                     )
-        self._parent = _common_folder(self._roots)
+        self._parent = common_folder(self._roots)
 
     def key_below(self, path: str, *, root: int) -> str:
         """Makes the key of a listed file from its path below one of the roots."""
@@ -58,7 +58,7 @@ def short_names(uris: Sequence[str]) -> list[str]:
     """Names files by what tells them apart: their base names, or paths below a common parent."""
     names = [posixpath.basename(uri) for uri in uris]
     if len(set(names)) < len(names):
-        parent = _common_folder([posixpath.dirname(uri) for uri in uris])
+        parent = common_folder([posixpath.dirname(uri) for uri in uris])
         names = [uri.removeprefix(parent).lstrip("/") for uri in uris]
     return [
         name if names.count(name) == 1 else f"{index}/{name}" for index, name in enumerate(names)
@@ -81,7 +81,8 @@ def _split_scheme(name: str) -> tuple[str, str]:
     return ("" if scheme == "file://" else scheme), name[match.end() :]
 
 
-def _common_folder(folders: Sequence[str]) -> str:
+def common_folder(folders: Sequence[str]) -> str:
+    """The folder that holds all of these."""
     common = folders[0].split("/")
     for folder in folders[1:]:
         parts = folder.split("/")

@@ -34,9 +34,8 @@ from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, Fe
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind, Role
 from shardbeam.transforms.formats.joining import JoinSettings, join_key
-from shardbeam.transforms.formats.listed import read_listed_file
 from shardbeam.transforms.formats.names import key_problem, normalize_key
-from shardbeam.transforms.formats.sources import PlacedFile, Source, list_files
+from shardbeam.transforms.formats.sources import PlacedFile, Source, list_files, read_listed_file
 from shardbeam.transforms.storage.archives import expand_root
 from shardbeam.transforms.storage.base import ListingPart, Storage, StoredFile
 from shardbeam.transforms.storage.find import storage_for

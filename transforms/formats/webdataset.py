@@ -37,6 +37,7 @@ from shardbeam.transforms.examples.features import (
 from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
 from shardbeam.transforms.storage.archives import fixed_folder
 from shardbeam.transforms.storage.reader import StorageReader
@@ -97,7 +98,9 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def _folder(self) -> str:
-        return _common_folder(self.tars)
+        return common_folder(
+            [fixed_folder(tar if _TAR.search(tar) else f"{tar}/any") for tar in self.tars]
+        )
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The declared fields of the JSON files."""
@@ -193,16 +196,6 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 if document.get(name) is not None
             },
         )
-
-
-def _common_folder(tars: Sequence[str]) -> str:
-    folders = [fixed_folder(tar if _TAR.search(tar) else f"{tar}/any") for tar in tars]
-    common = []
-    for parts in zip(*(folder.split("/") for folder in folders), strict=False):
-        if len(set(parts)) > 1:
-            break
-        common.append(parts[0])
-    return "/".join(common)
 
 
 def _as_key(name: str) -> str:
