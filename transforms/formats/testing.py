@@ -23,6 +23,7 @@ from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
+    ListedFile,
     ListedImage,
     MaskRole,
     Reject,
@@ -79,11 +80,11 @@ class _Read(msgspec.Struct, frozen=True):
     entries: list[AnnotationEntry] = []
     categories: list[Category] = []
 
-    def add(self, item: AnnotationEntry | Category | ListedImage) -> None:
+    def add(self, item: AnnotationEntry | Category | ListedImage, *, join: str = "") -> None:
         if isinstance(item, Category):
             self.categories.append(item)
         elif isinstance(item, ListedImage):
-            self.images.append((item.key, item))
+            self.images.append((join or item.key, item))
         else:
             self.entries.append(item)
 
@@ -161,13 +162,11 @@ def _read(made: Format) -> _Read:
             read.add(item)
     for placed in _listed(made):
         listed = placed.item()
-        if isinstance(listed, ListedImage):
-            read.images.append((placed.place.join, listed))
-        elif isinstance(listed, AnnotationEntry):
-            read.entries.append(listed)
-        elif listed is not None:
+        if isinstance(listed, ListedFile):
             for found in read_listed_file(listed, source_format=made):
                 read.add(found)
+        elif listed is not None:
+            read.add(listed, join=placed.place.join)
     return read
 
 
@@ -319,7 +318,7 @@ def _check_annotations(made: Format, report: FormatReport) -> None:
     keypoints = {category.name: len(category.keypoints) for category in report.categories}
     extras = {extra.spec.key: extra for extra in made.extra_features()}
     for key, found in report.annotations.items():
-        for kind, present in _found_kinds(found):
+        for kind, present in _found_kinds(found).items():
             _require(
                 not present or kind in made.kinds,
                 f"{key}: has {present}, but {kind} is not among `kinds`",
@@ -338,70 +337,59 @@ def _check_annotations(made: Format, report: FormatReport) -> None:
                 f"{keypoints[item.label]} keypoints",
             )
             for name, value in item.attributes.items():
-                _check_value(extras, name, (value,), per_object=True, key=key)
+                _check_value(extras.get(name), (value,), per_object=True, what=f"{key}: {name!r}")
         for name, values in found.values.items():
-            _check_value(extras, name, values, per_object=False, key=key)
+            _check_value(extras.get(name), values, per_object=False, what=f"{key}: {name!r}")
 
 
-def _found_kinds(annotations: ImageAnnotations) -> Iterator[tuple[Kind, str]]:
-    objects = annotations.objects
-    yield Kind.CLASSIFICATION, "labels" if annotations.labels else ""
-    yield Kind.LABEL_CONFIDENCE, "label_confidences" if annotations.label_confidences else ""
-    yield Kind.DETECTION, "objects" if objects else ""
-    yield Kind.KEYPOINTS, "keypoints" if any(item.keypoints for item in objects) else ""
-    yield Kind.INSTANCE_MASKS, "segmentations" if any(i.segmentation for i in objects) else ""
-    yield Kind.CAPTIONS, "captions" if annotations.captions else ""
-    yield Kind.PANOPTIC, "segments" if annotations.segments else ""
-    yield Kind.SEMANTIC, "stuff" if annotations.stuff else ""
-    for role in annotations.masks:
-        yield _MASK_KINDS[role], f"a mask of {role.value}"
+def _found_kinds(found: ImageAnnotations) -> dict[Kind, str]:
+    """`{kind: what there is of it}`; empty where there is nothing."""
+    objects = found.objects
+    kinds = {
+        Kind.CLASSIFICATION: "labels" if found.labels else "",
+        Kind.LABEL_CONFIDENCE: "label_confidences" if found.label_confidences else "",
+        Kind.DETECTION: "objects" if objects else "",
+        Kind.KEYPOINTS: "keypoints" if any(item.keypoints for item in objects) else "",
+        Kind.INSTANCE_MASKS: "segmentations" if any(i.segmentation for i in objects) else "",
+        Kind.CAPTIONS: "captions" if found.captions else "",
+        Kind.PANOPTIC: "segments" if found.segments else "",
+        Kind.SEMANTIC: "stuff" if found.stuff else "",
+    }
+    return kinds | {_MASK_KINDS[role]: f"a mask of {role.value}" for role in found.masks}
 
 
 def _check_value(
-    extras: Mapping[str, ExtraFeature],
-    name: str,
-    values: Sequence[Value],
-    *,
-    per_object: bool,
-    key: str,
+    extra: ExtraFeature | None, values: Sequence[Value], *, per_object: bool, what: str
 ) -> None:
-    extra = extras.get(name)
     if extra is None or extra.per_object is not per_object:
-        raise AssertionError(
-            f"{key}: {name!r} is not declared by extra_features() (per_object={per_object})"
-        )
+        raise AssertionError(f"{what} is not declared by extra_features() ({per_object=})")
     spec = extra.spec
-    types: tuple[type, ...] = {FeatureKind.BYTES: (str,), FeatureKind.INT64: (int,)}.get(
-        spec.kind, (int, float)
-    )
-    if spec.role in (FeatureRole.LABEL, FeatureRole.LABEL_TEXT):
+    types: tuple[type, ...] = (int, float)
+    if spec.kind is FeatureKind.BYTES or spec.role is FeatureRole.LABEL:
         types = (str,)
+    elif spec.kind is FeatureKind.INT64:
+        types = (int,)
     for value in values:
-        _require(isinstance(value, types), f"{key}: {name!r} holds {value!r}, not {spec.kind}")
+        _require(isinstance(value, types), f"{what} holds {value!r}, not {spec.kind}")
     _require(
         per_object or spec.repeated or len(values) in (0, spec.length),
-        f"{key}: {name!r} holds {len(values)} values, not one",
+        f"{what} holds {len(values)} values, not one",
     )
 
 
 def _check_damaged(made: Format, *, damages: int) -> None:
     for file_index, uri in enumerate(made.annotation_files()):
-        content = storage_for(uri).read(uri)
-        for damaged in _damaged(content, count=damages):
+        for damaged in _damaged(storage_for(uri).read(uri), count=damages):
             storage = _OneFile(uri, damaged)
             with _allowing(uri, damaged):
-                for _ in _read_file(made, file_index=file_index, parts=2, storage=storage):
-                    pass
+                list(_read_file(made, file_index=file_index, parts=2, storage=storage))
     for placed in _listed(made):
-        if placed.place.role is not Role.ANNOTATION:
-            continue
-        try:
-            content = read_bytes(placed.file)
-        except RejectedError:
-            continue
-        for damaged in _damaged(content, count=max(1, damages // 10)):
-            with _allowing("", damaged):
-                list(made.read_listed(damaged, path=placed.path, root=placed.root))
+        if placed.place.role is Role.ANNOTATION:
+            with contextlib.suppress(RejectedError):
+                content = read_bytes(placed.file)
+                for damaged in _damaged(content, count=max(1, damages // 10)):
+                    with _allowing("", damaged):
+                        list(made.read_listed(damaged, path=placed.path, root=placed.root))
 
 
 def _damaged(content: bytes, *, count: int) -> Iterator[bytes]:
@@ -453,4 +441,4 @@ class _OneFile(LocalStorage):
     ) -> bytes:
         if uri != self._uri:
             return storage_for(uri).read(uri, offset=offset, size_bytes=size_bytes, version=version)
-        return self._content[offset : None if size_bytes is None else offset + size_bytes]
+        return self._content[offset:][:size_bytes]
