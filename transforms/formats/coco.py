@@ -195,8 +195,7 @@ def _is_stuff_name(uri: str) -> bool:
 def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
     """Tells what a file is about, from the beginning of its `annotations`.
 
-    The file is read up to these and somewhat beyond, and not parsed: what is wrong with it is
-    for the parser to say. None of its annotations is found where it has none.
+    The file is not parsed: what is wrong with it is for the parser to say.
 
     Raises:
         InputError: The file cannot be read, or holds panoptic segments.

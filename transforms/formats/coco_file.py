@@ -226,9 +226,6 @@ class CocoFile(Generic[ImageT]):
             key_of: Finds the image's key.
             join_of: Finds what a key is joined by.
             file_index: Which of the source's files it is.
-
-        Raises:
-            InputError: An annotation does not tell its image.
         """
         # Details end up in the dataset, which must not depend on where its input lies.
         name = self.uri.rpartition("/")[2]

@@ -82,12 +82,7 @@ class PanopticReader:
             )
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
-        """Reads the segments of one image: those of the first of its annotations (`rows`).
-
-        Raises:
-            InputError: The annotation is malformed.
-            RejectedError: The PNG that it names is not there.
-        """
+        """Reads the segments of one image: those of the first of its annotations (`rows`)."""
         found = ImageAnnotations(
             image_id=str(image.id), width=int(image.width or 0), height=int(image.height or 0)
         )

@@ -161,10 +161,6 @@ def read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
 
     A first line `LabelName,DisplayName` is a header. Of classes with one name each gets its
     label added.
-
-    Raises:
-        InputError: The file cannot be read, holds no classes, or a row without a label, or a
-            label twice.
     """
     names: dict[str, str] = {}
     for number, (_, line) in enumerate(read_lines(uri, storage=storage), 1):

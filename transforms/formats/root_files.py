@@ -89,10 +89,7 @@ def read_file(file: ImageRef) -> bytes:
 
 
 def resolve_path(base: str, path: str) -> str:
-    """Joins a path to a folder's URI, unless it is absolute, and resolves `.` and `..` in it.
-
-    Nothing is looked up: a link on the way is not followed.
-    """
+    """Joins a path to a folder's URI, unless it is absolute, and resolves `.` and `..` in it."""
     scheme = _SCHEME.match(path)
     if scheme is None and not path.startswith("/"):
         path = f"{base}/{path}"

@@ -33,9 +33,7 @@ _MASK_FILE_INDEX = 1 << 30
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where images and annotations come from.
-
-    It goes to workers as the format's name and keys (`restore_format`).
+    """Where images and annotations come from; to workers go the format's name and keys.
 
     Attributes:
         name: The source's name in the config; with its key it identifies an image.
@@ -126,9 +124,8 @@ def read_listed_file(
 ) -> Iterator[AnnotationEntry | Category | ListedImage]:
     """Reads what was listed beside the images.
 
-    Yields:
-        What the format finds in it. An annotation file that cannot be read gives an entry with a
-        defect, so that its image is rejected and the run goes on.
+    An annotation file that cannot be read gives an entry with a defect, so that its image is
+    rejected and the run goes on.
 
     Raises:
         InputError: A container cannot be read, or is not what it should be.

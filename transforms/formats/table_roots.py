@@ -40,9 +40,7 @@ class TableRoots:
     def key_of(self, name: str) -> str | None:
         """Finds the key of an image as a row names it; None where it lies outside of all roots.
 
-        Args:
-            name: An absolute path, a URI, or a path relative to the root (with several roots: to
-                their common parent).
+        The name is an absolute path, a URI, or relative to the root (several: their common parent).
         """
         is_relative = not (name.startswith("/") or _SCHEME.match(name))
         location = _resolve(f"{self._parent}/{name}" if is_relative else name)
