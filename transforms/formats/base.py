@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -22,9 +22,6 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Role(enum.Enum):
@@ -116,7 +113,7 @@ class Format(Source, frozen=True, kw_only=True):
             roots += [value] if isinstance(value, str) else value or []
         return tuple(roots)
 
-    def resolve(self) -> Self:
+    def resolve(self) -> Format:
         """Finds out, once, what the keys leave open, such as the columns of a table.
 
         Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -39,9 +39,6 @@ from shardbeam.transforms.formats.root_files import read_file
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.reader import StorageReader
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # The name's digits: as many as the largest published file needs.
 _DIGITS = 5
@@ -83,7 +80,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         """Which label byte is the label."""
         return next(iter(self.label_bytes))
 
-    def resolve(self) -> Self:
+    def resolve(self) -> _CifarFormat:
         """Finds the class names and the splits, by the files below the root."""
         splits: set[str] = set()
         names: dict[str, Sequence[str]] = {}

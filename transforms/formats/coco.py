@@ -9,7 +9,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Sequence, Set
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -28,9 +28,6 @@ from shardbeam.transforms.formats.coco_panoptic import PanopticReader, list_mask
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _READ_BYTES = 4 << 20
 # An annotation longer than this is taken for broken.
@@ -110,7 +107,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             kinds.add(Kind.INSTANCE_MASKS)
         return frozenset(kinds)
 
-    def resolve(self) -> Self:
+    def resolve(self) -> CocoFormat:
         """Tells the tasks from the beginnings of the files, unless they are given."""
         if self.tasks is not None:
             return self

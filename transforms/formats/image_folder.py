@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.transforms.core.errors import InputError, RejectedError
@@ -16,9 +16,6 @@ from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import listing_exclusion
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class ImageFolderFormat(Format, frozen=True, kw_only=True):
@@ -41,7 +38,7 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
             return None
         return read_class_ids(self.classes, storage=storage_for(self.classes))
 
-    def resolve(self) -> Self:
+    def resolve(self) -> ImageFolderFormat:
         """Reads the file of classes, so that a bad one is found before the run."""
         _ = self._ids
         return self

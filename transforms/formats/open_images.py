@@ -9,7 +9,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
@@ -48,9 +48,6 @@ from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 class OpenImagesFormat(Format, frozen=True, kw_only=True):
     """Open Images: an image's id is its file's name without the extension.
@@ -87,7 +84,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
             return None
         return read_class_names(self.classes, storage=storage_for(self.classes))
 
-    def resolve(self) -> Self:
+    def resolve(self) -> OpenImagesFormat:
         """Reads the file of classes, so that a bad one is found before the run."""
         _ = self._names
         return self

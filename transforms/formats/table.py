@@ -10,7 +10,7 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -52,9 +52,6 @@ from shardbeam.transforms.formats.table_columns import (
 from shardbeam.transforms.formats.table_roots import TableRoots, short_names
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # How much is read of all files together to find out what their columns are; and of each at least.
 _FIRST_BYTES, _FIRST_BYTES_OF_A_FILE = 4 << 20, 64 << 10
@@ -192,7 +189,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def _roots(self) -> TableRoots | None:
         return TableRoots(self.image_root) if self.image_root else None
 
-    def resolve(self) -> Self:
+    def resolve(self) -> TableFormat:
         """Reads the first rows of the files, to find out what their columns are."""
         names: dict[str, None] = {}
         rows: list[Row] = []

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 from xml.parsers import expat
 
 import msgspec
@@ -41,9 +41,6 @@ from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
 from shardbeam.transforms.storage.base import Storage
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 # The classes of the challenges, in the order of their ids: 1 to 20 in SegmentationClass.
 VOC_CLASSES = (
@@ -141,7 +138,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         roles = {MaskRole.VOC_OBJECT: self._masks, MaskRole.VOC_CLASS: self.semantic}
         return frozenset(role for role, is_asked in roles.items() if is_asked)
 
-    def resolve(self) -> Self:
+    def resolve(self) -> VocFormat:
         """Finds the lists of the splits, and the classes of the maps."""
         files = RootFiles(self.root)
         files.check()

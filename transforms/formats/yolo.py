@@ -10,7 +10,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
@@ -37,9 +37,6 @@ from shardbeam.transforms.formats.yolo_layout import (
     labels_of_folder,
 )
 from shardbeam.transforms.storage.base import Storage
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _CLASS = re.compile(rb"([0-9]{1,9})(\.0*)?")
@@ -101,7 +98,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         """The root, which by default is the folder of `data`."""
         return (self.root or (self.data or "").rpartition("/")[0] or "/",)
 
-    def resolve(self) -> Self:
+    def resolve(self) -> YoloFormat:
         """Finds classes, splits and labels."""
         layout = find_layout(root=self.roots()[0], data=self.data, splits=self.splits)
         return msgspec.structs.replace(self, _layout=layout)
