@@ -8,9 +8,12 @@ section 10.3, the core schema, without octal and hexadecimal numbers, infinity a
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import yaml
+
+T = TypeVar("T")
 
 # Values of a document at most, counted each time that an alias or a merge key repeats them.
 _MAX_VALUES = 100_000
@@ -18,6 +21,11 @@ _MAX_VALUES = 100_000
 
 class YamlError(ValueError):
     """A text is not YAML, or not such as configs use; the message is one line, with the place."""
+
+    def __init__(self, problem: str, *, place: str = "") -> None:
+        self.place = place
+        self.problem = problem
+        super().__init__(f"{place}: {problem}" if place else problem)
 
 
 class _Loader(yaml.SafeLoader):
@@ -112,10 +120,22 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401  # It is what the text says.
     Raises:
         YamlError: The text is not valid, or a key is given twice or is no string.
     """
+    return _read(lambda: yaml.load(text, Loader=_Loader))
+
+
+def compose_yaml(text: str) -> yaml.Node | None:
+    """Parses a YAML document into its nodes, whose scalars are still text; raises YamlError."""
+    return _read(lambda: yaml.compose(text, Loader=yaml.SafeLoader))
+
+
+def _read(read: Callable[[], T]) -> T:
     try:
-        return yaml.load(text, Loader=_Loader)
+        return read()
     except yaml.MarkedYAMLError as error:
-        raise YamlError(_describe(error)) from error
+        mark = error.problem_mark
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+        raise YamlError(" ".join(problem.split()), place=place) from error
     except yaml.reader.ReaderError as error:
         raise YamlError(f"character {error.position + 1}: {error.reason}") from error
     except RecursionError as error:
@@ -123,10 +143,3 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401  # It is what the text says.
     except ValueError as error:
         # Python refuses to convert thousands of digits.
         raise YamlError("a number has too many digits") from error
-
-
-def _describe(error: yaml.MarkedYAMLError) -> str:
-    problem = ", ".join(part for part in (error.context, error.problem) if part)
-    mark = error.problem_mark
-    place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
-    return place + " ".join(problem.split())

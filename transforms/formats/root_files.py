@@ -43,11 +43,7 @@ class RootFiles:
             return self._archived.get(path)
         if not path or path.startswith(("../", "/")) or "\0" in path:
             return None
-        uri = join_uri(self.root, path)
-        stored = storage_for(uri).stat(uri)
-        if stored is None:
-            return None
-        return ImageRef(uri=stored.uri, size_bytes=stored.size_bytes, version=stored.version)
+        return find_file(join_uri(self.root, path))
 
     def holds(self, folder: str) -> bool:
         """Whether there is any file below a folder; below the root where it is empty."""
@@ -80,6 +76,14 @@ class RootFiles:
         }
 
 
+def find_file(uri: str) -> ImageRef | None:
+    """Finds a file; None where there is none."""
+    stored = storage_for(uri).stat(uri)
+    if stored is None:
+        return None
+    return ImageRef(uri=stored.uri, size_bytes=stored.size_bytes, version=stored.version)
+
+
 def read_file(file: ImageRef) -> bytes:
     """Reads a small file; raises InputError where it cannot be read."""
     try:
@@ -94,19 +98,25 @@ def resolve_path(base: str, path: str) -> str:
     if scheme is None and not path.startswith("/"):
         path = f"{base}/{path}"
         scheme = _SCHEME.match(path)
-    start = "/" if scheme is None else scheme[0]
+    if scheme is None:
+        return "/" + "/".join(path_parts(path))
+    return scheme[0] + "/".join(path_parts(path[scheme.end() :]))
+
+
+def path_parts(path: str) -> list[str]:
+    """The parts of a path, without those that lead elsewhere."""
     parts: list[str] = []
-    for part in path[0 if scheme is None else scheme.end() :].split("/"):
+    for part in path.split("/"):
         if part == "..":
             del parts[-1:]
         elif part not in ("", "."):
             parts.append(part)
-    return start + "/".join(parts)
+    return parts
 
 
 def relative_path(uri: str, *, root: str) -> str | None:
-    """The path of a resolved URI below a root; None where it lies elsewhere."""
-    root = resolve_path(root, "")
+    """The path of a URI below a root; None where it lies elsewhere."""
+    uri, root = resolve_path(uri, ""), resolve_path(root, "")
     if uri == root:
         return ""
     prefix = root if root.endswith("/") else f"{root}/"

@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.yaml_text import YamlError, compose_yaml
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.formats.annotation_file import decode_text, split_lines, text_lines
@@ -23,12 +24,13 @@ from shardbeam.transforms.formats.names import is_hidden, is_image_name, normali
 from shardbeam.transforms.formats.root_files import (
     RootFiles,
     SplitList,
+    find_file,
+    path_parts,
     read_file,
     relative_path,
     resolve_path,
 )
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
 
 _DATA_FILES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml", "obj.data")
 _NAMES_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "images/classes.txt")
@@ -171,7 +173,7 @@ class _Finder:
         except InputError as error:
             # Where the config names the splits this is no problem.
             problem = (error.uri, error.place, error.problem)
-        named = [relative_path(resolve_path(uri, ""), root=self._root) for uri in self._named]
+        named = [relative_path(uri, root=self._root) for uri in self._named]
         known = {normalize_key(path) for path in (*named, *(item.path for item in lists)) if path}
         return YoloLayout(
             names=tuple(sorted(self._described.names.items())),
@@ -207,15 +209,12 @@ class _Finder:
 
     def _data_file(self, data: str | None) -> tuple[str, ImageRef]:
         if data is not None:
-            path = relative_path(resolve_path(data, ""), root=self._root)
+            path = relative_path(data, root=self._root)
             if path is not None and (file := self._files.find(path)) is not None:
                 return data, file
-            stored = storage_for(data).stat(data)
-            if stored is None:
+            if (file := find_file(data)) is None:
                 raise InputError(uri=data, problem="there is no such file")
-            return stored.uri, ImageRef(
-                uri=stored.uri, size_bytes=stored.size_bytes, version=stored.version
-            )
+            return file.uri, file
         for path in (*_DATA_FILES, *_NAMES_FILES):
             if (file := self._files.find(path)) is not None:
                 return join_uri(self._root, path), file
@@ -239,34 +238,18 @@ class _Finder:
         return msgspec.structs.replace(described, names=parse_names(read_file(file), uri=uri))
 
     def _find_file(self, value: str, *, key: str) -> tuple[str, ImageRef]:
-        tried = list(self._candidates(value, least=1))
-        for path in tried:
-            if (file := self._files.find(path)) is not None:
-                return path, file
-        raise self._not_found(value, key=key, tried=tried)
+        paths = self._candidates(value, key=key, least=1)
+        return next((path, file) for path in paths if (file := self._files.find(path)))
 
     def _find_folder(self, value: str, *, key: str) -> str:
-        tried = list(self._candidates(value, least=2))
-        for path in tried:
-            if self._files.holds(path):
-                return path
-        raise self._not_found(value, key=key, tried=tried)
-
-    def _not_found(self, value: str, *, key: str, tried: Sequence[str]) -> InputError:
-        return InputError(
-            uri=self._data_uri,
-            place=key,
-            problem=f"{value!r} is not there: tried {', '.join(tried) or 'nothing'} below the "
-            "root; mend the path, or name the root with `root` and the splits that are there with "
-            "`splits`",
-        )
+        return next(filter(self._files.holds, self._candidates(value, key=key, least=2)))
 
     def _sample_list(self, found: ImageList) -> ImageList:
         """Finds out how a list's paths are to be read, by some of its images."""
         uri = join_uri(self._root, found.path)
         lines = text_lines(read_file(found.file), uri=uri)
         names = [name for _, name in itertools.islice(lines, _LIST_SAMPLE)]
-        bases = (relative_path(resolve_path(base, ""), root=self._root) for base in self._bases)
+        bases = (relative_path(base, root=self._root) for base in self._bases)
         prefixes = [found.path.rpartition("/")[0], *(path for path in bases if path is not None)]
         for name in names:
             for strip in range(len(_parts(name))):
@@ -282,11 +265,14 @@ class _Finder:
             )
         return found
 
-    def _candidates(self, value: str, *, least: int) -> Iterator[str]:
+    def _candidates(self, value: str, *, key: str, least: int) -> Iterator[str]:
         """Yields paths below the root that a path of the file may mean, the likeliest first.
 
         Many files were written for another machine, or for another folder to start in, so a path
         is tried without its leading parts as well, until only `least` are left.
+
+        Raises:
+            InputError: None of them was taken.
         """
         value = value.replace("\\", "/")
         parts = _parts(value)
@@ -294,15 +280,21 @@ class _Finder:
         inside = (
             "/".join(parts[start:]) for start in range(max(1, len(parts) - least + 1)) if parts
         )
-        seen = dict.fromkeys([*(path for path in direct if path is not None), *inside])
-        yield from seen
-        for path in seen:
+        tried = dict.fromkeys([*(path for path in direct if path is not None), *inside])
+        for path in list(tried):
             for name in _SPLIT_FOLDERS["val"]:
                 renamed = [
                     name if part in _SPLIT_FOLDERS["val"] else part for part in path.split("/")
                 ]
-                if "/".join(renamed) not in seen:
-                    yield "/".join(renamed)
+                tried["/".join(renamed)] = None
+        yield from tried
+        raise InputError(
+            uri=self._data_uri,
+            place=key,
+            problem=f"{value!r} is not there: tried {', '.join(tried) or 'nothing'} below the "
+            "root; mend the path, or name the root with `root` and the splits that are there with "
+            "`splits`",
+        )
 
     def _guess_folders(self) -> Iterator[tuple[str, str]]:
         for split, names in _SPLIT_FOLDERS.items():
@@ -353,14 +345,7 @@ def _is_known_text(key: str) -> bool:
 
 
 def _parts(path: str) -> list[str]:
-    """The parts of a path, without those that lead elsewhere."""
-    parts: list[str] = []
-    for part in path.replace("\\", "/").split("/"):
-        if part == "..":
-            del parts[-1:]
-        elif part not in ("", "."):
-            parts.append(part)
-    return parts
+    return path_parts(path.replace("\\", "/"))
 
 
 def _wanted(
@@ -406,16 +391,9 @@ class YoloData(msgspec.Struct, frozen=True, kw_only=True):
 def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
     """Parses a `data.yaml`; its scalars are text: a class named `no` is no boolean."""
     try:
-        root = yaml.compose(decode_text(data, uri=uri), Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
-        words = ", ".join(part for part in (error.context, error.problem) if part)
-        raise InputError(uri=uri, place=place, problem=" ".join(words.split())) from error
-    except yaml.YAMLError as error:
-        raise InputError(uri=uri, problem=" ".join(str(error).split())) from error
-    except RecursionError as error:
-        raise InputError(uri=uri, problem="the YAML is nested too deeply") from error
+        root = compose_yaml(decode_text(data, uri=uri))
+    except YamlError as error:
+        raise InputError(uri=uri, place=error.place, problem=error.problem) from error
     if not isinstance(root, yaml.MappingNode):
         raise InputError(uri=uri, problem="expected a mapping with names, train and val")
     document = _Document(uri)
@@ -427,11 +405,13 @@ def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
     names = document.names(nodes.get("names"))
     if not names:
         raise InputError(uri=uri, place="names", problem="missing; expected a list of names")
-    document.check_count(nodes.get("nc"), names=names)
-    path = nodes.get("path")
+    count = document.text(nodes.get("nc"), place="nc")
+    if count and count != str(len(names)):
+        problem = f"says {count[:40]!r}, but {len(names)} classes are named"
+        raise document.error(nodes["nc"], "nc", problem)
     return YoloData(
         names=names,
-        path="" if path is None else document.text(path, place="path"),
+        path=document.text(nodes.get("path"), place="path"),
         splits={
             key: paths for key in _SPLIT_KEYS if (paths := document.paths(nodes.get(key), key=key))
         },
@@ -487,7 +467,9 @@ class _Document:
             values[key] = value
         return values
 
-    def text(self, node: yaml.Node, *, place: str) -> str:
+    def text(self, node: yaml.Node | None, *, place: str) -> str:
+        if node is None:
+            return ""
         if not isinstance(node, yaml.ScalarNode):
             raise self.error(node, place, "expected text, got a list or a mapping")
         return str(node.value).strip()
@@ -508,13 +490,6 @@ class _Document:
                 raise self.error(item, "names", f"expected classes (0, 1, …) as keys, got {key!r}")
             names[int(key)] = self._name(item, place=f"names.{key}")
         return names
-
-    def check_count(self, node: yaml.Node | None, *, names: Mapping[int, str]) -> None:
-        if node is None:
-            return
-        count = self.text(node, place="nc")
-        if count and count != str(len(names)):
-            raise self.error(node, "nc", f"says {count[:40]!r}, but {len(names)} classes are named")
 
     def paths(self, node: yaml.Node | None, *, key: str) -> tuple[str, ...]:
         if node is None or node.tag == _NULL_TAG:
