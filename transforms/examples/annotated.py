@@ -26,6 +26,8 @@ from shardbeam.transforms.examples.boxes import (
     turn_between_frames,
 )
 from shardbeam.transforms.examples.features import MAX_FLOAT32, FeatureSpec
+from shardbeam.transforms.examples.patches import Patch
+from shardbeam.transforms.examples.segmentation import draw_segmentation
 from shardbeam.transforms.images.check import StoredImage
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
@@ -143,6 +145,23 @@ class AnnotatedImage:
                 f"{self.image.file_height}",
             )
         return orient_pixels(pixels, orientation=turn)
+
+    def draw(self, item: ObjectAnnotation, *, unusable: Correction) -> Patch | None:
+        """Draws an object's mask in the annotated frame; counts one of which nothing can be made.
+
+        None where there is nothing in it.
+        """
+        try:
+            return draw_segmentation(
+                item.segmentation,
+                frame=(self.frame.width, self.frame.height),
+                box=item.bbox,
+                normalized=self.annotations.normalized,
+                corrections=self.corrections,
+            )
+        except ValueError:
+            self.count(unusable)
+            return None
 
     def _written_objects(self) -> Iterator[WrittenObject]:
         frame = self.frame

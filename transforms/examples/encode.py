@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -28,8 +28,8 @@ from shardbeam.transforms.core.records import (
     Reject,
     decode_annotations,
 )
-from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
-from shardbeam.transforms.examples.boxes import AnnotatedFrame, annotated_frame
+from shardbeam.transforms.examples.annotated import AnnotatedImage
+from shardbeam.transforms.examples.boxes import annotated_frame
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.images.check import (
@@ -47,7 +47,6 @@ _BYTES_PER_MB = 1_000_000
 
 # What a row of a table without images has instead of one.
 _NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
-_NO_FRAME = AnnotatedFrame(0, 0, orientation=1, size_corrected=False)
 
 
 def library_versions() -> dict[str, str]:
@@ -190,13 +189,21 @@ class RecordEncoder:
         """Encodes a record; reads its files as `fetch`, unless they were read ahead."""
         record = fetched.record
         annotations = decode_annotations(record.annotations)
-        if record.image is None:
-            return self._encode_row(record, annotations)
-        files = fetched.files
-        if files is None:
-            files = fetch(record, settings=self._settings.image).files or {}
         content_sha256 = ""
         try:
+            if record.image is None:
+                examples, corrections = self.encode_image(
+                    _NO_IMAGE, key=record.key, annotations=annotations, sha256=""
+                )
+                return EncodedRecord(
+                    record=record,
+                    content_sha256=hashlib.sha256(record.annotations).hexdigest(),
+                    examples=examples,
+                    corrections=corrections,
+                )
+            files = fetched.files
+            if files is None:
+                files = fetch(record, settings=self._settings.image).files or {}
             data = _found(files[record.image])
             content_sha256 = hashlib.sha256(data).hexdigest()
             if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
@@ -285,7 +292,7 @@ class RecordEncoder:
             key=key,
             annotations=annotations,
             image=image,
-            sha256=sha256 or hashlib.sha256(image.data).hexdigest(),
+            sha256=hashlib.sha256(image.data).hexdigest() if sha256 is None else sha256,
             frame=frame,
             masks=masks or {},
             label_map=self._label_map,
@@ -294,51 +301,24 @@ class RecordEncoder:
         )
         per_annotation = self._settings.example_per == "annotation"
         objects = len(subject.objects)
-        return [
-            self._serialize(values, subject, objects=1 if per_annotation else objects)
-            for values in self._values(subject, examples=objects if per_annotation else 1)
-        ], corrections
-
-    def _encode_row(self, record: Record, annotations: ImageAnnotations) -> EncodedRecord:
-        subject = AnnotatedImage(
-            key=record.key,
-            annotations=annotations,
-            image=_NO_IMAGE,
-            sha256="",
-            frame=_NO_FRAME,
-            masks={},
-            label_map=self._label_map,
-            panoptic=self._settings.panoptic,
-            corrections=Counter(annotations.corrections),
-        )
-        (values,) = self._values(subject, examples=1)
-        return EncodedRecord(
-            record=record,
-            content_sha256=hashlib.sha256(record.annotations).hexdigest(),
-            examples=(self._serialize(values, subject, objects=0),),
-            corrections=subject.corrections,
-        )
-
-    def _values(self, subject: AnnotatedImage, *, examples: int) -> Iterator[Values]:
         rendered = [(group.by_object, group.values(subject)) for group in self._groups]
-        for index in range(examples):
-            yield {
+        examples = []
+        for index in range(objects if per_annotation else 1):
+            values = {
                 key: values[index] if by_object else values
                 for by_object, group in rendered
                 for key, values in group.items()
             }
-
-    def _serialize(
-        self, values: Values, subject: AnnotatedImage, *, objects: int
-    ) -> EncodedExample:
-        chunks = self._layout.serialize(values, image=subject.image.data)
-        return EncodedExample(
-            chunks=chunks,
-            size_bytes=sum(map(len, chunks)),
-            crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
-            sha256=subject.sha256,
-            objects=objects,
-        )
+            chunks = self._layout.serialize(values, image=image.data)
+            example = EncodedExample(
+                chunks=chunks,
+                size_bytes=sum(map(len, chunks)),
+                crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
+                sha256=subject.sha256,
+                objects=1 if per_annotation else objects,
+            )
+            examples.append(example)
+        return examples, corrections
 
 
 def _found(data: bytes | RejectedError) -> bytes:

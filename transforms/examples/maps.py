@@ -16,7 +16,6 @@ from shardbeam.transforms.examples.boxes import orient_pixels
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value
 from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
-from shardbeam.transforms.examples.segmentation import draw_segmentation
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 _IGNORE = 255
@@ -114,17 +113,7 @@ def _draw_stuff(subject: AnnotatedImage) -> npt.NDArray[np.uint8]:
         if found is None:
             subject.count(Correction.REGION_OF_EXCLUDED_LABEL_VOID)
             continue
-        try:
-            patch = draw_segmentation(
-                region.segmentation,
-                frame=(frame.width, frame.height),
-                box=region.bbox,
-                normalized=subject.annotations.normalized,
-                corrections=subject.corrections,
-            )
-        except ValueError:
-            subject.count(Correction.REGION_UNUSABLE_DROPPED)
-            continue
+        patch = subject.draw(region, unusable=Correction.REGION_UNUSABLE_DROPPED)
         if patch is not None:
             height, width = patch.pixels.shape
             window = pixels[patch.top : patch.top + height, patch.left : patch.left + width]

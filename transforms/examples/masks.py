@@ -17,7 +17,6 @@ from shardbeam.transforms.examples.annotated import (
     AnnotatedImage,
     FeatureGroup,
     Values,
-    WrittenObject,
 )
 from shardbeam.transforms.examples.boxes import Box, Size, orient_pixels
 from shardbeam.transforms.examples.features import (
@@ -34,7 +33,7 @@ from shardbeam.transforms.examples.patches import (
     overlap_area,
     resize_nearest,
 )
-from shardbeam.transforms.examples.segmentation import draw_segmentation, has_segmentation
+from shardbeam.transforms.examples.segmentation import has_segmentation
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 _BORDER = 255
@@ -64,7 +63,7 @@ def _render_masks(subject: AnnotatedImage) -> list[bytes]:
     encoded = []
     for item, patch in zip(subject.objects, voc_patches, strict=True):
         if has_segmentation(item.annotation.segmentation):
-            patch = _draw(item, subject=subject)
+            patch = subject.draw(item.annotation, unusable=Correction.MASK_EMPTY_BAD_SEGMENTATION)
             if patch is not None and frame.orientation != 1:
                 whole = patch.whole(width=frame.width, height=frame.height)
                 patch = find_patch(orient_pixels(whole, orientation=frame.orientation))
@@ -91,21 +90,6 @@ ANNOTATION_MASK = FeatureGroup(
     _annotation_mask_values,
     by_object=True,
 )
-
-
-def _draw(item: WrittenObject, *, subject: AnnotatedImage) -> Patch | None:
-    """Draws an object's mask in the annotated frame."""
-    try:
-        return draw_segmentation(
-            item.annotation.segmentation,
-            frame=(subject.frame.width, subject.frame.height),
-            box=item.annotation.bbox,
-            normalized=subject.annotations.normalized,
-            corrections=subject.corrections,
-        )
-    except ValueError:
-        subject.count(Correction.MASK_EMPTY_BAD_SEGMENTATION)
-        return None
 
 
 def _resize(patch: Patch | None, *, old: Size, new: Size) -> Patch | None:

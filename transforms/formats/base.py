@@ -139,7 +139,6 @@ class Format(Source, frozen=True, kw_only=True):
             path: Its path below the root, `/`-separated, as listed.
             root: Which of the source's roots it lies below.
         """
-        del root
         key = normalize_key(path)
         return Place(role=Role.IMAGE, key=key, join=key)
 
@@ -214,7 +213,6 @@ class Format(Source, frozen=True, kw_only=True):
 
         It is one of `predefined_splits()`; empty where the key tells none.
         """
-        del key
         return ""
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
@@ -226,5 +224,4 @@ class Format(Source, frozen=True, kw_only=True):
         Raises:
             RejectedError: The key should tell, and does not.
         """
-        del key
         return None

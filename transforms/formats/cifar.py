@@ -123,14 +123,12 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
 
     def place(self, path: str, *, root: int) -> Place:
         """A batch file is a container, any other file none of the dataset's."""
-        del root
         return Place(role=Role.CONTAINER if self._split_of(path) else Role.OTHER)
 
     def read_container(
         self, file: ImageRef, *, path: str, root: int
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
         """Lists the images of a batch file, and declares all classes."""
-        del root
         # Imported here: it brings NumPy and Pillow, and help does without.
         from shardbeam.transforms.images.check import CIFAR_BYTES
 

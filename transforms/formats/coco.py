@@ -24,8 +24,9 @@ from shardbeam.transforms.formats.coco_file import (
     CocoImage,
     panoptic_file_error,
 )
-from shardbeam.transforms.formats.coco_panoptic import PanopticReader, list_masks
+from shardbeam.transforms.formats.coco_panoptic import PanopticReader
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
+from shardbeam.transforms.formats.root_files import list_keys
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -152,7 +153,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         reader = (
             AnnotationReader(file, wanted=self._wanted(uri))
             if file_index < len(self.annotations)
-            else PanopticReader(file, masks=list_masks(self.panoptic_masks or ""))
+            else PanopticReader(file, masks=list_keys(self.panoptic_masks or ""))
         )
         yield from file.entries(
             reader.annotate, key_of=_key_of, join_of=self._join_of, file_index=file_index

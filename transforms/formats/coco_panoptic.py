@@ -21,7 +21,6 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.names import normalize_key
-from shardbeam.transforms.storage.archives import expand_root, list_root
 
 
 class _Segment(msgspec.Struct, gc=False):
@@ -43,13 +42,8 @@ _annotation_decoder = msgspec.json.Decoder(_Annotation)
 _named_decoder = msgspec.json.Decoder(_Named)
 
 
-def list_masks(root: str) -> dict[str, ImageRef]:
-    """Lists the PNGs of a folder or archive: `{path below it: where it lies}`."""
-    return {normalize_key(path): file for uri in expand_root(root) for path, file in list_root(uri)}
-
-
 class PanopticReader:
-    """Reads the segments of a file's images, whose PNGs are as `list_masks` gives them.
+    """Reads the segments of a file's images, whose PNGs are as `list_keys` gives them.
 
     Raises:
         InputError: It is no file of panoptic segments, or names none of the PNGs.

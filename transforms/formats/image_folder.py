@@ -51,7 +51,6 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Declares the classes file's categories, each with its position as id."""
-        del storage, file_index
         for name, class_id in (self._ids or {}).items():
             yield Category(name=name, source_id=class_id, origin=self.classes or "")
 

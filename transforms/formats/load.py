@@ -32,8 +32,6 @@ _BUILT_IN = {
     "webdataset": "shardbeam.transforms.formats.webdataset:WebDatasetFormat",
 }
 
-# {(name, encoded keys): the format}
-_restored: dict[tuple[str, bytes], Format] = {}
 # Worker threads ask at the same time, and a module must not be seen half imported.
 _lock = threading.RLock()
 
@@ -66,6 +64,7 @@ def name_format(made: Format) -> str:
     return made.format or f"{type(made).__module__}:{type(made).__qualname__}"
 
 
+@functools.cache
 def restore_format(name: str, keys: bytes) -> Format:
     """Makes a format in a worker, or gives the one made before of the same name and keys.
 
@@ -73,10 +72,7 @@ def restore_format(name: str, keys: bytes) -> Format:
     user's file could not be unpickled where that file is not imported. So the user's file has to
     be readable by the workers, and its code runs again in each of their processes.
     """
-    with _lock:
-        if (name, keys) not in _restored:
-            _restored[name, keys] = msgspec.msgpack.decode(keys, type=find_format(name))
-        return _restored[name, keys]
+    return msgspec.msgpack.decode(keys, type=find_format(name))
 
 
 @functools.cache

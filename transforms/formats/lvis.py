@@ -79,7 +79,6 @@ class LvisFormat(Format, frozen=True, kw_only=True):
 
     def place(self, path: str, *, root: int) -> Place:
         """Finds what an image is joined by."""
-        del root
         key = normalize_key(path)
         return Place(role=Role.IMAGE, key=key, join=_join_of(key))
 

@@ -48,7 +48,7 @@ def key_problem(key: str) -> str | None:
         return "the name is empty"
     if "\0" in key:
         return "the name holds a NUL character"
-    if not _is_encodable(key):
+    if not is_encodable(key):
         return "the name is not valid Unicode"
     return None
 
@@ -77,7 +77,8 @@ def listing_exclusion(key: str) -> Exclusion | None:
     return None
 
 
-def _is_encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
+    """Whether a text is valid Unicode."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -108,7 +108,6 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     def place(self, path: str, *, root: int) -> Place:
         """Joins an image by its id."""
-        del root
         key = normalize_key(path)
         # What is left out anyway must not stand in the way of the image beside it.
         if listing_exclusion(key) is not None:

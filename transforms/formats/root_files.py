@@ -69,11 +69,12 @@ class RootFiles:
 
     @functools.cached_property
     def _archived(self) -> Mapping[str, ImageRef]:
-        return {
-            normalize_key(path): file
-            for uri in expand_root(self.root)
-            for path, file in list_root(uri)
-        }
+        return list_keys(self.root)
+
+
+def list_keys(root: str) -> dict[str, ImageRef]:
+    """Lists a folder, an archive or a pattern of archives: `{path below it: where it lies}`."""
+    return {normalize_key(path): file for uri in expand_root(root) for path, file in list_root(uri)}
 
 
 def find_file(uri: str) -> ImageRef | None:

@@ -23,7 +23,7 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.base import Format, Place, Role
 from shardbeam.transforms.formats.load import name_format, restore_format
-from shardbeam.transforms.formats.names import escape_key
+from shardbeam.transforms.formats.names import escape_key, is_encodable
 from shardbeam.transforms.storage.archives import begin_root, list_root_part
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.image_bytes import read_bytes
@@ -156,9 +156,7 @@ def read_listed_file(
 def _place(
     path: str, file: ImageRef, *, source: Source, root: int, splits: SplitAssignment
 ) -> PlacedFile | Reject:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
+    if not is_encodable(path):
         key = escape_key(path)
         return Reject(
             split=splits.split_of(source=source.name, key=key),

@@ -15,6 +15,7 @@ import msgspec
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Value
 from shardbeam.transforms.examples.features import (
+    MAX_FLOAT32,
     ExtraFeature,
     FeatureKind,
     FeatureRole,
@@ -36,7 +37,6 @@ _INT = re.compile(r"-?(0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(
     r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z|(?i:nan|[+-]?inf(inity)?)\Z"
 )
-_MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 _list_decoder = msgspec.json.Decoder(list[str | int | float | bool | None])
 
@@ -203,7 +203,7 @@ def _typed(value: object, base: Base) -> Value:
 
 def _fits_float32(value: float) -> bool:
     # An integer may be too large for Python's float.
-    return value != value or value in (math.inf, -math.inf) or abs(value) <= _MAX_FLOAT32
+    return value != value or value in (math.inf, -math.inf) or abs(value) <= MAX_FLOAT32
 
 
 def _shown(text: str) -> str:

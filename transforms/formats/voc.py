@@ -175,7 +175,6 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
     def place(self, path: str, *, root: int) -> Place:
         """Tells images, XML files and masks by their folders and extensions."""
-        del root
         key = normalize_key(path)
         as_image = Place(role=Role.IMAGE, key=key, join=key)
         if is_hidden(key):
@@ -204,7 +203,6 @@ class VocFormat(Format, frozen=True, kw_only=True):
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Says of each image in a list that it is in its split."""
-        del storage
         yield from self._categories(self._class_ids)
         for item in self._lists[file_index : file_index + 1]:
             folder = item.path[: -len(f"ImageSets/{self.image_set}/{item.split}.txt")]
@@ -221,7 +219,6 @@ class VocFormat(Format, frozen=True, kw_only=True):
             InputError: It is not well-formed XML, not an `annotation`, declares or uses entities,
                 or a value that is needed is missing, no number, or given twice.
         """
-        del root
         annotation = _read_xml(data, uri=path)
         sizes = annotation.all("size")
         width, height = _pixels(sizes, "width"), _pixels(sizes, "height")
@@ -447,14 +444,12 @@ def _parse(data: bytes, *, encoding: str | None, uri: str) -> _Element:
     path = [top]
 
     def start(tag: str, attributes: Mapping[str, str]) -> None:
-        del attributes
         element = _Element(tag, line=parser.CurrentLineNumber, uri=uri)
         if len(path) <= _MAX_DEPTH:
             path[-1].children.append(element)
         path.append(element)
 
     def end(tag: str) -> None:
-        del tag
         path.pop()
 
     def add_text(text: str) -> None:

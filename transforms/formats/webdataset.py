@@ -111,7 +111,6 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
 
     def place(self, path: str, *, root: int) -> Place:
         """A tar file is a container; what lies beside is none of the dataset's."""
-        del root
         is_tar = _TAR.search(path) is not None and not is_hidden(path)
         return Place(role=Role.CONTAINER if is_tar else Role.OTHER)
 
@@ -122,7 +121,6 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
 
         An image's key is the tar's name and its own, so that tars may repeat keys.
         """
-        del path, root
         tar = file.uri.removeprefix(f"{self._folder}/")
         reader = StorageReader(file)
         # What must not come again: keys of samples, and of images.

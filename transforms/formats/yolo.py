@@ -112,7 +112,6 @@ class YoloFormat(Format, frozen=True, kw_only=True):
 
     def place(self, path: str, *, root: int) -> Place:
         """Tells images and labels by folders and extensions."""
-        del root
         key = normalize_key(path)
         if key in self._layout.known:
             return Place(role=Role.OTHER)
@@ -134,7 +133,6 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
         """Declares the classes, or says which images a list puts into its split."""
-        del storage
         if file_index == 0:
             for class_index, name in self._layout.names:
                 yield Category(name=name, source_id=class_index + 1, origin=self._layout.files[0])
@@ -147,7 +145,6 @@ class YoloFormat(Format, frozen=True, kw_only=True):
 
     def read_listed(self, data: bytes, *, path: str, root: int) -> Iterator[AnnotationEntry]:
         """Parses the labels of one image."""
-        del root
         objects, corrections = parse_yolo_labels(data, names=self._names, uri=path)
         if not self._masks:
             objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
