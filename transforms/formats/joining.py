@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
@@ -63,7 +64,7 @@ class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
     unannotated: bool = False
     labels: tuple[str, ...] = ()
     excluded: Exclusion | None = None
-    rejects: tuple[Reject, ...] = ()
+    rejects: Sequence[Reject] = ()
 
 
 class _Defect(NamedTuple):
@@ -142,22 +143,7 @@ def join_key(
             )
         )
 
-    def done(
-        record: Record | None = None,
-        *,
-        excluded: Exclusion | None = None,
-        labels: tuple[str, ...] = (),
-        unannotated: bool = False,
-    ) -> JoinedKey:
-        return JoinedKey(
-            split=split,
-            record=record,
-            unannotated=unannotated,
-            labels=labels,
-            excluded=excluded,
-            rejects=tuple(rejects),
-        )
-
+    done = functools.partial(JoinedKey, split=split, rejects=rejects)
     if Kind.ROWS in source_format.kinds:
         # A row without an image is the input itself.
         if merged.exclusion is not None:
@@ -170,7 +156,9 @@ def join_key(
             reject(defect, listed=not index)
         if merged.annotations is None or defects:
             return done()
-        return done(Record(source, key, image=None, annotations=merged.annotations, split=split))
+        return done(
+            record=Record(source, key, image=None, annotations=merged.annotations, split=split)
+        )
 
     if not listed:
         if merged.exclusion is not None:
@@ -248,7 +236,7 @@ def join_key(
         split=split,
         examples=_expected_examples(annotations, settings=settings),
     )
-    return done(record, unannotated=unannotated, labels=labels)
+    return done(record=record, unannotated=unannotated, labels=labels)
 
 
 def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format) -> _Merged:

@@ -254,10 +254,10 @@ class TableFormat(Format, frozen=True, kw_only=True):
                     cell = value_of_text(cell)
                 yield cell
 
-        def are_numbers(columns: Sequence[str]) -> bool:
-            return all(columns) and all(
-                str(infer_type(values(name))).rstrip("?") in ("int", "float") for name in columns
-            )
+        def numbers(sides: Sequence[str]) -> tuple[str, ...]:
+            found = tuple(first_of([side], free) for side in sides)
+            types = {str(infer_type(values(name))) for name in found if name}
+            return found if all(found) and types <= {"int", "int?", "float", "float?"} else ()
 
         image = self._image_column(names)
         split = self._find("split", self.split_column, _SPLIT_NAMES, names)
@@ -268,27 +268,22 @@ class TableFormat(Format, frozen=True, kw_only=True):
             )
         label = self._find("label", self.label_column, _LABEL_NAMES, names) if image else ""
         free = [name for name in names if image and name not in self.columns and name != label]
-        boxes = tuple(first_of([side], free) for side in _BOX_NAMES)
-        boxes = boxes if are_numbers(boxes) else ()
+        boxes = numbers(_BOX_NAMES)
         if boxes and not label:
             raise self._error(
                 "the rows have boxes, and no column is named like one of labels; set label_column "
                 f"to one of {join_names(names)}"
             )
-        size = tuple(first_of([side], free) for side in _SIZE_NAMES)
-        size = size if boxes and are_numbers(size) else ()
+        size = numbers(_SIZE_NAMES) if boxes else ()
         used = {image, label, split, *boxes, *size, ""}
-        for name in self.columns:
-            # Where rows may lack columns, a later row may have one that the first ones lack.
-            if self.cells_are_text or did_you_mean(name, known=names):
-                self._check_there(name, names, setting=f"columns.{name}")
         columns: dict[str, ColumnType] = {}
         for name in dict.fromkeys([*names, *self.columns]):
             text = self.columns.get(name)
+            # Where rows may lack columns, a later row may have one that the first ones lack.
+            if text and (self.cells_are_text or did_you_mean(name, known=names)):
+                self._check_there(name, names, setting=f"columns.{name}")
             if name not in used and text != "ignore":
-                found = None if text is None else parse_type(text)
-                columns[name] = found or self._infer(values(name), per_object=bool(boxes))
-        self._check_columns(columns, per_object=bool(boxes))
+                columns[name] = self._column_type(name, text, values(name), per_object=bool(boxes))
         return TableLayout(
             names=frozenset(names),
             image=image,
@@ -337,22 +332,23 @@ class TableFormat(Format, frozen=True, kw_only=True):
             hint = did_you_mean(column, known=names) or f"; there are {join_names(names)}"
             raise self._error(f"{setting}: no column is named {column!r}{hint}")
 
-    def _infer(self, values: Iterable[object], *, per_object: bool) -> ColumnType:
-        column = infer_type(values)
-        is_text = column.base == "string" and column.form == "optional" and self.cells_are_text
-        return ColumnType("string") if is_text or (per_object and column.form == "list") else column
-
-    def _check_columns(self, columns: Mapping[str, ColumnType], *, per_object: bool) -> None:
-        for name, column in columns.items():
-            if not name.isprintable() or len(name.encode()) > _MAX_NAME_BYTES:
-                raise self._error(
-                    f"the column {name[:40]!a} cannot be a feature: expected printable text of at "
-                    f"most {_MAX_NAME_BYTES} bytes; set columns to ignore it"
-                )
-            if per_object and column.form == "list":
-                raise self._error(
-                    f"columns.{name}: a feature of objects has one value each, not a list"
-                )
+    def _column_type(
+        self, name: str, text: str | None, values: Iterable[object], *, per_object: bool
+    ) -> ColumnType:
+        column = parse_type(text or "") or infer_type(values)
+        is_text = self.cells_are_text and str(column) == "string?"
+        if text is None and (is_text or (per_object and column.form == "list")):
+            column = ColumnType("string")
+        if not name.isprintable() or len(name.encode()) > _MAX_NAME_BYTES:
+            raise self._error(
+                f"the column {name[:40]!a} cannot be a feature: expected printable text of at "
+                f"most {_MAX_NAME_BYTES} bytes; set columns to ignore it"
+            )
+        if per_object and column.form == "list":
+            raise self._error(
+                f"columns.{name}: a feature of objects has one value each, not a list"
+            )
+        return column
 
     def _splits_of(self, rows: Iterable[Row], column: str) -> tuple[str, ...]:
         if self.splits is not None:
