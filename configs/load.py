@@ -96,7 +96,7 @@ def make_config(
     try:
         return convert(tree, Config, find_format=find_format)
     except Problem as problem:
-        if any(_overlap(path, problem.path) for path in overridden):
+        if any(path[: len(problem.path)] == problem.path[: len(path)] for path in overridden):
             origin = OVERRIDE_ORIGIN
         raise ConfigError(origin=origin, path=problem.path, problem=problem.text) from problem
 
@@ -131,8 +131,3 @@ def _replace(
             problem=f"{format_path(path[: depth + 1])} holds no keys; set it as a whole",
         )
     return {**tree, key: _replace(below, path, value, depth=depth + 1)}
-
-
-def _overlap(one: Path, other: Path) -> bool:
-    shorter = min(len(one), len(other))
-    return one[:shorter] == other[:shorter]

@@ -363,7 +363,7 @@ def test_one_image_in_several_files_is_merged() -> None:
     merged = decode_annotations(joined.record.annotations)
     assert merged.objects == (box, other)
     assert merged.corrections == {Correction.DUPLICATE_ANNOTATION_DROPPED.value: 1}
-    assert joined.rejects == ()
+    assert not joined.rejects
 
 
 def test_objects_without_ids_are_never_taken_for_the_same() -> None:

@@ -16,9 +16,8 @@ from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.annotated import (
     AnnotatedImage,
     FeatureGroup,
-    Values,
 )
-from shardbeam.transforms.examples.boxes import Box, Size, orient_pixels
+from shardbeam.transforms.examples.boxes import Size, orient_pixels
 from shardbeam.transforms.examples.features import (
     FeatureKind,
     FeatureRole,
@@ -74,20 +73,13 @@ def _render_masks(subject: AnnotatedImage) -> list[bytes]:
     return encoded
 
 
-def _mask_values(subject: AnnotatedImage) -> Values:
-    return {"image/object/mask": _render_masks(subject)}
-
-
-def _annotation_mask_values(subject: AnnotatedImage) -> Values:
-    return {"annotation/mask": [[mask] for mask in _render_masks(subject)]}
-
-
 MASKS = FeatureGroup(
-    (value_list("image/object/mask", FeatureKind.BYTES, FeatureRole.MASK),), _mask_values
+    (value_list("image/object/mask", FeatureKind.BYTES, FeatureRole.MASK),),
+    lambda subject: {"image/object/mask": _render_masks(subject)},
 )
 ANNOTATION_MASK = FeatureGroup(
     (one_value("annotation/mask", FeatureKind.BYTES, FeatureRole.MASK),),
-    _annotation_mask_values,
+    lambda subject: {"annotation/mask": [[mask] for mask in _render_masks(subject)]},
     by_object=True,
 )
 
@@ -116,8 +108,10 @@ def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[Pa
     for index, item in enumerate(objects):
         number = item.annotation.annotation_id or item.position + 1
         patch = patches.get(number)
-        if patch is not None and _share_in_box(patch, boxes[index]) >= _MIN_SHARE_IN_BOX:
-            matched[index] = patches.pop(number)
+        if patch is not None:
+            share = overlap_area(patch.box, boxes[index]) / overlap_area(patch.box, patch.box)
+            if share >= _MIN_SHARE_IN_BOX:
+                matched[index] = patches.pop(number)
     candidates = sorted(
         (-box_iou(patch.box, boxes[index]), index, number)
         for index, patch_or_none in enumerate(matched)
@@ -139,7 +133,3 @@ def _patches(numbers: IndexMap) -> dict[int, Patch]:
             if patch is not None:
                 patches[number] = patch
     return patches
-
-
-def _share_in_box(patch: Patch, box: Box) -> float:
-    return overlap_area(patch.box, box) / overlap_area(patch.box, patch.box)

@@ -394,7 +394,9 @@ class AnnotationReader:
                 if bbox is None:
                     continue
             label = self._file.names.get(item.category_id)
-            segmentation = _segmentation_text(item.segmentation)
+            segmentation = bytes(item.segmentation)
+            if _NO_SEGMENTATION.fullmatch(segmentation):
+                segmentation = b""
             if wants_stuff:
                 self._known += bool(segmentation)
             elif wants_labels and bbox is None and not segmentation:
@@ -428,7 +430,8 @@ class AnnotationReader:
                 if not _are_keypoints(keypoints):
                     corrections[Correction.KEYPOINTS_MALFORMED_DROPPED] += 1
                     keypoints = ()
-                self._count_keypoints(item, keypoints)
+                most = max(self._keypoint_counts.get(item.category_id, 0), len(keypoints) // 3)
+                self._keypoint_counts[item.category_id] = most
                 kept = segmentation if wants_masks else b""
                 objects[key] = _object(
                     item, label=label, bbox=bbox, segmentation=kept, keypoints=keypoints
@@ -506,10 +509,6 @@ class AnnotationReader:
         place = f"$.annotations[{index}].keypoints"
         return self._decode_part(item.keypoints, decoder=_numbers_decoder, place=place) or ()
 
-    def _count_keypoints(self, item: _Annotation, keypoints: Sequence[float]) -> None:
-        known = self._keypoint_counts.get(item.category_id, 0)
-        self._keypoint_counts[item.category_id] = max(known, len(keypoints) // _KEYPOINT_VALUES)
-
     def _keypoint_names(self, category: CocoCategory, *, index: int) -> tuple[str, ...]:
         """Names a category's keypoints, and numbers those without a name of their own."""
         if Kind.KEYPOINTS not in self._wanted:
@@ -557,9 +556,3 @@ def _are_keypoints(values: Sequence[float]) -> bool:
         and max(values) <= MAX_FLOAT32
         and min(values) >= -MAX_FLOAT32
     )
-
-
-def _segmentation_text(segmentation: msgspec.Raw) -> bytes:
-    """The JSON text of a segmentation; empty for one that says nothing."""
-    text = bytes(segmentation)
-    return b"" if _NO_SEGMENTATION.fullmatch(text) else text

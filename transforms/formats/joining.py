@@ -228,13 +228,16 @@ def join_key(
         problem = f"group_by ({pattern}) finds nothing in the key"
         reject(_Defect(Reason.GROUP_NOT_MATCHED, problem), listed=True)
         return done(labels=labels)
+    examples = 1
+    if settings.example_per == "annotation":
+        examples = len(decode_annotations(annotations).objects)
     record = Record(
         source=source,
         key=image_key,
         image=listed[0].image,
         annotations=annotations,
         split=split,
-        examples=_expected_examples(annotations, settings=settings),
+        examples=examples,
     )
     return done(record=record, unannotated=unannotated, labels=labels)
 
@@ -245,7 +248,10 @@ def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format)
     The same image may stand in several annotation files, under one id; an entry with another
     id is another image that claims the same file.
     """
-    ordered = sorted(entries, key=_entry_order)
+    # Files that are about one image each have no order but that of their names.
+    ordered = sorted(
+        entries, key=lambda each: (each.file_index, each.position, each.image_id, each.detail)
+    )
     good = [entry for entry in ordered if entry.defect is None]
     defects = [_Defect(entry.defect, entry.detail) for entry in ordered if entry.defect is not None]
     image_id = next((entry.image_id for entry in good if entry.image_id), "")
@@ -274,17 +280,6 @@ def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format)
         defects=defects,
         usable=bool(merged or split),
     )
-
-
-def _entry_order(entry: AnnotationEntry) -> tuple[int, int, str, str]:
-    # Files that are about one image each have no order but that of their names.
-    return entry.file_index, entry.position, entry.image_id, entry.detail
-
-
-def _expected_examples(annotations: bytes, *, settings: JoinSettings) -> int:
-    if settings.example_per == "image":
-        return 1
-    return len(decode_annotations(annotations).objects)
 
 
 def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:

@@ -449,12 +449,6 @@ def _parse(data: bytes, *, encoding: str | None, uri: str) -> _Element:
             path[-1].children.append(element)
         path.append(element)
 
-    def end(tag: str) -> None:
-        path.pop()
-
-    def add_text(text: str) -> None:
-        path[-1].texts.append(text)
-
     def refuse_entity(*_: object) -> NoReturn:
         raise InputError(
             uri=uri,
@@ -463,8 +457,8 @@ def _parse(data: bytes, *, encoding: str | None, uri: str) -> _Element:
         )
 
     parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = add_text
+    parser.EndElementHandler = lambda _: path.pop()
+    parser.CharacterDataHandler = lambda text: path[-1].texts.append(text)
     # No entity is expanded or fetched: entities can make a small file fill the memory, or name
     # files of the machine.
     parser.EntityDeclHandler = refuse_entity

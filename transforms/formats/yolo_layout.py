@@ -336,12 +336,9 @@ def is_labels(key: str, *, beside: bool) -> bool:
     """Whether a file is one of labels, which may stand `beside` their images."""
     if is_hidden(key) or not key.lower().endswith(".txt"):
         return False
-    return (beside or _in_label_folder(key)) and not _is_known_text(key)
-
-
-def _is_known_text(key: str) -> bool:
     name = key.rpartition("/")[2].casefold()
-    return name in _KNOWN_TEXTS or name.startswith("readme")
+    is_known = name in _KNOWN_TEXTS or name.startswith("readme")
+    return (beside or _in_label_folder(key)) and not is_known
 
 
 def _parts(path: str) -> list[str]:
