@@ -60,8 +60,7 @@ class AnnotatedFrame(NamedTuple):
     The written frame is that of the image in the Example, before any resize.
 
     Attributes:
-        width: Width of the annotated frame in pixels.
-        height: Height of the annotated frame in pixels.
+        width: In pixels, as `height`.
         orientation: The EXIF orientation that takes it to the written frame.
         size_corrected: Whether the annotated size was wrong, and the file's is used instead.
     """

@@ -52,10 +52,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         label_bytes: `{what a label byte of a record says: (the file with a class name a line, how
             many classes there are where it is missing)}`.
         split_files: `{split: names of its files}`, in the splits' order.
-        expected: Its files, for an error.
-        pixels: Whether an image is stored as a PNG, or as its 3,072 values.
         _names: The classes' names for each label byte, as `resolve` finds them.
-        _splits: The splits, as `resolve` finds them.
     """
 
     ROOTS = ("root",)

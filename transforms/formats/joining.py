@@ -32,14 +32,7 @@ _INCOMPLETE = frozenset({Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTI
 
 
 class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the config says about the join.
-
-    Attributes:
-        splits: Which split a key belongs to.
-        labels: Which classes are written.
-        keep_unannotated: Whether an image that no annotation file names is written.
-        example_per: Whether an image makes one Example, or one for each of its objects.
-    """
+    """What the config says about the join: splits, classes and images without annotations."""
 
     splits: SplitAssignment
     labels: LabelSettings

@@ -74,14 +74,9 @@ def read_rows(
     begin: int,
     end: int,
 ) -> Iterator[Row]:
-    """Reads the rows of a part of a file.
+    """Reads the rows that begin in a part of a file, from `begin` to `end`.
 
-    Args:
-        uri: The file.
-        storage: Reads it.
-        columns: The columns that it must have, and those that it may have.
-        begin: First byte of the part.
-        end: The byte behind its last.
+    `columns` are those that it must have, and those that it may have.
     """
     name = uri.rpartition("/")[2]
     count, found = _find_columns(uri, storage=storage, columns=columns)

@@ -92,15 +92,10 @@ Row = Mapping[str, Any]
 
 
 class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What the columns of a table are, as its first rows have them.
-
-    A column's name is empty where there is no such column.
+    """What the columns of a table are, as its first rows have them; empty where there is none.
 
     Attributes:
-        names: All columns.
         image: The column of the image's path or URI; empty where rows are no images.
-        label: The column of labels.
-        split: The column of the split.
         boxes: The columns xmin, ymin, xmax and ymax, where rows are objects.
         size: The columns of the image's width and height, where rows are objects.
         objects: The column of lists of objects, as Vertex AI has it.

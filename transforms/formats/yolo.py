@@ -58,12 +58,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     """YOLO: `images/` and `labels/`, with `data.yaml` or `classes.txt`.
 
     Class 0 of the files has the id 1: to readers of the TF Object Detection API 0 is the
-    background.
-
-    Attributes:
-        data: The `data.yaml`, Darknet's `obj.data`, or a file with a class name a line.
-        _masks: Whether objects carry their polygons.
-        _layout: What `resolve` has found.
+    background. `_masks` says whether objects carry their polygons.
     """
 
     SUMMARY = "YOLO text files: boxes and segments"
@@ -171,12 +166,7 @@ def _split_of(path: str, *, folders: Mapping[str, str]) -> str:
 def parse_yolo_labels(
     data: bytes, *, names: Mapping[int, str], uri: str
 ) -> tuple[list[ObjectAnnotation], Counter[str]]:
-    """Parses a label file.
-
-    Args:
-        data: Its content.
-        names: `{class: name}`.
-        uri: The file, for errors.
+    """Parses a label file by the classes' names, `{class: name}`.
 
     Returns:
         The objects in the file's order, in fractions of the image, those with polygons with a
