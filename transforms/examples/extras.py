@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -16,12 +16,6 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     FeatureSpec,
 )
-
-_DEFAULTS: Mapping[FeatureKind, Value] = {
-    FeatureKind.BYTES: "",
-    FeatureKind.INT64: 0,
-    FeatureKind.FLOAT: 0.0,
-}
 
 
 def extra_group(extra: ExtraFeature, *, by_object: bool) -> FeatureGroup:
@@ -56,8 +50,8 @@ def _render(
         index = int(spec.role is FeatureRole.LABEL)
         found = [label[index] for label in labels if label is not None]
     if not spec.repeated and not found:
-        default = _DEFAULTS[spec.kind] if extra.default is None else extra.default
-        found = [default] * spec.length
+        nothing: Value = "" if spec.kind is FeatureKind.BYTES else 0
+        found = [nothing if extra.default is None else extra.default] * spec.length
     if spec.kind is FeatureKind.BYTES:
         return [str(value).encode() for value in found]
     number = int if spec.kind is FeatureKind.INT64 else float

@@ -26,16 +26,12 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    FeatureRole,
-    FeatureSpec,
-)
+from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_text, split_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
 from shardbeam.transforms.formats.root_files import read_file
+from shardbeam.transforms.formats.table_columns import ColumnType, column_feature
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.reader import StorageReader
@@ -107,16 +103,13 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """Number and name of the class that the other label byte gives."""
-        parts = (
-            ("label", FeatureKind.INT64, FeatureRole.VALUE),
-            ("text", FeatureKind.BYTES, FeatureRole.TEXT),
-        )
-        return tuple(
-            ExtraFeature(FeatureSpec(f"image/class/{byte}/{part}", kind, False, role))
+        types = {"label": ColumnType("int"), "text": ColumnType("string")}
+        return [
+            column_feature(f"image/class/{byte}/{part}", column, per_object=False)
             for byte in self.label_bytes
-            for part, kind, role in parts
+            for part, column in types.items()
             if byte != self._label
-        )
+        ]
 
     def place(self, path: str, *, root: int) -> Place:
         """A batch file is a container, any other file none of the dataset's."""

@@ -13,14 +13,10 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations
-from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    FeatureRole,
-    FeatureSpec,
-)
+from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.table_columns import ColumnType, column_feature
 
 _LABEL = "label"
 # What stands after the last `_` of the name, up to its extension.
@@ -58,10 +54,6 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
     def _all_groups(self) -> Sequence[str]:
         return list(compile_pattern(self.pattern).groupindex)
 
-    @functools.cached_property
-    def _groups(self) -> Sequence[str]:
-        return [name for name in self._all_groups if name != _LABEL]
-
     @property
     def kinds(self) -> frozenset[Kind]:
         """Labels, where the pattern has a group of them."""
@@ -69,10 +61,12 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """A text for each further named group."""
-        specs = (
-            FeatureSpec(name, FeatureKind.BYTES, False, FeatureRole.TEXT) for name in self._groups
-        )
-        return tuple(map(ExtraFeature, specs))
+        text = ColumnType("string")
+        return [
+            column_feature(name, text, per_object=False)
+            for name in self._all_groups
+            if name != _LABEL
+        ]
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
         """Takes an image's class from its name; one without is a reject.

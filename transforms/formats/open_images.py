@@ -146,7 +146,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
                 key, group, is_boxes=is_boxes, classes=classes, uri=uri, file_index=file_index
             )
         if self._names is None:
-            for label in sorted(classes.seen):
+            for label in sorted({label for label in classes.values() if label is not None}):
                 yield Category(name=label, origin=uri)
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
@@ -182,7 +182,7 @@ def _read_image(
                 bbox, attributes = read_box(cells)
             else:
                 confidence = read_confidence(cells["Confidence"])
-            label = classes.find(cells["LabelName"])
+            label = classes[cells["LabelName"]]
         except CellError as error:
             if not bad:
                 first_bad, detail = position, str(error)

@@ -41,29 +41,22 @@ Box = tuple[float, float, float, float]
 Row = tuple[int, str, Mapping[str, str], str]
 
 
-class Classes:
-    """Finds the classes of labels: by `{label: class name}`, or, without it, by their own names.
+class Classes(dict[str, str | None]):
+    """`{label: name of its class}` of the labels that rows name; None where there is no such class.
 
-    Attributes:
-        seen: Names of the classes that rows named.
+    Without `{label: class name}` labels are the names.
     """
 
     def __init__(self, names: Mapping[str, str] | None) -> None:
+        super().__init__()
         self._names = names
-        self._found: dict[str, str | None] = {}
-        self.seen: set[str] = set()
 
-    def find(self, label: str) -> str | None:
-        """Gives the name of a label's class; None where there is no such class."""
-        if label not in self._found:
-            text = unicodedata.normalize("NFC", label)
-            if key_problem(text) is not None or text.splitlines() != [text]:
-                raise CellError(f"LabelName: expected a label, got {text!a}")
-            name = text if self._names is None else self._names.get(text)
-            if name is not None:
-                self.seen.add(name)
-            self._found[label] = name
-        return self._found[label]
+    def __missing__(self, label: str) -> str | None:
+        text = unicodedata.normalize("NFC", label)
+        if key_problem(text) is not None or text.splitlines() != [text]:
+            raise CellError(f"LabelName: expected a label, got {text!a}")
+        self[label] = text if self._names is None else self._names.get(text)
+        return self[label]
 
 
 def read_rows(

@@ -12,7 +12,7 @@ import operator
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -28,15 +28,11 @@ from shardbeam.transforms.core.records import (
     Value,
     encode_annotations,
 )
-from shardbeam.transforms.examples.features import (
-    ExtraFeature,
-    FeatureKind,
-    FeatureRole,
-    FeatureSpec,
-)
+from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.table_columns import Base, ColumnType, column_feature
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
 from shardbeam.transforms.storage.archives import fixed_folder
@@ -53,14 +49,6 @@ _MAX_INT64 = 2**63 - 1
 _LINK = "a link to another file; make the tar with --dereference --hard-dereference"
 # Of a class's number: those of 64 bits, without the greatest.
 _MAX_DIGITS = 18
-
-# {type of a field: kind, whether it is repeated, and role of its feature}
-_FIELD_KINDS = {
-    "int": (FeatureKind.INT64, False, FeatureRole.VALUE),
-    "bool": (FeatureKind.INT64, False, FeatureRole.VALUE),
-    "float": (FeatureKind.FLOAT, False, FeatureRole.VALUE),
-    "string": (FeatureKind.BYTES, False, FeatureRole.TEXT),
-}
 
 
 class _File(NamedTuple):
@@ -94,7 +82,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
     tars: Annotated[
         list[Location], msgspec.Meta(min_length=1), named("tar file, or pattern of them")
     ]
-    fields: dict[str, Literal["int", "float", "bool", "string"]] = {}
+    fields: dict[str, Base] = {}
 
     @functools.cached_property
     def _folder(self) -> str:
@@ -104,10 +92,10 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The declared fields of the JSON files."""
-        return tuple(
-            ExtraFeature(FeatureSpec(name, *_FIELD_KINDS[type_name]))
-            for name, type_name in self.fields.items()
-        )
+        return [
+            column_feature(name, ColumnType(base), per_object=False)
+            for name, base in self.fields.items()
+        ]
 
     def place(self, path: str, *, root: int) -> Place:
         """A tar file is a container; what lies beside is none of the dataset's."""
