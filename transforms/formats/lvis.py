@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
@@ -20,7 +20,7 @@ from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
     FeatureRole,
-    FeatureSpec,
+    value_list,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.coco_file import (
@@ -32,12 +32,8 @@ from shardbeam.transforms.formats.coco_file import (
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
 
-_NEGATIVE = FeatureSpec(
-    "image/neg_category_ids", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL
-)
-_NOT_EXHAUSTIVE = FeatureSpec(
-    "image/not_exhaustive_category_ids", FeatureKind.INT64, repeated=True, role=FeatureRole.LABEL
-)
+# Lists of an image's entry; their names below `image/` are those of the features.
+_LISTS = ("neg_category_ids", "not_exhaustive_category_ids")
 
 # COCO's images of 2014 and of 2017 are the same ones under two names.
 _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_(?:train|val|test)2014_)?(\d{12}\.jpg)")
@@ -75,7 +71,10 @@ class LvisFormat(Format, frozen=True, kw_only=True):
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The two lists of categories."""
-        return ExtraFeature(_NEGATIVE), ExtraFeature(_NOT_EXHAUSTIVE)
+        specs = (
+            value_list(f"image/{name}", FeatureKind.INT64, FeatureRole.LABEL) for name in _LISTS
+        )
+        return [*map(ExtraFeature, specs)]
 
     def place(self, path: str, *, root: int) -> Place:
         """Finds what an image is joined by."""
@@ -96,30 +95,19 @@ class LvisFormat(Format, frozen=True, kw_only=True):
         def annotate(image: LvisImage, rows: Sequence[int]) -> ImageAnnotations:
             said = reader.annotate(image, rows)
             corrections = Counter(said.corrections)
-            values = {
-                spec.key: tuple(_names(ids or (), names=file.names, corrections=corrections))
-                for spec, ids in (
-                    (_NEGATIVE, image.neg_category_ids),
-                    (_NOT_EXHAUSTIVE, image.not_exhaustive_category_ids),
-                )
-            }
+            values: dict[str, tuple[str, ...]] = {}
+            for name in _LISTS:
+                ids = dict.fromkeys(getattr(image, name) or ())
+                known = tuple(file.names[each] for each in ids if each in file.names)
+                values[f"image/{name}"] = known
+                unknown = len(ids) - len(known)
+                corrections[Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED.value] += unknown
             return msgspec.structs.replace(
-                said, values=values, corrections=dict(sorted(corrections.items()))
+                said, values=values, corrections=dict(sorted((+corrections).items()))
             )
 
         yield from file.entries(annotate, key_of=_key_of, join_of=_join_of, file_index=file_index)
         yield from reader.categories()
-
-
-def _names(
-    ids: Sequence[int], *, names: Mapping[int | None, str], corrections: Counter[str]
-) -> Iterator[str]:
-    for category_id in dict.fromkeys(ids):
-        name = names.get(category_id)
-        if name is None:
-            corrections[Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
-        else:
-            yield name
 
 
 def _key_of(image: LvisImage) -> str:

@@ -26,7 +26,7 @@ from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
     FeatureRole,
-    FeatureSpec,
+    value_list,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key
@@ -93,17 +93,14 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         """Attributes of boxes, and the labels that were verified to be absent."""
         features: list[ExtraFeature] = []
         if Kind.DETECTION in self.kinds:
-            spec = FeatureSpec(CONFIDENCE, FeatureKind.FLOAT, repeated=True)
-            features.append(ExtraFeature(spec, per_object=True, default=1.0))
+            confidence = value_list(CONFIDENCE, FeatureKind.FLOAT)
+            features.append(ExtraFeature(confidence, per_object=True, default=1.0))
             for key in ATTRIBUTES.values():
-                spec = FeatureSpec(key, FeatureKind.INT64, repeated=True)
-                features.append(ExtraFeature(spec, per_object=True))
+                features.append(ExtraFeature(value_list(key, FeatureKind.INT64), per_object=True))
         if Kind.CLASSIFICATION in self.kinds:
-            for key, kind, role in (
-                (ABSENT_LABELS, FeatureKind.INT64, FeatureRole.LABEL),
-                (ABSENT_TEXTS, FeatureKind.BYTES, FeatureRole.LABEL_TEXT),
-            ):
-                features.append(ExtraFeature(FeatureSpec(key, kind, repeated=True, role=role)))
+            labels = value_list(ABSENT_LABELS, FeatureKind.INT64, FeatureRole.LABEL)
+            texts = value_list(ABSENT_TEXTS, FeatureKind.BYTES, FeatureRole.LABEL_TEXT)
+            features += [ExtraFeature(labels), ExtraFeature(texts)]
         return features
 
     def place(self, path: str, *, root: int) -> Place:

@@ -34,7 +34,7 @@ from shardbeam.transforms.examples.features import (
     ExtraFeature,
     FeatureKind,
     FeatureRole,
-    FeatureSpec,
+    value_list,
 )
 from shardbeam.transforms.formats.annotation_file import foreign_content, text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
@@ -163,14 +163,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
         Without a word of the annotator an object is neither difficult nor truncated.
         """
+        view = value_list(_VIEW, FeatureKind.BYTES, FeatureRole.TEXT)
         return (
-            ExtraFeature(FeatureSpec(_DIFFICULT, FeatureKind.INT64, repeated=True), True),
-            ExtraFeature(FeatureSpec(_TRUNCATED, FeatureKind.INT64, repeated=True), True),
-            ExtraFeature(
-                FeatureSpec(_VIEW, FeatureKind.BYTES, repeated=True, role=FeatureRole.TEXT),
-                per_object=True,
-                default=_UNSPECIFIED,
-            ),
+            ExtraFeature(value_list(_DIFFICULT, FeatureKind.INT64), per_object=True),
+            ExtraFeature(value_list(_TRUNCATED, FeatureKind.INT64), per_object=True),
+            ExtraFeature(view, per_object=True, default=_UNSPECIFIED),
         )
 
     def place(self, path: str, *, root: int) -> Place:
