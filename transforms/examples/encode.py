@@ -32,12 +32,7 @@ from shardbeam.transforms.examples.annotated import AnnotatedImage
 from shardbeam.transforms.examples.boxes import annotated_frame
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
-from shardbeam.transforms.images.check import (
-    StoredImage,
-    check_image,
-    codec_versions,
-    store_cifar,
-)
+from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Counted up whenever the same input and settings come to give other bytes.

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
-from shardbeam.transforms.examples.features import (
-    FeatureKind,
-    FeatureRole,
-    one_value,
-    value_list,
-)
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
 
 # The key whose value is the image's own bytes.
 IMAGE = "image/encoded"

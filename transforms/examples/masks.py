@@ -13,17 +13,9 @@ import numpy as np
 
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import MaskRole
-from shardbeam.transforms.examples.annotated import (
-    AnnotatedImage,
-    FeatureGroup,
-)
+from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup
 from shardbeam.transforms.examples.boxes import Size, orient_pixels
-from shardbeam.transforms.examples.features import (
-    FeatureKind,
-    FeatureRole,
-    one_value,
-    value_list,
-)
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
 from shardbeam.transforms.examples.mask_png import encode_mask
 from shardbeam.transforms.examples.patches import (
     Patch,

@@ -18,12 +18,7 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
-from shardbeam.transforms.examples.features import (
-    FeatureKind,
-    FeatureRole,
-    one_value,
-    value_list,
-)
+from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
 from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids

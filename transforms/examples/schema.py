@@ -24,12 +24,7 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     FeatureSpec,
 )
-from shardbeam.transforms.examples.image_features import (
-    CAPTIONS,
-    CONFIDENCES,
-    LABELS,
-    image_group,
-)
+from shardbeam.transforms.examples.image_features import CAPTIONS, CONFIDENCES, LABELS, image_group
 from shardbeam.transforms.examples.maps import SEMANTIC
 from shardbeam.transforms.examples.masks import ANNOTATION_MASK, MASKS
 from shardbeam.transforms.examples.objects import (

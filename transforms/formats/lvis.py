@@ -23,12 +23,7 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.coco_file import (
-    AnnotationReader,
-    CocoFile,
-    CocoImage,
-    Int64,
-)
+from shardbeam.transforms.formats.coco_file import AnnotationReader, CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
 
