@@ -123,18 +123,10 @@ def join_key(
     split = settings.splits.split_of(source=source, key=image_key, predefined=named_split)
     rejects: list[Reject] = []
 
+    made = functools.partial(Reject, split=split, source=source, stage="join")
+
     def reject(defect: _Defect, *, listed: bool, key: str = image_key) -> None:
-        rejects.append(
-            Reject(
-                split=split,
-                source=source,
-                key=key,
-                stage="join",
-                reason=defect.reason,
-                detail=defect.detail,
-                listed=listed,
-            )
-        )
+        rejects.append(made(key=key, reason=defect.reason, detail=defect.detail, listed=listed))
 
     done = functools.partial(JoinedKey, split=split, rejects=rejects)
     if Kind.ROWS in source_format.kinds:

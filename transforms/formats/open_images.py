@@ -8,18 +8,22 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
     ObjectAnnotation,
+    Value,
     encode_annotations,
 )
 from shardbeam.transforms.examples.features import (
@@ -29,24 +33,38 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
-from shardbeam.transforms.formats.names import listing_exclusion, normalize_key
-from shardbeam.transforms.formats.open_images_rows import (
-    ABSENT_LABELS,
-    ABSENT_TEXTS,
-    ATTRIBUTES,
-    BOX_COLUMNS,
-    CONFIDENCE,
-    LABEL_COLUMNS,
-    Classes,
-    Row,
-    read_box,
-    read_class_names,
-    read_confidence,
-    read_rows,
-)
+from shardbeam.transforms.formats.csv_table import OPEN_QUOTE, header_cells, split_cells
+from shardbeam.transforms.formats.line_chunks import read_lines
+from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
+from shardbeam.transforms.formats.table import MAX_FRACTION, MIN_FRACTION
 from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
+
+_CONFIDENCE = "image/object/confidence"
+_ABSENT_LABELS = "image/class/absent/label"
+_ABSENT_TEXTS = "image/class/absent/text"
+# {column: Example key} of what is known of a box: 1 yes, 0 no, -1 unknown.
+_ATTRIBUTES = {
+    "IsOccluded": "image/object/occluded",
+    "IsTruncated": "image/object/truncated",
+    "IsGroupOf": "image/object/group_of",
+    "IsDepiction": "image/object/depiction",
+    "IsInside": "image/object/inside",
+}
+_SIDES = ("XMin", "YMin", "XMax", "YMax")
+_FLAGS = {"1": 1, "-1": -1, "": -1}
+
+# The columns that a file must have, and those that it may have.
+_BOX_COLUMNS = (("ImageID", "LabelName", *_SIDES), ("Confidence", *_ATTRIBUTES))
+_LABEL_COLUMNS = (("ImageID", "LabelName", "Confidence"), ())
+
+_Box = tuple[float, float, float, float]
+
+
+# `(first byte, key, {column: cell}, problem)`: the key is the image's id, or the row's place where
+# there is none; the problem is empty for a good row.
+_Row = tuple[int, str, Mapping[str, str], str]
 
 
 class OpenImagesFormat(Format, frozen=True, kw_only=True):
@@ -82,7 +100,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         """`{label, as rows give it: class name}`."""
         if self.classes is None:
             return None
-        return read_class_names(self.classes, storage=storage_for(self.classes))
+        return _read_class_names(self.classes, storage=storage_for(self.classes))
 
     def resolve(self) -> OpenImagesFormat:
         """Reads the file of classes, so that a bad one is found before the run."""
@@ -93,13 +111,13 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         """Attributes of boxes, and the labels that were verified to be absent."""
         features: list[ExtraFeature] = []
         if Kind.DETECTION in self.kinds:
-            confidence = value_list(CONFIDENCE, FeatureKind.FLOAT)
+            confidence = value_list(_CONFIDENCE, FeatureKind.FLOAT)
             features.append(ExtraFeature(confidence, per_object=True, default=1.0))
-            for key in ATTRIBUTES.values():
+            for key in _ATTRIBUTES.values():
                 features.append(ExtraFeature(value_list(key, FeatureKind.INT64), per_object=True))
         if Kind.CLASSIFICATION in self.kinds:
-            labels = value_list(ABSENT_LABELS, FeatureKind.INT64, FeatureRole.LABEL)
-            texts = value_list(ABSENT_TEXTS, FeatureKind.BYTES, FeatureRole.LABEL_TEXT)
+            labels = value_list(_ABSENT_LABELS, FeatureKind.INT64, FeatureRole.LABEL)
+            texts = value_list(_ABSENT_TEXTS, FeatureKind.BYTES, FeatureRole.LABEL_TEXT)
             features += [ExtraFeature(labels), ExtraFeature(texts)]
         return features
 
@@ -135,9 +153,9 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
                     yield Category(name=name, source_id=source_id, origin=uri)
             return
         is_boxes = file_index < len(self.boxes)
-        columns = BOX_COLUMNS if is_boxes else LABEL_COLUMNS
-        classes = Classes(self._names)
-        rows = read_rows(uri, storage=storage, columns=columns, begin=begin, end=end)
+        columns = _BOX_COLUMNS if is_boxes else _LABEL_COLUMNS
+        classes = _Classes(self._names)
+        rows = _read_rows(uri, storage=storage, columns=columns, begin=begin, end=end)
         for key, group in itertools.groupby(rows, key=operator.itemgetter(1)):
             yield from _read_image(
                 key, group, is_boxes=is_boxes, classes=classes, uri=uri, file_index=file_index
@@ -148,7 +166,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
         """Takes labels out that another file or part verified to be absent."""
-        absent = annotations.values.get(ABSENT_LABELS, ())
+        absent = annotations.values.get(_ABSENT_LABELS, ())
         if not absent:
             return annotations
         confidences = dict(zip(annotations.labels, annotations.label_confidences, strict=True))
@@ -162,7 +180,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
 
 def _read_image(
-    key: str, rows: Iterable[Row], *, is_boxes: bool, classes: Classes, uri: str, file_index: int
+    key: str, rows: Iterable[_Row], *, is_boxes: bool, classes: _Classes, uri: str, file_index: int
 ) -> Iterator[AnnotationEntry]:
     """Yields an entry for consecutive rows of one image, and one for the bad ones among them."""
     objects: list[ObjectAnnotation] = []
@@ -176,9 +194,9 @@ def _read_image(
             if problem:
                 raise CellError(problem)
             if is_boxes:
-                bbox, attributes = read_box(cells)
+                bbox, attributes = _read_box(cells)
             else:
-                confidence = read_confidence(cells["Confidence"])
+                confidence = _read_confidence(cells["Confidence"])
             label = classes[cells["LabelName"]]
         except CellError as error:
             if not bad:
@@ -232,4 +250,174 @@ def _present(confidences: Mapping[str, float]) -> tuple[str, ...]:
 
 def _absent_values(confidences: Mapping[str, float]) -> dict[str, tuple[str, ...]]:
     absent = tuple(label for label, confidence in confidences.items() if not confidence)
-    return {ABSENT_LABELS: absent, ABSENT_TEXTS: absent} if absent else {}
+    return {_ABSENT_LABELS: absent, _ABSENT_TEXTS: absent} if absent else {}
+
+
+class _Classes(dict[str, str | None]):
+    """`{label: name of its class}` of the labels that rows name; None where there is no such class.
+
+    Without `{label: class name}` labels are the names.
+    """
+
+    def __init__(self, names: Mapping[str, str] | None) -> None:
+        super().__init__()
+        self._names = names
+
+    def __missing__(self, label: str) -> str | None:
+        text = unicodedata.normalize("NFC", label)
+        if key_problem(text) is not None or text.splitlines() != [text]:
+            raise CellError(f"LabelName: expected a label, got {text!a}")
+        self[label] = text if self._names is None else self._names.get(text)
+        return self[label]
+
+
+def _read_rows(
+    uri: str,
+    *,
+    storage: Storage,
+    columns: tuple[Sequence[str], Sequence[str]],
+    begin: int,
+    end: int,
+) -> Iterator[_Row]:
+    """Reads the rows that begin in a part of a file, from `begin` to `end`.
+
+    `columns` are those that it must have, and those that it may have.
+    """
+    name = uri.rpartition("/")[2]
+    count, found = _find_columns(uri, storage=storage, columns=columns)
+    last_id, key, bad_key = None, "", None
+    for position, line in read_lines(uri, storage=storage, begin=begin, end=end):
+        # The header, and blank lines.
+        if position == 0 or not line or line.isspace():
+            continue
+        problem = ""
+        # Bytes that are no text matter only in the columns that are read.
+        text = line.decode("utf-8", "surrogateescape")
+        try:
+            cells = split_cells(text)
+            if len(cells) != count:
+                problem = f"expected {count} cells, got {len(cells)}"
+        except CellError as error:
+            # The row is the image's all the same, if the id can be told.
+            cells = text.split(",")
+            problem = _problem_of(error)
+        if " " in text or "\t" in text:
+            cells = [cell.strip() for cell in cells]
+        row = {column: cells[at] for column, at in found.items() if at < len(cells)}
+        image_id = row.get("ImageID", "")
+        if image_id != last_id:
+            key = unicodedata.normalize("NFC", image_id)
+            bad_key = key_problem(key)
+            last_id = image_id
+        if bad_key is None:
+            yield position, key, row, problem
+        else:
+            yield position, f"{name}: byte {position}", row, f"ImageID: {bad_key}"
+
+
+def _read_box(cells: Mapping[str, str]) -> tuple[_Box, dict[str, Value]]:
+    """Reads the box of a row, and what is known of it; raises CellError."""
+    try:
+        xmin, ymin, xmax, ymax = [float(cells[side]) for side in _SIDES]
+    except ValueError:
+        raise CellError(f"{', '.join(_SIDES)}: expected numbers") from None
+    # What is not a number is not in range either.
+    if not (
+        MIN_FRACTION <= xmin <= MAX_FRACTION
+        and MIN_FRACTION <= ymin <= MAX_FRACTION
+        and MIN_FRACTION <= xmax <= MAX_FRACTION
+        and MIN_FRACTION <= ymax <= MAX_FRACTION
+    ):
+        raise CellError(
+            f"expected a box in fractions of the image's sides, got {xmin}, {ymin}, {xmax}, {ymax}"
+        )
+    attributes: dict[str, Value] = {}
+    confidence = _read_confidence(cells.get("Confidence", "1"))
+    if confidence != 1:
+        attributes[_CONFIDENCE] = confidence
+    for column, key in _ATTRIBUTES.items():
+        cell = cells.get(column, "-1")
+        # What is 0 is not carried along: it is the feature's default.
+        if cell != "0":
+            if cell not in _FLAGS:
+                raise CellError(f"{key.rpartition('/')[2]}: expected 0, 1 or -1")
+            attributes[key] = _FLAGS[cell]
+    return (xmin, ymin, xmax, ymax), attributes
+
+
+def _read_confidence(cell: str) -> float:
+    """Reads a cell of `Confidence`, from 0 to 1; raises CellError."""
+    try:
+        confidence = float(cell)
+    except ValueError:
+        raise CellError("Confidence: expected a number") from None
+    if not 0 <= confidence <= 1:
+        raise CellError(f"Confidence: expected 0 to 1, got {confidence}")
+    return confidence
+
+
+def _read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
+    """Reads a file of class descriptions: `{label: class name}`, in its order.
+
+    A first line `LabelName,DisplayName` is a header. Of classes with one name each gets its
+    label added.
+    """
+    names: dict[str, str] = {}
+    for number, (_, line) in enumerate(read_lines(uri, storage=storage), 1):
+        try:
+            cells = [
+                unicodedata.normalize("NFC", cell.strip()) for cell in split_cells(line.decode())
+            ]
+            if not any(cells) or (not names and cells[0].casefold() == "labelname"):
+                continue
+            # A name may hold the comma that should have been quoted.
+            label, name = cells[0], ", ".join(cells[1:])
+            if not label or not cells[1:]:
+                raise CellError("expected a label and a name: /m/0abc,Name")
+            if label in names:
+                raise CellError(f"{label!r} is there twice")
+            if len(name.splitlines()) > 1:
+                raise CellError("expected a name of one line")
+        except (CellError, UnicodeDecodeError) as error:
+            is_text = isinstance(error, CellError)
+            raise InputError(
+                uri=uri,
+                place=f"line {number}",
+                problem=_problem_of(error) if is_text else "expected UTF-8 text",
+            ) from error
+        names[label] = name or label
+    if not names:
+        raise InputError(uri=uri, problem="the file names no classes")
+    shared = {name for name, count in Counter(names.values()).items() if count > 1}
+    return {label: f"{name} ({label})" if name in shared else name for label, name in names.items()}
+
+
+def _problem_of(error: Exception) -> str:
+    problem = str(error)
+    mend = '; a row is one line, with "" for a quote in a cell' if problem == OPEN_QUOTE else ""
+    return f"{problem}{mend}"
+
+
+def _find_columns(
+    uri: str, *, storage: Storage, columns: tuple[Sequence[str], Sequence[str]]
+) -> tuple[int, dict[str, int]]:
+    """Reads the header: how many columns there are, and where the known ones stand."""
+    required, optional = columns
+    _, line = next(read_lines(uri, storage=storage, end=1), (0, b""))
+    cells = header_cells(line, uri=uri)
+    known = {column.casefold(): column for column in (*required, *optional)}
+    found: dict[str, int] = {}
+    problem = ""
+    for position, cell in enumerate(cells):
+        column = known.get(cell.casefold())
+        if column in found:
+            problem = f"the column {column} is there twice"
+        if column is not None:
+            found[column] = position
+    missing = [column for column in required if column not in found]
+    if missing:
+        there = ", ".join(cells)[:200] or "none"
+        problem = f"the columns {', '.join(missing)} are missing; those that are there: {there}"
+    if problem:
+        raise InputError(uri=uri, place="line 1", problem=problem)
+    return len(cells), found
