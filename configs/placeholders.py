@@ -35,15 +35,13 @@ def parse_template(template: str) -> Iterator[Part]:
     for token in _TOKEN.finditer(template):
         if token["name"] is not None:
             yield Part(token["name"], is_placeholder=True)
-        elif token["brace"] is not None:
-            yield Part(token["brace"][0], is_placeholder=False)
         elif token[0] in "{}":
             raise TemplateError(
                 f"{token[0]!r} stands alone at character {token.start() + 1}; write "
                 f"{token[0] * 2!r} for the character itself"
             )
         else:
-            yield Part(token[0], is_placeholder=False)
+            yield Part(token[0][0] if token["brace"] else token[0], is_placeholder=False)
 
 
 def placeholders(template: str) -> set[str]:

@@ -77,30 +77,24 @@ def _count_values(node: yaml.Node, *, counted: dict[yaml.Node, int]) -> int:
 
 
 def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
-    _check_keys(node)
+    seen = set()
+    for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        problem = ""
+        if key_node.tag != "tag:yaml.org,2002:str":
+            shown = f", got {key_node.value}; quote it" if isinstance(key_node.value, str) else ""
+            problem = f"expected text as a key{shown}"
+        elif key_node.value in seen:
+            problem = f"the key {key_node.value!r} is given twice"
+        if problem:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
+        seen.add(key_node.value)
     loader.flatten_mapping(node)
     return {
         key_node.value: loader.construct_object(value_node, deep=True)
         for key_node, value_node in node.value
     }
-
-
-def _check_keys(node: yaml.MappingNode) -> None:
-    seen = set()
-    for key_node, _ in node.value:
-        if key_node.tag == "tag:yaml.org,2002:merge":
-            continue
-        if key_node.tag != "tag:yaml.org,2002:str":
-            shown = f", got {key_node.value}; quote it" if isinstance(key_node.value, str) else ""
-            raise yaml.MarkedYAMLError(
-                problem=f"expected text as a key{shown}", problem_mark=key_node.start_mark
-            )
-        if key_node.value in seen:
-            raise yaml.MarkedYAMLError(
-                problem=f"the key {key_node.value!r} is given twice",
-                problem_mark=key_node.start_mark,
-            )
-        seen.add(key_node.value)
 
 
 def _construct_sequence(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:

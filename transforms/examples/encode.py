@@ -184,21 +184,21 @@ class RecordEncoder:
         """Encodes a record; reads its files as `fetch`, unless they were read ahead."""
         record = fetched.record
         annotations = decode_annotations(record.annotations)
+        if record.image is None:
+            examples, corrections = self.encode_image(
+                _NO_IMAGE, key=record.key, annotations=annotations, sha256=""
+            )
+            return EncodedRecord(
+                record=record,
+                content_sha256=hashlib.sha256(record.annotations).hexdigest(),
+                examples=examples,
+                corrections=corrections,
+            )
+        files = fetched.files
+        if files is None:
+            files = fetch(record, settings=self._settings.image).files or {}
         content_sha256 = ""
         try:
-            if record.image is None:
-                examples, corrections = self.encode_image(
-                    _NO_IMAGE, key=record.key, annotations=annotations, sha256=""
-                )
-                return EncodedRecord(
-                    record=record,
-                    content_sha256=hashlib.sha256(record.annotations).hexdigest(),
-                    examples=examples,
-                    corrections=corrections,
-                )
-            files = fetched.files
-            if files is None:
-                files = fetch(record, settings=self._settings.image).files or {}
             data = _found(files[record.image])
             content_sha256 = hashlib.sha256(data).hexdigest()
             if record.image.coding in (Coding.CIFAR_PNG, Coding.CIFAR_RAW):
@@ -232,16 +232,13 @@ class RecordEncoder:
                 reject=reject,
                 unread=unread[0] if unread and error.reason in PASSING_REASONS else None,
             )
-        if not examples:
-            return EncodedRecord(
-                record=record, content_sha256=content_sha256, excluded=Exclusion.NO_OBJECTS
-            )
         return EncodedRecord(
             record=record,
             content_sha256=content_sha256,
-            image=image,
+            image=image if examples else None,
             examples=examples,
-            corrections=corrections,
+            corrections=corrections if examples else {},
+            excluded=None if examples else Exclusion.NO_OBJECTS,
         )
 
     def encode_image(

@@ -21,6 +21,8 @@ from shardbeam.transforms.storage.base import Storage
 
 OPEN_QUOTE = "a quote does not end in its line"
 _OTHER_DELIMITERS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
+# `(first line, last line, cells)` of a row, or a problem instead of cells.
+_Numbered = tuple[int, int, list[str] | str]
 
 
 class CsvFormat(TableFormat, frozen=True, kw_only=True):
@@ -116,10 +118,7 @@ def read_rows(
                 yield line, f"{where}{problem}{through}"
 
 
-def _rows(
-    lines: Iterator[tuple[int, bytes]],
-) -> Iterator[tuple[int, int, list[str] | str]]:
-    """Yields `(first line, last line, cells)`, or a problem instead of cells."""
+def _rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_Numbered]:
     for number, (_, line) in enumerate(lines, 2):
         cells: list[str] | str
         try:
@@ -133,9 +132,7 @@ def _rows(
         yield number, number, cells
 
 
-def _multiline_rows(
-    lines: Iterator[tuple[int, bytes]],
-) -> Iterator[tuple[int, int, list[str] | str]]:
+def _multiline_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_Numbered]:
     is_text = True
 
     def texts() -> Iterator[str]:

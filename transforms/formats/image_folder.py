@@ -88,18 +88,13 @@ def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
         name = unicodedata.normalize("NFC", line.strip())
         if not name:
             continue
+        problem = ""
         if name in lines:
-            raise InputError(
-                uri=uri,
-                place=f"line {number}",
-                problem=f"{name!r} is on line {lines[name]} already",
-            )
-        if "/" in name or "\0" in name:
-            raise InputError(
-                uri=uri,
-                place=f"line {number}",
-                problem=f"expected the name of a class folder, got {name!r}",
-            )
+            problem = f"{name!r} is on line {lines[name]} already"
+        elif "/" in name or "\0" in name:
+            problem = f"expected the name of a class folder, got {name!r}"
+        if problem:
+            raise InputError(uri=uri, place=f"line {number}", problem=problem)
         lines[name] = number
     if not lines:
         raise InputError(uri=uri, problem="the file names no classes")

@@ -89,9 +89,7 @@ class _Merged(NamedTuple):
         Written without the annotations that it has, an image would teach that nothing is there.
         """
         for defect in self.defects:
-            if defect.of_split:
-                continue
-            if self.annotations is None or defect.reason in _INCOMPLETE:
+            if not defect.of_split and (self.annotations is None or defect.reason in _INCOMPLETE):
                 return defect
         return None
 

@@ -289,7 +289,12 @@ class TableFormat(Format, frozen=True, kw_only=True):
             columns=columns,
             splits=self._splits_of(rows, split) if split else (),
             normalized=bool(boxes)
-            and not any(_is_beyond_1(value) for name in boxes for value in values(name)),
+            and all(
+                value <= 1
+                for name in boxes
+                for value in values(name)
+                if isinstance(value, (int, float))
+            ),
             class_ids=bool(label) and _are_class_ids(values(label)),
             by_stem=bool(image)
             and not any(is_image_name(json_text(value).strip()) for value in values(image)),
@@ -558,7 +563,3 @@ def _are_class_ids(values: Iterable[object]) -> bool:
         isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_CLASS_ID
         for value in found
     )
-
-
-def _is_beyond_1(value: object) -> bool:
-    return isinstance(value, (int, float)) and not value <= 1
