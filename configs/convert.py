@@ -178,14 +178,12 @@ def _show(value: object) -> str:
 
 
 def _plain_type(expected: object) -> object:
-    is_annotated = typing.get_origin(expected) is Annotated
-    return typing.get_args(expected)[0] if is_annotated else expected
+    return typing.get_args(expected)[0] if typing.get_origin(expected) is Annotated else expected
 
 
 def _limits(expected: object) -> msgspec.Meta:
-    is_annotated = typing.get_origin(expected) is Annotated
-    metadata = typing.get_args(expected)[1:] if is_annotated else ()
-    return next((meta for meta in metadata if isinstance(meta, msgspec.Meta)), msgspec.Meta())
+    said = typing.get_args(expected)[1:] if typing.get_origin(expected) is Annotated else ()
+    return next((meta for meta in said if isinstance(meta, msgspec.Meta)), msgspec.Meta())
 
 
 def _is_mapping(expected: object) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup
-from shardbeam.transforms.examples.boxes import Size, orient_pixels
+from shardbeam.transforms.examples.boxes import orient_pixels
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
 from shardbeam.transforms.examples.mask_png import encode_mask
 from shardbeam.transforms.examples.patches import (
@@ -60,7 +60,10 @@ def _render_masks(subject: AnnotatedImage) -> list[bytes]:
                 patch = find_patch(orient_pixels(whole, orientation=frame.orientation))
         elif patch is None:
             subject.count(Correction.MASK_EMPTY_NO_SEGMENTATION)
-        patch = _resize(patch, old=frame.written_size, new=subject.size)
+        if patch is not None and frame.written_size != subject.size:
+            old_width, old_height = frame.written_size
+            whole = patch.whole(width=old_width, height=old_height)
+            patch = find_patch(resize_nearest(whole, size=subject.size))
         encoded.append(encode_mask(patch, width=width, height=height))
     return encoded
 
@@ -74,12 +77,6 @@ ANNOTATION_MASK = FeatureGroup(
     lambda subject: {"annotation/mask": [[mask] for mask in _render_masks(subject)]},
     by_object=True,
 )
-
-
-def _resize(patch: Patch | None, *, old: Size, new: Size) -> Patch | None:
-    if patch is None or old == new:
-        return patch
-    return find_patch(resize_nearest(patch.whole(width=old[0], height=old[1]), size=new))
 
 
 def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[Patch | None]:

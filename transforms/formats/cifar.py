@@ -144,10 +144,9 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         for index in range(file.size_bytes // record_bytes):
             begin = index * record_bytes
             key = f"{normalize_key(path)}/{index:0{_DIGITS}}"
-            image = ImageRef(
-                uri=file.uri,
+            image = msgspec.structs.replace(
+                file,
                 size_bytes=CIFAR_BYTES,
-                version=file.version,
                 offset=file.offset + begin + labels,
                 whole=False,
                 coding=coding,

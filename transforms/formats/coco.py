@@ -165,7 +165,10 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             else PanopticReader(file, masks=list_keys(self.panoptic_masks or ""))
         )
         yield from file.entries(
-            reader.annotate, key_of=_key_of, join_of=self._join_of, file_index=file_index
+            reader.annotate,
+            key_of=lambda image: normalize_key(image.file_name),
+            join_of=self._join_of,
+            file_index=file_index,
         )
         yield from reader.categories()
 
@@ -185,10 +188,6 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             _is_stuff_name(uri) or Kind.DETECTION not in self.kinds
         )
         return self.kinds - {Kind.DETECTION if is_stuff else Kind.SEMANTIC}
-
-
-def _key_of(image: CocoImage) -> str:
-    return normalize_key(image.file_name)
 
 
 def _is_stuff_name(uri: str) -> bool:

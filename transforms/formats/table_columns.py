@@ -22,7 +22,7 @@ from shardbeam.transforms.examples.features import (
     FeatureSpec,
 )
 
-Base = Literal["bool", "int", "float", "string"]
+Base = Literal["int", "float", "bool", "string"]
 
 _TYPE = re.compile(r"(?:(bool|int|float|string)(\?)?|list\[(bool|int|float|string)\])\Z")
 _KINDS = {

@@ -142,7 +142,10 @@ class VocFormat(Format, frozen=True, kw_only=True):
         """Finds the lists of the splits, and the classes of the maps."""
         files = RootFiles(self.root)
         files.check()
-        if not self.semantic and not _holds_xml(files):
+        below = (path for folder in ("Annotations", "") for path, _ in files.walk(folder))
+        if not self.semantic and not any(
+            path.lower().endswith(".xml") and not is_hidden(path) for path in below
+        ):
             raise InputError(
                 uri=self.root, problem="no .xml files found: expected Annotations/ below the root"
             )
@@ -348,14 +351,6 @@ def _join(key: str, *, is_id: bool = False) -> str:
         and folder.casefold() not in _MASK_FOLDERS
     ]
     return "/".join([*kept, name])
-
-
-def _holds_xml(files: RootFiles) -> bool:
-    return any(
-        path.lower().endswith(".xml") and not is_hidden(path)
-        for folder in ("Annotations", "")
-        for path, _ in files.walk(folder)
-    )
 
 
 def _read_list(item: SplitList) -> list[tuple[int, str]]:

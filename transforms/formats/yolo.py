@@ -29,8 +29,8 @@ from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.yolo_layout import (
+    LayoutFinder,
     YoloLayout,
-    find_layout,
     is_labels,
     join_of_image,
     join_of_labels,
@@ -95,7 +95,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
 
     def resolve(self) -> YoloFormat:
         """Finds classes, splits and labels."""
-        layout = find_layout(root=self.roots()[0], data=self.data, splits=self.splits)
+        layout = LayoutFinder(self.roots()[0], data=self.data).find(self.splits)
         return msgspec.structs.replace(self, _layout=layout)
 
     def predefined_splits(self) -> Sequence[str]:

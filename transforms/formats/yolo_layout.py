@@ -136,18 +136,13 @@ def _join_path(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
-def find_layout(*, root: str, data: str | None, splits: Sequence[str] | None) -> YoloLayout:
-    """Finds the classes, the splits and the labels of a dataset.
+class LayoutFinder:
+    """Looks around below a root; `data` is the file that the config names, if it names one.
 
     Raises:
         InputError: A file cannot be read or is not what it should be, no file names the classes,
             or there are no labels.
     """
-    return _Finder(root, data=data).find(splits)
-
-
-class _Finder:
-    """Looks around below a root."""
 
     def __init__(self, root: str, *, data: str | None) -> None:
         self._root = root
@@ -164,6 +159,7 @@ class _Finder:
             self._bases.insert(0, resolve_path(folder, self._described.path.replace("\\", "/")))
 
     def find(self, splits: Sequence[str] | None) -> YoloLayout:
+        """Finds the classes, the splits that are wanted (or all) and the labels."""
         wanted: Sequence[str] = ()
         folders: list[tuple[str, str]] = []
         lists: list[ImageList] = []
