@@ -156,7 +156,8 @@ def _render(words: str, stderr: int) -> str:
 def _children() -> set[int]:
     """Finds the processes that this one has started, also those that a library has started."""
     children: set[int] = set()
-    if "multiprocessing" in sys.modules:
+    # The main thread may be about to import it, or to start a process.
+    with contextlib.suppress(KeyError, AttributeError, RuntimeError):
         processes = sys.modules["multiprocessing"].active_children()
         children |= {process.pid for process in processes}
     # Linux only: elsewhere the others end when they find that this process is gone.

@@ -104,7 +104,8 @@ def tar_members(reader: StorageReader, *, place: str = "") -> Iterator[TarMember
             encoding="utf-8",
             errors="surrogateescape",
         )
-        while (header := tar.next()) is not None:
+        # Python 3.10's `next` fails where there is no header at all.
+        while tar.offset and (header := tar.next()) is not None:
             # It would keep them all.
             tar.members.clear()  # type: ignore[attr-defined]
             if header.type == _CONTINUED:

@@ -9,12 +9,13 @@ wrong guess costs one empty page; no guess loses or repeats a name.
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import math
 import string
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -30,7 +31,8 @@ _DECIMAL = frozenset(string.digits)
 _HEXADECIMAL = frozenset(string.hexdigits)
 
 
-class Page(NamedTuple, Generic[T]):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Page(Generic[T]):
     """A page of a listing.
 
     Attributes:
