@@ -101,6 +101,7 @@ def staged_shard(index: int, *, num_shards: int) -> ShardResult:
         index=describe_data(f"index/{name}.parquet", b""),
         records=_SHARD_EXAMPLES,
         images=_SHARD_EXAMPLES,
+        objects=_SHARD_EXAMPLES,
         fingerprint=f"{index:064x}",
         inputs=_SHARD_EXAMPLES,
         corrections={"box_clipped": 1},

@@ -244,7 +244,8 @@ class Config(_Strict, frozen=True, kw_only=True):
         str | None,
         named("images whose path gives the same first group stay in one split", metavar="REGEX"),
     ] = None
-    unannotated: Literal["keep", "drop"] = "keep"
+    unannotated: Literal["keep", "drop", "reject"] = "keep"
+    objects: Literal["some", "none"] = "some"
     masks: Literal["png", "none"] = "none"
     example_per: Literal["image", "annotation"] = "image"
     image: ImageConfig = ImageConfig()

@@ -116,7 +116,7 @@ def make_plan(config: schema.Config) -> Plan:
         join=JoinSettings(
             splits=splits,
             labels=labels,
-            keep_unannotated=config.unannotated == "keep",
+            unannotated=config.unannotated,
             example_per=config.example_per,
         ),
         encoder=encoder,
@@ -127,6 +127,7 @@ def make_plan(config: schema.Config) -> Plan:
             splits=splits.names,
             seed=config.seed,
             max_reject_ratio=config.rejects.max_ratio,
+            objects=Kind.DETECTION in encoder.kinds and config.objects == "some",
             features=plan.schema(),
             config=_portable_config(config),
             codecs={**library_versions(), **versions},

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.logs import escape, write_line, write_stdout
-from shardbeam.transforms.core.reasons import Exclusion, Reason
+from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
@@ -146,6 +146,7 @@ def render_json(summary: Summary) -> str:
         wall_time_s: Seconds.
         images_per_s: Images a second, without those of shards that were copied or resumed.
         message: What went wrong and how to mend it; empty if nothing.
+        warnings: What is written and may not be meant.
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
             `bytes_received` and `bytes_sent`.
         reuse: What was taken over from the previous version, with the fields of `Reuse`; null
@@ -172,6 +173,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
         "wall_time_s": round(summary.wall_time_s, 3),
         "images_per_s": round(summary.images_per_s, 1),
         "message": outcome.message,
+        "warnings": outcome.warnings,
         "storage": msgspec.to_builtins(summary.usage),
         "reuse": msgspec.to_builtins(outcome.reuse),
         "resumed": msgspec.to_builtins(outcome.resumed),
@@ -219,15 +221,16 @@ def _split_name(name: str) -> Text:
 
 
 def _codes_table(outcome: Outcome) -> Table:
-    table = make_table("split", "what", "why", numbers=["images"])
+    table = make_table("split", "what", "why", numbers=["count"])
     for name, split in outcome.splits.items():
-        for what, counts in (
-            ("rejected", split.rejected),
-            ("excluded", split.excluded),
-            ("corrected", split.corrections),
+        for what, counts, unit in (
+            ("rejected", split.rejected, None),
+            ("excluded", split.excluded, None),
+            ("corrected", split.corrections, lambda code: Correction(code).unit),
         ):
             for code, count in counts.items():
-                table.add_row(_split_name(name), what, Text(escape(code)), f"{count:,}")
+                counted = f"{count:,} {unit(code) if unit else 'inputs'}"
+                table.add_row(_split_name(name), what, Text(escape(code)), counted)
     return table
 
 
@@ -239,9 +242,9 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         yield f"latest: {escape(summary.latest)}"
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
-    unannotated = ", ".join(_describe_unannotated(outcome))
-    if unannotated:
-        yield f"images that no row or annotation file names: {unannotated}"
+    yield from _describe_unannotated(outcome)
+    for warning in outcome.warnings:
+        yield f"warning: {escape(warning)}"
     shards = sum(split.shards for split in outcome.splits.values())
     if outcome.resumed.shards:
         yield (
@@ -260,11 +263,15 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
 def _describe_unannotated(outcome: Outcome) -> Iterator[str]:
     for name, split in outcome.splits.items():
         where = "no split" if name == NO_SPLIT else escape(name)
-        if split.unannotated:
-            yield f"{split.unannotated:,} in {where} (kept)"
-        left_out = split.excluded.get(Exclusion.UNANNOTATED.value, 0)
-        if left_out:
-            yield f"{left_out:,} in {where} (left out)"
+        for count, what in (
+            (split.unannotated, "have no annotations and are written as negatives"),
+            (
+                split.excluded.get(Exclusion.UNANNOTATED.value, 0),
+                "are named by no row or annotation file and left out",
+            ),
+        ):
+            if count:
+                yield f"{count:,} of {split.listed:,} images of {where} {what}"
 
 
 def _heading(summary: Summary) -> str:

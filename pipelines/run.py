@@ -52,7 +52,7 @@ from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.runs import RunRecord, RunSettings, run_path
-from shardbeam.transforms.dataset.shard_plan import plan_shards
+from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
 from shardbeam.transforms.dataset.staging import OUTCOME, Staging
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -450,6 +450,8 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
     Raises:
         InputError: A split has no examples.
     """
+    if not any(census.splits.get(split, SplitOutcome()).images for split in plan.splits.names):
+        raise no_examples(plan.splits.names[0], census=census)
     shards = plan_shards(
         census,
         splits=plan.splits.names,

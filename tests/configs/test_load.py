@@ -98,8 +98,8 @@ def test_a_merge_may_swap_two_names() -> None:
         (
             {"a\nb": 1},
             "'a\\nb': unknown key; expected name, version, description, seed, splits, "
-            "source, fractions, group_by, unannotated, masks, example_per, image, panoptic, "
-            "labels, features, output or rejects",
+            "source, fractions, group_by, unannotated, objects, masks, example_per, image, "
+            "panoptic, labels, features, output or rejects",
         ),
         # Wrong values.
         ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),

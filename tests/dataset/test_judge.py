@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus
 from shardbeam.transforms.dataset.files import describe_data
 from shardbeam.transforms.dataset.judge import check_join, count_splits, judge
@@ -46,9 +48,26 @@ def test_a_join_with_a_match_or_without_annotations_goes_on(seen: SourceCensus) 
     check_join(Census(sources={"train": seen}), sources=[SOURCE])
 
 
-def rejected(split: str, *, unlisted: int = 0, **counts: int) -> RejectsFile:
+def rejected(split: str, *, unlisted: int = 0, keys: str = "", **counts: int) -> RejectsFile:
+    first = (
+        Reject(
+            split=split,
+            source="",
+            key=key,
+            stage="encode",
+            reason=Reason.CORRUPT,
+            detail="why",
+            listed=True,
+        )
+        for key in keys
+    )
     return RejectsFile(
-        split=split, staged="", file=describe_data("", b""), counts=counts, unlisted=unlisted
+        split=split,
+        staged="",
+        file=describe_data("", b""),
+        counts=counts,
+        unlisted=unlisted,
+        first=tuple(first),
     )
 
 
@@ -107,6 +126,7 @@ def test_a_split_without_anything_is_counted() -> None:
 
 GOOD = SplitOutcome(listed=1, examples=1, images=1)
 EMPTY = SplitOutcome(listed=1, rejected={"truncated": 1})
+REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e")]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +140,9 @@ EMPTY = SplitOutcome(listed=1, rejected={"truncated": 1})
             0.28,
             Status.REFUSED,
             "too many rejects, nothing was committed: split 'train': 2 of 7 inputs rejected "
-            "(28.57%); rejects.max_ratio allows 28.00%",
+            "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
+            "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
+            "mend them, or let them pass: --set rejects.max_ratio=0.286",
         ),
         (
             count(listed=7),
@@ -140,7 +162,8 @@ EMPTY = SplitOutcome(listed=1, rejected={"truncated": 1})
             {"train": GOOD, "test": EMPTY},
             1,
             Status.FAILED,
-            "no examples are left, nothing was committed: split 'test'",
+            "no examples are left, nothing was committed: split 'test'\n"
+            "split 'test': 1 truncated; the first: e (corrupt: why)",
         ),
         # What belongs to no split may well be nothing but rejects.
         ({"train": GOOD, "": EMPTY}, 0, Status.APPROVED, ""),
@@ -150,7 +173,43 @@ EMPTY = SplitOutcome(listed=1, rejected={"truncated": 1})
 def test_the_gate(
     splits: dict[str, SplitOutcome], max_ratio: float, status: Status, message: str
 ) -> None:
-    outcome = judge(splits, max_ratio=max_ratio, rejects_root="/rejects")
+    rejects = [rejected(split, keys=keys) for split, keys in REJECTED]
+    outcome = judge(splits, max_ratio=max_ratio, rejects_root="/rejects", rejects=rejects)
     assert (outcome.status, outcome.message) == (status, message)
     has_rejects = any(split.rejected for split in splits.values())
     assert outcome.rejects == ("/rejects" if has_rejects else "")
+
+
+DROPPED = {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 5, Correction.IMAGE_CONVERTED.value: 1}
+
+
+@pytest.mark.parametrize(
+    ("counts", "problem"),
+    [
+        (SplitOutcome(objects=1, corrections=DROPPED), ""),
+        # The annotation files themselves hold none.
+        (SplitOutcome(unannotated=1), ""),
+        (SplitOutcome(corrections=DROPPED), "5 object_without_box_dropped; if that is meant: "),
+        (SplitOutcome(unannotated=2), "no annotations name any of the 2 images; if that is meant"),
+    ],
+)
+def test_a_dataset_that_lost_all_of_its_objects_is_refused(
+    counts: SplitOutcome, problem: str
+) -> None:
+    splits = {"train": SplitOutcome(listed=2, examples=2, images=2)}
+    splits["train"].add(counts)
+    outcome = judge(splits, max_ratio=0, rejects_root="", objects=True)
+    assert outcome.status is (Status.REFUSED if problem else Status.APPROVED)
+    assert problem in outcome.message
+    assert judge(splits, max_ratio=0, rejects_root="").status is Status.APPROVED
+
+
+def test_more_unannotated_images_than_others_are_a_warning() -> None:
+    splits = {
+        split: SplitOutcome(listed=3, examples=3, images=3, unannotated=unannotated, objects=9)
+        for split, unannotated in (("train", 1), ("test", 2))
+    }
+    outcome = judge(splits, max_ratio=0, rejects_root="", objects=True)
+    assert [warning.partition(";")[0] for warning in outcome.warnings] == [
+        "more than half of the images of split 'test' have no annotations"
+    ]

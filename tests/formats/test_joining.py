@@ -140,7 +140,8 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
     [
         (join(entry()), Outcome(written=True)),
         (join(), Outcome(written=True, unannotated=True)),
-        (join(keep_unannotated=False), Outcome(excluded=Exclusion.UNANNOTATED, unannotated=False)),
+        (join(unannotated="drop"), Outcome(excluded=Exclusion.UNANNOTATED, unannotated=False)),
+        (join(unannotated="reject"), Outcome(reasons=((Reason.UNANNOTATED, True),))),
         # What is no image is excluded, unless an annotation names it.
         (join(key="README.md"), Outcome(excluded=Exclusion.NOT_AN_IMAGE_NAME)),
         (join(key=".DS_Store"), Outcome(excluded=Exclusion.HIDDEN_FILE)),

@@ -10,6 +10,7 @@ import pytest
 
 from shardbeam.pipelines.logs import escape
 from tests.support.builds import Build, Json, build, build_config, write_coco
+from tests.support.dataset import run
 from tests.support.image_makers import photograph, save
 
 JPEG = save(photograph(), "JPEG")
@@ -126,8 +127,25 @@ def test_a_path_that_is_no_text_is_named(flag: str, tmp_path: Path) -> None:
 
 def test_a_folder_of_rejects_and_exclusions_only_is_an_error(tmp_path: Path) -> None:
     root = make_images(tmp_path / "images", "outside.jpg", "cat/notes.txt")
-    built = build("image-folder", "--images", root, output=tmp_path / "out")
-    check_refused(built, "split 'train': has no examples")
+    words = ("image-folder", "--images", root)
+    built = build(*words, output=tmp_path / "out")
+    assert built.exit_code == 3
+    first = "1 no_class_folder; the first: outside.jpg (no_class_folder: "
+    assert first in built.summary["message"]
+    assert built.reasons() == {("outside.jpg", "no_class_folder"): 1}
+    planned = run("plan", *map(str, words), "--output", str(tmp_path / "out"))
+    assert planned.exit_code == 1
+    assert first in planned.stderr
+
+
+def test_a_dataset_without_any_object_of_the_source_is_refused(tmp_path: Path) -> None:
+    images = make_images(tmp_path / "images", "1.jpg")
+    coco = write_coco(tmp_path / "c.json", document("1.jpg", categories=[{"id": 7, "name": "dog"}]))
+    built = build_coco(images, coco, folder=tmp_path)
+    assert built.exit_code == 3
+    assert "1 object_of_unknown_category_dropped" in built.summary["message"]
+    words = ("coco", "--images", images, "--annotations", coco, "--set", "objects=none")
+    assert build(*words, output=tmp_path / "meant").exit_code == 0
 
 
 def test_a_split_of_which_nothing_can_be_read_is_named(tmp_path: Path) -> None:

@@ -43,21 +43,22 @@ def summary(**changes: Any) -> Summary:  # noqa: ANN401  # Fields of an Outcome.
 
 
 def test_a_build_as_a_table() -> None:
-    assert render_text(summary(rejects="out/d/rejects")) == (
+    assert render_text(summary(rejects="out/d/rejects", warnings=("W.",))) == (
         "split  examples  shards     bytes  rejected  excluded  corrections\n"
         "train     1,000       4  600.0 MB         3         1           12\n"
         "test         10       1    1.0 kB         0         0            0\n"
         "total     1,010       5  600.0 MB         3         1           12\n"
         "\n"
-        "split  what       why            images\n"
-        "train  rejected   missing_image       1\n"
-        "train  rejected   zero_byte           2\n"
-        "train  excluded   hidden_file         1\n"
-        "train  corrected  box_clipped        12\n"
+        "split  what       why                 count\n"
+        "train  rejected   missing_image    1 inputs\n"
+        "train  rejected   zero_byte        2 inputs\n"
+        "train  excluded   hidden_file      1 inputs\n"
+        "train  corrected  box_clipped    12 objects\n"
         "\n"
         "committed: out/d\n"
         "rejects: out/d/rejects\n"
-        "images that no row or annotation file names: 7 in train (kept)\n"
+        "7 of 1,003 images of train have no annotations and are written as negatives\n"
+        "warning: W.\n"
         "wall time: 2.0 s, 505 images/s\n"
     )
 
@@ -162,6 +163,7 @@ def test_json_says_all() -> None:
         "wall_time_s": 2.0,
         "images_per_s": 505.0,
         "message": "m",
+        "warnings": [],
         "storage": {"requests": {}, "bytes_received": 0, "bytes_sent": 0},
         "reuse": None,
         "resumed": {"shards": 0, "examples": 0, "images": 0},

@@ -147,6 +147,10 @@ def test_unannotated(tmp_path: Path) -> None:
     assert dropped.counts()["excluded"] == {"unannotated": 3}
     assert dropped.counts()["unannotated"] == 0
 
+    strict = {"splits": {"train": source}, "unannotated": "reject", "rejects": {"max_ratio": 1}}
+    rejected = build_config(strict, folder=tmp_path, name="rejected")
+    assert rejected.counts()["rejected"] == {"unannotated": 3}
+
 
 @pytest.mark.parametrize(("max_ratio", "exit_code"), [(None, 3), (0.049, 3), (0.05, 0)])
 def test_max_ratio_is_the_greatest_share_of_rejects_that_is_tolerated(

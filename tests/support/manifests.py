@@ -60,6 +60,7 @@ def make_shard_result(
         index=index or describe_data(f"index/{data.path}.parquet", b"index"),
         records=examples,
         images=examples,
+        objects=0,
         fingerprint=SHA256,
         inputs=examples,
         corrections={"box_clipped": 2},

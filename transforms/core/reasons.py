@@ -20,6 +20,7 @@ class Reason(str, enum.Enum):
     AMBIGUOUS_STEM = "ambiguous_stem"
     NO_CLASS_FOLDER = "no_class_folder"
     GROUP_NOT_MATCHED = "group_not_matched"
+    UNANNOTATED = "unannotated"
     # reading what a source says about one image
     ANNOTATION_MALFORMED = "annotation_malformed"
     OUTSIDE_ROOTS = "outside_roots"
@@ -103,3 +104,28 @@ class Correction(str, enum.Enum):
     REGION_UNUSABLE_DROPPED = "region_unusable_dropped"
     SEGMENT_WITHOUT_PIXELS = "segment_without_pixels"
     DUPLICATE_SEGMENT_DROPPED = "duplicate_segment_dropped"
+
+    @property
+    def unit(self) -> str:
+        """What it counts, in the plural: one image may have several boxes clipped."""
+        words = set(self.value.split("_"))
+        return next((unit for marks, unit in _UNITS.items() if marks & words), "images")
+
+
+# Words of a correction's code: what it counts. Others count once an image.
+_UNITS = {
+    frozenset({"box", "object", "polygon", "rle", "mask", "annotation", "keypoints"}): "objects",
+    frozenset({"label", "confidence"}): "labels",
+    frozenset({"region", "segment"}): "segments",
+    frozenset({"surrogate"}): "texts",
+}
+
+# An annotation that names an object which is then not in the dataset.
+DROPPED_OBJECTS = frozenset(
+    {
+        Correction.BOX_WITHOUT_AREA_DROPPED,
+        Correction.OBJECT_WITHOUT_BOX_DROPPED,
+        Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED,
+        Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
+    }
+)

@@ -14,6 +14,7 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageRef, Reject
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
+from shardbeam.transforms.dataset.rejects import first_rejects
 from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import listing_exclusion
 
@@ -78,12 +79,14 @@ class Census(msgspec.Struct):
         sources: The same by source.
         categories: The declared classes, each with the first of its origins, under a text that
             tells one from the next.
+        first_rejects: The first rejects, by split.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
     splits: dict[str, SplitOutcome] = {}
     sources: dict[str, SourceCensus] = {}
     categories: dict[str, Category] = {}
+    first_rejects: dict[str, tuple[Reject, ...]] = {}
 
     def add_category(self, category: Category) -> None:
         """Adds a declared class: once, however many files declare it."""
@@ -97,6 +100,7 @@ class Census(msgspec.Struct):
         counts = self.splits.setdefault(reject.split, SplitOutcome())
         counts.unlisted += not reject.listed
         counts.rejected = add_counts(counts.rejected, {reject.reason.value: 1})
+        self._add_first(reject.split, reject)
 
     def add_joined(
         self, joined: JoinedKey, *, source: str, key: str, listed: int, referenced: int
@@ -144,6 +148,12 @@ class Census(msgspec.Struct):
             self.sources.setdefault(source, SourceCensus()).add(seen)
         for category in other.categories.values():
             self.add_category(category)
+        for split, rejects in other.first_rejects.items():
+            self._add_first(split, *rejects)
+
+    def _add_first(self, split: str, *rejects: Reject) -> None:
+        known = self.first_rejects.get(split, ())
+        self.first_rejects[split] = first_rejects(*known, *rejects)
 
 
 def merge_censuses(censuses: Iterable[Census]) -> Census:

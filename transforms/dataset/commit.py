@@ -108,6 +108,8 @@ def gate(
         count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects),
         max_ratio=dataset.max_reject_ratio,
         rejects_root=staging.uri(staging.run_folder, "rejects"),
+        rejects=rejects,
+        objects=dataset.objects,
     )
     outcome = msgspec.structs.replace(
         outcome, reuse=count_reuse(settings.run.previous, shards), resumed=count_resumed(shards)

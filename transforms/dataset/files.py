@@ -96,6 +96,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
         index: The Parquet file with a row an example.
         records: Records that went into it: all that became Examples, rejects or exclusions.
         images: Images that `data` is made of; 1 for each row where there are no images.
+        objects: Objects in `data`.
         fingerprint: Sum of the fingerprints (source, key, size, SHA-256) of the images read.
         inputs: How many images were read.
         corrections: `{correction: count}`.
@@ -113,6 +114,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     index: DatasetFile
     records: _Count
     images: _Count
+    objects: _Count
     fingerprint: _Sha256
     inputs: _Count
     corrections: Mapping[str, _Count]

@@ -5,14 +5,16 @@ Each number is data of the step that knows it; counters of Beam's count retries 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import DROPPED_OBJECTS
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
-from shardbeam.transforms.dataset.rejects import RejectsFile
+from shardbeam.transforms.dataset.rejects import RejectsFile, describe_rejects, first_rejects
 from shardbeam.transforms.formats.sources import Source
 
 
@@ -77,6 +79,7 @@ def count_splits(
     for shard in shards:
         written = SplitOutcome(
             images=shard.images,
+            objects=shard.objects,
             examples=shard.examples,
             shards=1,
             num_bytes=shard.data.size_bytes,
@@ -139,6 +142,8 @@ def judge(
     *,
     max_ratio: float,
     rejects_root: str,
+    rejects: Iterable[RejectsFile] = (),
+    objects: bool = False,
 ) -> Outcome:
     """Decides whether a dataset may be committed.
 
@@ -146,12 +151,15 @@ def judge(
         splits: What became of everything.
         max_ratio: The greatest share of a split's inputs that may be rejected.
         rejects_root: Where the rejects files are.
+        rejects: These files.
+        objects: Whether it is a dataset of objects.
 
     Returns:
         APPROVED; FAILED where the counts do not add up, or no examples are left of a split, which
-        no reader could load; REFUSED where too much was rejected.
+        no reader could load; REFUSED where too much was rejected, or all objects were lost.
     """
     lost, over, empty = [], [], []
+    told: list[str] = []
     for name, split in splits.items():
         total = sum(split.rejected.values())
         rejected = total - split.unlisted
@@ -161,26 +169,68 @@ def judge(
                 f"split {name!r}: {split.listed} listed, but {split.images} written + "
                 f"{rejected} rejected + {excluded} excluded"
             )
-        if name != NO_SPLIT and split.reject_ratio > max_ratio:
+        is_over = name != NO_SPLIT and split.reject_ratio > max_ratio
+        if is_over:
             over.append(
                 f"split {name!r}: {total} of {split.listed + split.unlisted} inputs rejected "
                 f"({split.reject_ratio:.2%}); rejects.max_ratio allows {max_ratio:.2%}"
             )
-        if name != NO_SPLIT and not split.examples:
+        is_empty = name != NO_SPLIT and not split.examples
+        if is_empty:
             empty.append(f"split {name!r}")
-    status, message = Status.APPROVED, ""
-    for found, problem, verdict in (
-        (lost, "the counts do not add up", Status.FAILED),
-        (over, "too many rejects", Status.REFUSED),
-        (empty, "no examples are left", Status.FAILED),
-    ):
-        if found:
-            status = verdict
-            message = f"{problem}, nothing was committed: {'; '.join(found)}"
-            break
+        if total and (is_over or is_empty or name == NO_SPLIT):
+            first = first_rejects(
+                *(one for file in rejects if file.split == name for one in file.first)
+            )
+            where = f"split {name!r}" if name != NO_SPLIT else "no split"
+            told.append(f"{where}: {describe_rejects(split.rejected, first=first)}")
+    without = _describe_lost_objects(splits.values()) if objects else []
+    if over and not empty:
+        ratio = math.ceil(1000 * max(split.reject_ratio for split in splits.values())) / 1000
+        told.append(f"mend them, or let them pass: --set rejects.max_ratio={ratio:g}")
+    status, message = next(
+        (
+            (status, f"{problem}, nothing was committed: {'; '.join(found)}")
+            for found, problem, status in (
+                (lost, "the counts do not add up", Status.FAILED),
+                (over, "too many rejects", Status.REFUSED),
+                (empty, "no examples are left", Status.FAILED),
+                (without, "no object is left", Status.REFUSED),
+            )
+            if found
+        ),
+        (Status.APPROVED, ""),
+    )
+    if status is Status.APPROVED or lost:
+        told = []
     return Outcome(
         status=status,
         splits=splits,
-        message=message,
+        message="\n".join([message, *told]),
+        warnings=tuple(_warnings(splits)) if objects else (),
         rejects=rejects_root if any(split.rejected for split in splits.values()) else "",
     )
+
+
+def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
+    """Says what became of all objects, where none is written though the source has some."""
+    total = SplitOutcome()
+    for split in splits:
+        total.add(split)
+    dropped = {code: count for code, count in total.corrections.items() if code in DROPPED_OBJECTS}
+    causes = [f"{count:,} {code}" for code, count in dropped.items()]
+    if total.unannotated >= total.images:
+        causes.append(f"no annotations name any of the {total.images:,} images")
+    if total.objects or not causes:
+        return []
+    return [f"{', '.join(causes)}; if that is meant: --set objects=none"]
+
+
+def _warnings(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
+    for name, split in splits.items():
+        if 2 * split.unannotated > split.images:
+            yield (
+                f"more than half of the images of split {name!r} have no annotations; if they "
+                "are no negatives, check the annotations' names, or leave these images out: "
+                "--set unannotated=drop"
+            )

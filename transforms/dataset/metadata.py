@@ -63,6 +63,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         shardbeam: Shardbeam's version.
         naming: How the shards' files are named.
         file_format: TFDS's name of the shards' container.
+        objects: Whether it must hold objects.
     """
 
     name: str
@@ -77,6 +78,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     shardbeam: str
     naming: ShardNaming
     file_format: str = "tfrecord"
+    objects: bool = False
 
 
 def metadata_paths(dataset: DatasetSettings) -> list[str]:

@@ -36,6 +36,7 @@ class SplitOutcome(msgspec.Struct, kw_only=True):
         excluded: `{rule: count}`.
         corrections: `{correction: count}`, within what was written.
         images: Listed images that are written; each may make several Examples.
+        objects: Objects that are written.
     """
 
     listed: int = 0
@@ -48,6 +49,7 @@ class SplitOutcome(msgspec.Struct, kw_only=True):
     excluded: Mapping[str, int] = {}
     corrections: Mapping[str, int] = {}
     images: int = 0
+    objects: int = 0
 
     @property
     def reject_ratio(self) -> float:
@@ -112,6 +114,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         status: How it ended.
         splits: Counts by split; under `NO_SPLIT` of what belongs to none.
         message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
+        warnings: What is written and may not be meant, a line each.
         rejects: The folder that holds the rejects files, where there are any rejects.
         reuse: What was taken over from the previous version; None where none was named.
         resumed: What was taken over from earlier runs that did not commit.
@@ -120,6 +123,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     splits: Mapping[str, SplitOutcome]
     message: str = ""
+    warnings: tuple[str, ...] = ()
     rejects: str = ""
     reuse: Reuse | None = None
     resumed: Resumed = Resumed()

@@ -19,6 +19,8 @@ from shardbeam.transforms.storage.find import storage_for
 _NO_SPLIT_FILE = "no-split"
 # The worker that writes a file of rejects holds and sorts all that are in it.
 _REJECTS_PER_FILE = 100_000
+# As many rejects of a split are told where there are too many.
+_NAMED = 3
 
 
 class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +32,7 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
         file: The file.
         counts: `{reason: count}`.
         unlisted: How many of them are no listed images.
+        first: The first of them.
     """
 
     split: str
@@ -37,6 +40,19 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
     file: DatasetFile
     counts: Mapping[str, int]
     unlisted: int
+    first: tuple[Reject, ...] = ()
+
+
+def first_rejects(*rejects: Reject) -> tuple[Reject, ...]:
+    """Returns the few that a message names, the same ones in whatever order they come."""
+    return tuple(sorted(rejects, key=msgspec.structs.astuple)[:_NAMED])
+
+
+def describe_rejects(counts: Mapping[str, int], *, first: Iterable[Reject]) -> str:
+    """Describes rejects: how many there are of each reason, and the first of them."""
+    by_reason = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
+    named = ", ".join(f"{reject.key} ({reject.reason.value}: {reject.detail})" for reject in first)
+    return f"{by_reason}; the first: {named}"
 
 
 def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:
@@ -74,4 +90,5 @@ def write_rejects(
         file=describe_data(path, data),
         counts=dict(Counter(reject.reason.value for reject in ordered)),
         unlisted=sum(not reject.listed for reject in ordered),
+        first=first_rejects(*ordered),
     )

@@ -286,6 +286,7 @@ def write_shard(
         index=DatasetFile(path=shard.index_path, size_bytes=index.size_bytes, crc32c=index.crc32c),
         records=len(shard.records),
         images=images,
+        objects=sum(row.objects for row in rows),
         fingerprint=add_fingerprints(*fingerprints),
         inputs=len(fingerprints),
         corrections=dict(corrections),

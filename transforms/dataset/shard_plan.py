@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.sharding import shard_count
+from shardbeam.transforms.core.sharding import NO_SPLIT, shard_count
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Totals
+from shardbeam.transforms.dataset.rejects import describe_rejects
 
 # TFDS pads to five digits at least, and to the shard count's own digits beyond.
 _MIN_DIGITS = 5
@@ -101,17 +102,15 @@ def plan_shards(
         shard_size_bytes: Target size of a shard where the number is not given.
 
     Raises:
-        InputError: A split has no examples.
+        InputError: A split has no examples, and another has some, or nothing was rejected.
     """
     shards = {}
+    empty = [split for split in splits if not _count(census, split).images]
+    # Where all is rejected there is little to do until the gate says so, with the files of rejects.
+    if empty and not (empty == list(splits) and census.first_rejects):
+        raise no_examples(empty[0], census=census)
     for split in splits:
-        counts = census.splits.get(split, SplitOutcome())
-        if counts.images == 0:
-            raise InputError(
-                uri=f"split {split!r}",
-                problem="has no examples, and no reader can load an empty split; take it out of "
-                "the config, or give it more images or a larger fraction",
-            )
+        counts = _count(census, split)
         given = num_shards if isinstance(num_shards, int) else num_shards.get(split, 0)
         shards[split] = given or shard_count(
             num_bytes=counts.num_bytes,
@@ -126,3 +125,28 @@ def plan_shards(
             num_bytes=sum(counts.num_bytes for counts in census.splits.values()),
         ),
     )
+
+
+def no_examples(split: str, *, census: Census) -> InputError:
+    """Returns the error of a split without examples, which no reader can load."""
+    # A name may be so wrong that it tells no split.
+    for name in (split, NO_SPLIT):
+        counts = _count(census, name)
+        if counts.rejected:
+            told = describe_rejects(counts.rejected, first=census.first_rejects.get(name, ()))
+            problem = f"has no examples: all was rejected, {told}"
+            break
+        if counts.excluded:
+            excluded = ", ".join(f"{count:,} {rule}" for rule, count in counts.excluded.items())
+            problem = f"has no examples: all images are excluded, {excluded}"
+            break
+    else:
+        problem = (
+            "has no examples, and no reader can load an empty split; take it out of the config, "
+            "or give it more images or a larger fraction"
+        )
+    return InputError(uri=f"split {split!r}", problem=problem)
+
+
+def _count(census: Census, split: str) -> SplitOutcome:
+    return census.splits.get(split, SplitOutcome())

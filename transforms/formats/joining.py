@@ -36,7 +36,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     splits: SplitAssignment
     labels: LabelSettings
-    keep_unannotated: bool = True
+    unannotated: Literal["keep", "drop", "reject"] = "keep"
     example_per: Literal["image", "annotation"] = "image"
 
 
@@ -191,7 +191,10 @@ def join_key(
         elif said is None:
             unannotated = True
             excluded = listing_exclusion(image_key)
-            if excluded is None and not settings.keep_unannotated:
+            if excluded is None and settings.unannotated == "reject":
+                reject(_Defect(Reason.UNANNOTATED, "no annotation file names it"), listed=True)
+                return done()
+            if excluded is None and settings.unannotated == "drop":
                 excluded = Exclusion.UNANNOTATED
             annotations = encode_annotations(ImageAnnotations(image_id=""))
         else:
