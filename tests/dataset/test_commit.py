@@ -21,6 +21,7 @@ from shardbeam.transforms.dataset.commit import (
     prepare_output,
 )
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.staging import OUTCOME, Staging
@@ -169,6 +170,27 @@ def test_preparing_removes_what_the_old_manifest_lists_and_nothing_else(staging:
             ["kept.tfrecord", "manifest.json", records[0], *mine]
         )
     assert not Path(staging.output, "index").exists()
+
+
+LATE = [
+    "index/toy-train.tfrecord-00003-of-00009.parquet",
+    "rejects/no-split.jsonl",
+    "rejects/train-00000-of-00002.jsonl",
+    "toy-train.tfrecord-00003-of-00009",
+]
+
+
+@pytest.mark.parametrize("lease", [None, LeaseClaim(uri="", holder="")])
+def test_what_a_run_that_was_overtaken_has_moved_late_goes(
+    lease: LeaseClaim | None, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Staging, "check_lease", lambda staging: None)
+    mine = ["index/mine.parquet", "rejects/mine.jsonl", "toy-test.tfrecord-00000-of-00001"]
+    write_output(staging, *LATE, *mine)
+    Commit(msgspec.structs.replace(staging, lease=lease)).gate()
+    # On disk a lock keeps such a run out.
+    left = mine if lease else sorted([*mine, *LATE])
+    assert [path for path in tree(staging.output) if not path.startswith(".staging")] == left
 
 
 def test_another_plans_unfinished_commit_is_undone_and_its_shards_are_kept(

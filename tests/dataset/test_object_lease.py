@@ -56,6 +56,17 @@ class MemoryStorage:
         self._lock = threading.Lock()
         # Called before each swap.
         self.before_swap: Callable[[], None] = lambda: None
+        # What runs have written beside the lease.
+        self.others = [StoredFile(path="x", uri=f"{OUTPUT}/x", size_bytes=0, version="")]
+
+    def list(self, root: str) -> list[StoredFile]:
+        assert root == OUTPUT
+        return [*filter(None, map(self.stat, self.objects)), *self.others]
+
+    def delete(self, uri: str, *, version: str) -> bool:
+        if version == str(self.objects[uri][1]):
+            del self.objects[uri]
+        return uri not in self.objects
 
     def stat(self, uri: str) -> StoredFile | None:
         if uri not in self.objects:
@@ -172,6 +183,19 @@ def test_a_lease_counts_from_when_it_is_taken(clock: Clock) -> None:
     assert lease.take()
     assert "since 2026-01-02 03:24:05 UTC" in held(clock)
     lease.leave()
+
+
+def test_a_run_that_leaves_nothing_leaves_no_lease(
+    storage: MemoryStorage, take: Callable[..., ObjectLease]
+) -> None:
+    for others, is_left in ((storage.others, True), ([], True), ([], False)):
+        storage.others = others
+        lease = take()
+        lease.release()
+        # The second run has found one, and leaves it.
+        assert bool(storage.objects) == is_left
+        if not others:
+            storage.objects.clear()
 
 
 def test_of_two_that_see_a_free_lease_one_takes_it(clock: Clock) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from shardbeam.transforms.dataset.shard_plan import ShardNaming
@@ -26,6 +28,9 @@ from shardbeam.transforms.dataset.shard_plan import ShardNaming
 )
 def test_file_names(naming: ShardNaming, shard_index: int, num_shards: int, expected: str) -> None:
     assert naming.file_name(split="val", shard_index=shard_index, num_shards=num_shards) == expected
+    pattern = naming.pattern(["train", "val"])
+    assert re.fullmatch(pattern, expected)
+    assert not re.fullmatch(pattern, f"{expected}x")
 
 
 @pytest.mark.parametrize("template", ["-W-SS-of-NN", "-V-SS", "-SS", "-NN", "-X"])

@@ -1,4 +1,4 @@
-"""The lease on `gs://`: each change on condition of the generation, none a deletion."""
+"""The lease on `gs://`: each change on condition of the generation."""
 
 from __future__ import annotations
 
@@ -86,6 +86,14 @@ def test_a_second_run_asks_for_the_lease_only(
     # What makes the plan; of the output nothing.
     assert set(others) == {"in/annotations/instances.json"}
     assert gcs.read_tree(f"{bucket}/out") == {"runs/.lease.json": data}
+
+
+def test_a_build_that_fails_at_once_leaves_nothing(
+    gcs: ProxiedGcs, bucket: str, words: list[str]
+) -> None:
+    result = run(*words, "--set", "labels.include=[sqare]")
+    assert (result.exit_code, "no class is named 'sqare'" in result.stderr) == (1, True)
+    assert gcs.names(f"{bucket}/out") == []
 
 
 def test_of_two_that_come_at_once_the_later_one_is_told(

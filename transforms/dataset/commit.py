@@ -7,6 +7,7 @@ Beam has to do with it is in `transforms.commit_dataset`.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -15,6 +16,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult
+from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.judge import count_resumed, count_reuse, count_splits, judge
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
@@ -26,7 +28,7 @@ from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_file
 from shardbeam.transforms.dataset.object_lease import LEASE_PATH
 from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
-from shardbeam.transforms.dataset.rejects import RejectsFile
+from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_pattern
 from shardbeam.transforms.dataset.reuse import (
     RECORD_FILE,
     keep_record,
@@ -120,7 +122,12 @@ def gate(
         if outcome.status is not Status.APPROVED:
             staging.release_lease()
             raise RefusedError(outcome.message)
-        prepare_output(moves, metadata=metadata_paths(dataset), staging=staging)
+        prepare_output(
+            moves,
+            metadata=metadata_paths(dataset),
+            staging=staging,
+            late=_late_names(dataset),
+        )
     starts = range(0, len(moves), _MOVES_PER_BATCH)
     return [MoveBatch(tuple(moves[start : start + _MOVES_PER_BATCH])) for start in starts]
 
@@ -215,18 +222,34 @@ def _plan_moves(shards: Iterable[ShardResult], rejects: Iterable[RejectsFile]) -
     ]
 
 
-def prepare_output(moves: Sequence[Move], *, metadata: Sequence[str], staging: Staging) -> None:
+def _late_names(dataset: DatasetSettings) -> re.Pattern[str]:
+    """Matches what a run of the same dataset may have moved into place, with any shard count."""
+    shards = dataset.naming.pattern(dataset.splits)
+    rejects = rejects_pattern(dataset.splits)
+    return re.compile(f"{shards}|{index_path(shards)}|{rejects}")
+
+
+def prepare_output(
+    moves: Sequence[Move],
+    *,
+    metadata: Sequence[str],
+    staging: Staging,
+    late: re.Pattern[str] | None = None,
+) -> None:
     """Makes the output ready for the moves: what an older commit left there goes.
 
     `dataset_info.json` goes first: from then on readers see no dataset until the finish. Only
     what a manifest of ours, or an unfinished commit of ours, lists is ever removed, and records
-    of shards. The manifest itself stays until the finish replaces it: by it, a run that is started
-    again after a kill knows that the output is ours.
+    of shards; where there is a lease, also what is named like a shard, its index or rejects: a run
+    that was overtaken may have moved it there after another one's commit. The manifest itself stays
+    until the finish replaces it: by it, a run that is started again after a kill knows that the
+    output is ours.
 
     Args:
         moves: What is going to be moved into the output.
         metadata: Paths of what the finish is going to write there.
         staging: The run's staging area.
+        late: Matches the names that files of this dataset have.
 
     Raises:
         InputError: A list of what may be removed is damaged; nothing was removed.
@@ -254,6 +277,8 @@ def prepare_output(moves: Sequence[Move], *, metadata: Sequence[str], staging: S
     if manifest is not None:
         old.update(manifest.paths())
     old.update(path for path in found if RECORD_FILE.fullmatch(path))
+    if staging.lease is not None and late is not None:
+        old.update(path for path in found if late.fullmatch(path))
     _delete(old - kept - {MANIFEST, DATASET_INFO}, found=found, output=output)
     for folder in ("index", "rejects"):
         storage.prune(join_uri(output, folder))

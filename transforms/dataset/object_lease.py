@@ -1,9 +1,10 @@
 """The lease of an output on object storage: an object that says which run holds it, until when.
 
-It is made and replaced on condition of its generation, and never deleted: of two runs that come at
-the same moment one gets it, and a run that comes too late notices. Its holder renews it; a run that
-was killed does not, so that its lease expires. A lease that has expired is kept as long as no other
-run takes it.
+It is made, replaced and deleted on condition of its generation: of two runs that come at the same
+moment one gets it, and a run that comes too late notices. Only a run that has made it, and leaves
+nothing else, deletes it: what another run has seen of the output before is true still. Its holder
+renews it; a run that was killed does not, so that its lease expires. A lease that has expired is
+kept as long as no other run takes it.
 """
 
 from __future__ import annotations
@@ -121,6 +122,7 @@ class ObjectLease(Lease):
             expires_at=now,
         )
         self._is_held = False
+        self._is_new = False
         self._ended = threading.Event()
         self._releasing: threading.Thread | None = None
         self._version = self._find_free()
@@ -144,6 +146,7 @@ class ObjectLease(Lease):
         if version is None:
             self._version = self._find_free()
             return False
+        self._is_new = self._version is None
         self._version = version
         self._is_held = True
         threading.Thread(target=self._keep, name="lease", daemon=True).start()
@@ -185,7 +188,7 @@ class ObjectLease(Lease):
         self._ended.set()
 
     def release(self, *, wait_s: float = 10.0) -> None:
-        """Marks the object as released, by one request as a rule; see the base class.
+        """Marks the object as released, or deletes it if there is nothing else; see the base class.
 
         A thread of its own makes the request, so that neither a storage that does not answer nor a
         lock of the client's that the interrupted code holds can keep the caller for longer.
@@ -199,8 +202,14 @@ class ObjectLease(Lease):
 
     def _release(self) -> None:
         self._ended.set()
+        storage = storage_for(self.uri)
         try:
-            self._replace(released=True)
+            is_alone = self._is_new and all(
+                file.uri == self.uri for file in storage.list(self.output)
+            )
+            # Where a renewal has just come in between, it stays.
+            if not (is_alone and storage.delete(self.uri, version=self._version)):
+                self._replace(released=True)
         except LeaseLostError as error:
             self.lost = error
         except (InputError, OSError):

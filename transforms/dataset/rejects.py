@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -68,6 +69,12 @@ def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:
         digest = hashlib.blake2b(msgspec.msgpack.encode(reject), digest_size=HASH_BYTES).digest()
         name += f"-{shard_index(digest, num_shards=num_files):05d}-of-{num_files:05d}"
     return f"rejects/{name}.jsonl"
+
+
+def rejects_pattern(splits: Iterable[str]) -> str:
+    """Returns a regular expression for the names of all files of rejects that splits may have."""
+    names = "|".join(map(re.escape, (*splits, _NO_SPLIT_FILE)))
+    return rf"rejects/(?:{names})(?:-\d+-of-\d+)?\.jsonl"
 
 
 def write_rejects(

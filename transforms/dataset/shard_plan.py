@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -61,6 +61,11 @@ class ShardNaming(msgspec.Struct, frozen=True, kw_only=True):
             return f"{value:0{max(digits, len(run[0]))}d}"
 
         return self._fill(number).replace("{split}", split)
+
+    def pattern(self, splits: Iterable[str]) -> str:
+        """Returns a regular expression for the names of all shards that splits may ever have."""
+        name = re.escape(self._fill(lambda _: "\0").replace("{split}", "\1"))
+        return name.replace("\0", r"\d+").replace("\1", f"(?:{'|'.join(map(re.escape, splits))})")
 
     @property
     def tfds_template(self) -> str:
