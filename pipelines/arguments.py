@@ -61,6 +61,7 @@ class BuildArguments(Arguments, frozen=True, kw_only=True):
         config: What to build.
         beam_options: Keyword arguments of Beam's `PipelineOptions`: all that is not as by
             default.
+        damage: What `verify` has found: with `if_changed`, the dataset there is mended.
     """
 
     USAGE = """\
@@ -76,6 +77,7 @@ and so on. Without --runner, the build runs on this machine and needs nothing bu
     command: str
     config: Config
     beam_options: Mapping[str, Any]
+    damage: Sequence[str] = ()
     set: Annotated[
         list[str],
         named(
@@ -189,7 +191,7 @@ class VerifyArguments(Arguments, frozen=True, kw_only=True):
         beam_options: As of `BuildArguments`.
     """
 
-    USAGE = "shardbeam verify PATH [--decode | --quick] [flags]"
+    USAGE = "shardbeam verify PATH [--decode | --quick] [--repair CONFIG.yaml] [flags]"
     HELP = """\
 Reads every byte of a dataset, compares it with what the dataset says of itself, and prints what
 is wrong. The exit code is 5 where anything is.
@@ -204,6 +206,13 @@ All of Apache Beam's pipeline options are taken, too. Without --runner, it runs 
     beam_options: Mapping[str, Any]
     decode: Annotated[bool, named("decode all images, strictly")] = False
     quick: Annotated[bool, named("compare names and sizes, and read no shard")] = False
+    repair: Annotated[
+        str | None,
+        named(
+            "build the damaged shards anew, by the config file that the dataset was built by",
+            metavar="CONFIG",
+        ),
+    ] = None
     report: Annotated[
         str | None,
         named(

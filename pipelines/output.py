@@ -211,6 +211,7 @@ def hold_output(
     started: datetime.datetime,
     overwrite: bool,
     if_changed: bool,
+    damage: Sequence[str] = (),
     runner: str,
 ) -> tuple[Lease, Output]:
     """Looks at a plan's output and takes its lease, so that no other run comes in between.
@@ -224,6 +225,7 @@ def hold_output(
         started: When the run was started, UTC.
         overwrite: Whether a committed dataset may be replaced.
         if_changed: Whether one that was built from the same inputs is left as it is.
+        damage: What is known to be wrong with that one: then it is mended.
         runner: Name of the runner.
 
     Returns:
@@ -239,7 +241,9 @@ def hold_output(
     lease = _find_lease(plan.output, plan=plan, runner=runner)
     try:
         while True:
-            output = _look(plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed)
+            output = _look(
+                plan, inputs=inputs, overwrite=overwrite, if_changed=if_changed, damage=damage
+            )
             if not output.must_write:
                 return lease, output
             if output.plan.output != lease.output:
@@ -272,7 +276,9 @@ def _find_lease(output: str, *, plan: Plan, runner: str) -> Lease:
     return Lease(output)
 
 
-def _look(plan: Plan, *, inputs: Inputs, overwrite: bool, if_changed: bool) -> Output:
+def _look(
+    plan: Plan, *, inputs: Inputs, overwrite: bool, if_changed: bool, damage: Sequence[str]
+) -> Output:
     """Looks whether the output may be written, and has to be. Writes nothing.
 
     Raises:
@@ -280,7 +286,15 @@ def _look(plan: Plan, *, inputs: Inputs, overwrite: bool, if_changed: bool) -> O
         InputError: The input cannot be listed.
     """
     latest = read_latest(plan)
-    found = _find_current(plan, inputs=inputs, latest=latest) if if_changed else None
+    found = None
+    if if_changed:
+        found = _find_current(plan, inputs=inputs, latest=latest, damage=damage)
+    if found is None and damage:
+        raise UsageError(
+            f"{plan.output}: not repaired: its images, annotations or config are not those that it "
+            "was built from; `shardbeam build`, with --overwrite and --reuse of this folder, makes "
+            "the dataset of today, and keeps the shards that are the same"
+        )
     if found is None and _is_committed(plan.output):
         if not overwrite:
             found = _find_uncleared(plan, latest=latest)
@@ -306,7 +320,9 @@ def read_latest(plan: Plan) -> str | None:
     return folder if folder is not None and _matches(folder, plan.output_template) else None
 
 
-def _find_current(plan: Plan, *, inputs: Inputs, latest: str | None) -> Output | None:
+def _find_current(
+    plan: Plan, *, inputs: Inputs, latest: str | None, damage: Sequence[str]
+) -> Output | None:
     """Finds the version that has been built from the same inputs.
 
     It is in the run's own folder, or with `{date}` in its name in the one that the pointer names.
@@ -322,7 +338,8 @@ def _find_current(plan: Plan, *, inputs: Inputs, latest: str | None) -> Output |
             continue
         placed = dataclasses.replace(plan, output=output)
         with _explain_read_errors(output):
-            damage = [str(each) for each in find_missing(manifest, listed=list_files(output))]
+            listed = list_files(output)
+        damage = damage or [str(each) for each in find_missing(manifest, listed=listed)]
         if not damage:
             damage = [f"{uri}: can be read now" for uri in _readable(last.unread)]
             if damage and latest == output:

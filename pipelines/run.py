@@ -145,6 +145,7 @@ class _Run:
             started=self._started,
             overwrite=self._arguments.overwrite,
             if_changed=self._arguments.if_changed,
+            damage=self._arguments.damage,
             runner=type(self._runner).__name__,
         )
         self._plan = found.plan

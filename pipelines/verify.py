@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable
 
 import msgspec
 from rich.filesize import decimal
 
-from shardbeam.pipelines.arguments import VerifyArguments
+from shardbeam.pipelines.arguments import BuildArguments, VerifyArguments, load_config
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted, temporary_folder
 from shardbeam.pipelines.logs import escape, write_stdout
@@ -26,25 +28,49 @@ def run_verify(arguments: VerifyArguments) -> int:
     """Verifies a dataset, and prints what is wrong.
 
     Returns:
-        The exit code: 0 where nothing is, 5 otherwise.
+        The exit code: 0 where nothing is, 5 otherwise, or that of the build that repairs it.
 
     Raises:
+        ConfigError: What `--repair` names is no config.
         InputError: There is no dataset.
         RunError: A worker could not read it.
-        UsageError: A cluster's workers need a `--report`.
+        UsageError: A cluster's workers need a `--report`; or the dataset cannot be repaired.
     """
     if arguments.report:
         # Whether it can be written shows now; what is there is of another look at the dataset.
         _write(ShardReport(), uri=arguments.report)
         storage_for(arguments.report).delete(arguments.report)
     checks = plan_checks(arguments.path)
+    repair = _plan_repair(checks, arguments=arguments) if arguments.repair else None
     found = ShardReport(count=len(checks.problems), problems=checks.problems)
     if not arguments.quick:
         found = merge_reports([found, _check_shards(checks, arguments=arguments)])
     if arguments.report:
         _write(found, uri=arguments.report)
-    _print(found, path=checks.path, arguments=arguments)
-    return DAMAGED if found.count else WHOLE
+    _print(found, checks=checks, arguments=arguments)
+    if not found.count:
+        return WHOLE
+    if repair is None:
+        return DAMAGED
+    from shardbeam.pipelines.run import run_build
+
+    return run_build(msgspec.structs.replace(repair, damage=[str(each) for each in found.problems]))
+
+
+def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArguments:
+    """Makes the command that builds the damaged shards of a dataset anew, where it is."""
+    if not checks.is_ours:
+        raise UsageError(f"--repair: {checks.path}: no manifest says how this dataset was built")
+    path = json.dumps(checks.path.replace("{", "{{").replace("}", "}}"))
+    # Where readers are led to does not change.
+    overrides = [f"output.path={path}", "output.latest=null"]
+    return BuildArguments(
+        command="build",
+        config=load_config(arguments.repair or "", overrides=overrides),
+        beam_options=arguments.beam_options,
+        if_changed=True,
+        json=arguments.json,
+    )
 
 
 def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
@@ -98,7 +124,8 @@ def _write(report: ShardReport, *, uri: str) -> None:
         raise UsageError(f"--report: {uri}: {error.strerror or error}") from error
 
 
-def _print(found: ShardReport, *, path: str, arguments: VerifyArguments) -> None:
+def _print(found: ShardReport, *, checks: Checks, arguments: VerifyArguments) -> None:
+    path = checks.path
     if arguments.json:
         report = {"path": path, **msgspec.to_builtins(found)}
         write_stdout(msgspec.json.encode(report).decode() + "\n")
@@ -115,5 +142,8 @@ def _print(found: ShardReport, *, path: str, arguments: VerifyArguments) -> None
     if found.count:
         problems = "1 problem" if found.count == 1 else f"{found.count:,} problems"
         write_stdout(f"damaged: {escape(path)}: {problems} ({read})\n")
+        if checks.is_ours and not arguments.repair:
+            command = f"shardbeam verify {shlex.quote(escape(path))} --repair CONFIG.yaml"
+            write_stdout(f"to repair it, by the config that it was built by: {command}\n")
     else:
         write_stdout(f"whole: {escape(path)}: {read}\n")

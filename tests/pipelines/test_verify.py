@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dataset import coco_words, read_dataset, run
+from tests.support.dataset import coco_words, read_dataset, read_tree, run
 
 SETTINGS = ("--set", "output.num_shards=3")
 SHARD = "coco-train.tfrecord-00001-of-00003"
@@ -24,10 +24,14 @@ def whole(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def damaged(whole: Path, tmp_path: Path) -> Path:
     folder = Path(shutil.copytree(whole, tmp_path / "damaged"))
-    data = bytearray((folder / SHARD).read_bytes())
-    data[200] ^= 1
-    (folder / SHARD).write_bytes(data)
+    flip(folder / SHARD)
     return folder
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("flags", [(), ("--decode",), ("--quick",)])
@@ -41,10 +45,11 @@ def test_a_whole_dataset(whole: Path, flags: tuple[str, ...]) -> None:
 def test_a_damaged_dataset(damaged: Path) -> None:
     result = run("verify", str(damaged))
     assert result.exit_code == 5
-    problem, last = result.stdout.splitlines()
+    problem, last, hint = result.stdout.splitlines()
     assert problem.startswith(f"{SHARD}: byte 0: ")
     assert problem.endswith("the checksum of a record's data does not match")
     assert last.startswith(f"damaged: {damaged}: 1 problem (shards: 3, examples: 39, ")
+    assert hint.endswith(f": shardbeam verify {damaged} --repair CONFIG.yaml")
 
 
 def test_json_and_a_file_for_the_result(damaged: Path, tmp_path: Path) -> None:
@@ -81,17 +86,58 @@ def test_building_on_the_dataset_itself_mends_it(shapes: Path, whole: Path, dama
     assert run("verify", str(damaged), "--decode").exit_code == 0
 
 
+@pytest.fixture
+def config(shapes: Path, tmp_path: Path) -> Path:
+    """The config of a damaged dataset in `1.0.0`, which a pointer names."""
+    for name in ("images", "annotations"):
+        shutil.copytree(shapes / name, tmp_path / name)
+    annotations = [f"{tmp_path}/annotations/instances.json"]
+    source = {"format": "coco", "images": f"{tmp_path}/images", "annotations": annotations}
+    output = {"path": f"{tmp_path}/{{version}}", "latest": f"{tmp_path}/latest", "num_shards": 3}
+    path = tmp_path / "coco.yaml"
+    path.write_text(json.dumps({"name": "coco", "splits": {"train": source}, "output": output}))
+    assert run("build", str(path)).exit_code == 0
+    flip(tmp_path / "1.0.0" / SHARD)
+    return path
+
+
+def test_repair_builds_the_damaged_shards_alone(whole: Path, config: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").write_text("/elsewhere\n")
+    result = run("verify", f"{tmp_path}/1.0.0", "--repair", str(config))
+    assert result.exit_code == 0, result.stderr
+    assert f"{SHARD}: byte 0: " in result.stdout
+    assert "to repair it" not in result.stdout
+    assert "reused: 2 of 3 shards copied" in result.stdout
+    assert (tmp_path / "1.0.0" / SHARD).read_bytes() == (whole / SHARD).read_bytes()
+    assert run("verify", f"{tmp_path}/1.0.0", "--decode").exit_code == 0
+    assert (tmp_path / "latest").read_text() == "/elsewhere\n"
+
+
+@pytest.mark.parametrize("change", ["an image", "the config"])
+def test_what_was_changed_is_not_repaired(change: str, config: Path, tmp_path: Path) -> None:
+    if change == "an image":
+        next((tmp_path / "images").iterdir()).touch()
+    else:
+        config.write_text(config.read_text().replace('"num_shards": 3', '"num_shards": 4'))
+    before = read_tree(tmp_path / "1.0.0")
+    result = run("verify", f"{tmp_path}/1.0.0", "--repair", str(config))
+    assert result.exit_code == 2
+    assert "not repaired: its images, annotations or config are not those" in result.stderr
+    assert read_tree(tmp_path / "1.0.0") == before
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (("nowhere",), 1, "nowhere: nothing is there"),
         ((), 2, "expected `verify PATH`, with one path"),
         (("a", "--quick", "--decode"), 2, "--quick reads no image that --decode could decode"),
+        (("{whole}", "--repair", "no.yaml"), 2, "no.yaml: cannot be read"),
         (("a", "--decod"), 2, "unknown flag --decod; did you mean --decode?"),
     ],
 )
-def test_wrong_usage(words: tuple[str, ...], code: int, message: str) -> None:
-    result = run("verify", *words)
+def test_wrong_usage(words: tuple[str, ...], code: int, message: str, whole: Path) -> None:
+    result = run("verify", *(word.format(whole=whole) for word in words))
     assert result.exit_code == code
     assert message in result.stderr
 

@@ -36,11 +36,13 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
         path: The dataset's folder, or its only file.
         problems: What is wrong already.
         shards: Its shards, as far as they are there.
+        is_ours: Whether it has a manifest.
     """
 
     path: str
     problems: tuple[Problem, ...]
     shards: tuple[ShardCheck, ...]
+    is_ours: bool = False
 
 
 def plan_checks(path: str) -> Checks:
@@ -77,7 +79,7 @@ def plan_checks(path: str) -> Checks:
     indexes = {shard.index.path for shard in shards if shard.index is not None}
     problems += _small_files(manifest, listed=listed, indexes=indexes)
     problems += _compare_splits(manifest, folder=folder, listed=listed)
-    return Checks(path=folder, problems=tuple(problems), shards=shards)
+    return Checks(path=folder, problems=tuple(problems), shards=shards, is_ours=True)
 
 
 def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
