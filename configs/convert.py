@@ -29,9 +29,12 @@ _shown.maxstring = _shown.maxother = 60
 
 
 def convert(value: object, kind: type[T], *, find_format: FormatFinder) -> T:
-    """Converts plain data (mappings, lists and scalars, as YAML gives them) to a class.
+    """Converts plain data to a class of the vocabulary.
 
-    `find_format` finds the class that stands where `kind` says `Source`, by the key `format`.
+    Args:
+        value: Mappings, lists and scalars, as YAML gives them.
+        kind: The class.
+        find_format: Finds the class that stands where `kind` says `Source`, by the key `format`.
 
     Raises:
         Problem: A key is unknown or missing, a value is not what the class says, or the keys

@@ -16,11 +16,14 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     """A key of a config.
 
     Attributes:
+        name: The key.
         type: Its type, with what is said about it.
+        required: Whether it must be given.
         help: What it is, in a few words; empty where no flag of the command sets it.
         metavar: What stands for its value in the help text.
         repeatable: Whether it is a list.
         switch: Whether it is a yes or no, and its flag takes no value.
+        nullable: Whether it may be None.
         is_location: Whether it is a path or URI, or a list of them.
         choices: The values that it may have, if they are few.
     """

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable
 def did_you_mean(name: str, known: Iterable[str], *, show: Callable[[str], str] = repr) -> str:
     """Words `; did you mean 'x'?` with the known name nearest to `name`; empty if none is near.
 
-    Names out of data are quoted, those of a vocabulary (`show=str`) are not.
+    Args:
+        name: What was given.
+        known: What there is.
+        show: Writes the name: names out of data are quoted, those of a vocabulary (`str`) are not.
     """
     # Sorted, so that of two equally near names it is always the same one.
     nearest = difflib.get_close_matches(name, sorted(known), n=1)

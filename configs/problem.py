@@ -9,9 +9,13 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class Problem(ValueError):
-    """A value of a config, at `path`, cannot be used.
+    """A value of a config cannot be used.
 
     A class of the vocabulary raises it with a path below itself; `convert` completes the path.
+
+    Attributes:
+        path: Where the value lies.
+        text: What was expected, what it is, and the nearest known name.
     """
 
     def __init__(self, path: Path, text: str) -> None:

@@ -1,7 +1,7 @@
 """The schema of a dataset config: what to build.
 
-README.md says what each key means, by the classes here. Where and how to run it is the command
-line's business. Unknown keys and wrong types are refused by `shardbeam.configs.load`.
+Where and how to run it is the command line's business. Unknown keys and wrong types are
+refused by `shardbeam.configs.load`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,27 @@ class Source(_Strict, frozen=True, kw_only=True, dict=True):
 
 
 class ImageConfig(_Strict, frozen=True, kw_only=True):
-    """How images are checked and stored; a MB is 10⁶ bytes."""
+    """How images are checked and stored.
+
+    Attributes:
+        verify: `decode` decodes every image in full, `header` reads its header, `none` only
+            what is needed to describe it.
+        damaged: Whether a JPEG whose data is damaged is rejected, or kept and counted.
+        wrong_extension: Whether an image whose name says another format is rejected, or kept
+            and counted.
+        encoding: What images are re-encoded as where their own bytes cannot be stored.
+        quality: JPEG quality of re-encoded images, 1 to 100.
+        max_side: Images with a longer side than this (pixels) are resized to it.
+        orientation: Whether an EXIF orientation is applied to the pixels, or the bytes are
+            kept as they are.
+        annotated_as: Whether boxes refer to the `upright` image or to the pixels as `stored`;
+            `auto` tells it from the annotated size, and takes `upright` where that cannot tell.
+        background: Colour (`#rrggbb`) behind transparent pixels.
+        max_pixels: Images with more pixels are rejected as decompression bombs.
+        max_decoded_mb: Images that take more memory (MB of 10⁶ bytes) to be decoded, as far as
+            their header tells, are rejected.
+        max_file_mb: Files with more MB (10⁶ bytes) are rejected, and not read.
+    """
 
     verify: Literal["decode", "header", "none"] = "decode"
     damaged: Literal["reject", "keep"] = "reject"
@@ -110,14 +130,30 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
 
 
 class PanopticConfig(_Strict, frozen=True, kw_only=True):
-    """How panoptic maps are written."""
+    """How panoptic maps are written.
+
+    Attributes:
+        stuff: Whether `image/panoptic/instance_mask` is `zero` where stuff is, as the Model Garden
+            writes it, or holds the segment's `index`, so that no segment is lost.
+        bits: Bits of a pixel of `image/panoptic/*`: 8, which most readers expect, or 16, for more
+            than 255 segments in an image, or class ids beyond 255.
+    """
 
     stuff: Literal["zero", "index"] = "zero"
     bits: Literal[8, 16] = 8
 
 
 class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
-    """Which classes are written, under which names and ids; `merge` comes first."""
+    """Which classes are written, under which names and ids.
+
+    Attributes:
+        include: Only these names; all where None.
+        exclude: Not these names.
+        merge: `{new name: [old names]}`, applied before `include` and `exclude`.
+        ids: `source` keeps the source's ids; `contiguous` numbers the names.
+        first_id: The smallest contiguous id; by default 1 where objects are labelled (0 is
+            the background), and 0 where images are.
+    """
 
     include: list[str] | None = None
     exclude: list[str] = []
@@ -169,7 +205,15 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
 
 
 class FeaturesConfig(_Strict, frozen=True, kw_only=True):
-    """Which Example keys are written."""
+    """Which Example keys are written.
+
+    Attributes:
+        add: Default keys that are written only where they are named here or in `rename`.
+        rename: `{default key: written key}`.
+        drop: Default keys that are not written.
+        constants: Keys with the same value in every example: a string, an integer, a float, or
+            a list of one of these.
+    """
 
     add: list[str] = []
     rename: dict[str, str] = {}
@@ -178,7 +222,20 @@ class FeaturesConfig(_Strict, frozen=True, kw_only=True):
 
 
 class OutputConfig(_Strict, frozen=True, kw_only=True):
-    """Where the dataset goes, and in what pieces; a MB is 10⁶ bytes."""
+    """Where the dataset goes, and in what pieces.
+
+    Attributes:
+        path: The dataset's folder, in which `{version}`, `{date}` and `{fingerprint}` stand for
+            the config's version, the UTC date of the run's start (`YYYYMMDD`) and 12 hex digits of
+            a digest of config and inputs; `{{` and `}}` for braces.
+        latest: A pointer file: after each commit one line, the folder of what was committed.
+        shard_size_mb: Target size of a shard in MB (10⁶ bytes).
+        num_shards: Shards of each split (`{train: 16}`), or of every split (`16`); by size
+            where absent.
+        file_name: Name of a split's only file, such as `{split}.tfrecords`, for readers that
+            want exactly that; numbered shards where absent.
+        container: The kind of the shards' files, `tfrecord` or `array_record`.
+    """
 
     path: Location
     latest: Location | None = None
@@ -215,17 +272,42 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
 
 
 class RejectsConfig(_Strict, frozen=True, kw_only=True):
-    """How many rejects are too many."""
+    """How many rejects are too many.
+
+    Attributes:
+        max_ratio: The greatest share of a split's inputs that may be rejected.
+    """
 
     max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
 
 
 class Config(_Strict, frozen=True, kw_only=True):
-    """A dataset: its sources, and what is written from them.
+    r"""A dataset: its sources, and what is written from them.
 
     Either `splits` names a source for each split, or there is one `source` for all, whose
     images `fractions` distributes; without `fractions` its format tells the splits, and where it
     tells none, all are in the split `train`.
+
+    Attributes:
+        name: The dataset's name (TFDS wants `[a-zA-Z]\w*`).
+        version: `major.minor.patch`.
+        description: A text for people, kept in `dataset_info.json`.
+        seed: Key of the hash that decides split, shard and order.
+        splits: `{split: source}`.
+        source: One source for all splits.
+        fractions: `{split: fraction}`, adding up to 1.
+        group_by: A regular expression on the key; images whose first group (or whole match)
+            is the same fall into the same split.
+        unannotated: Whether images that no annotation file names are kept, left out or rejected.
+        objects: Whether a dataset of objects must have some; `none` says that it need not.
+        masks: Whether objects' masks are written, as one PNG an object.
+        example_per: Whether an image makes one Example, or one for each of its objects.
+        image: Checks and conversion of images.
+        panoptic: Panoptic maps.
+        labels: Classes.
+        features: Example keys.
+        output: The dataset's folder and shards.
+        rejects: Tolerance.
     """
 
     name: Annotated[Name, named("the dataset's name (default: the format's)")]

@@ -106,7 +106,10 @@ _Loader.add_constructor("tag:yaml.org,2002:seq", _construct_sequence)
 
 
 def parse_yaml(text: str) -> Any:  # noqa: ANN401  # It is what the text says.
-    """Parses a YAML document: to mappings with string keys, lists, scalars and None.
+    """Parses a YAML document.
+
+    Returns:
+        Mappings with string keys, lists, strings, ints, floats, booleans and None.
 
     Raises:
         YamlError: The text is not valid, or a key is given twice or is no string.

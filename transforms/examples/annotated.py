@@ -42,6 +42,7 @@ class WrittenObject(NamedTuple):
     Attributes:
         annotation: What the source says, in pixels of the annotated frame.
         label: The written name of its class.
+        label_id: The id of its class.
         box: `(xmin, ymin, xmax, ymax)`, clipped, in fractions of the image.
         area: In pixels² of the stored image.
         position: Its place among all annotated objects of the image, from 0.
@@ -60,10 +61,14 @@ class AnnotatedImage:
     """An image with its annotations.
 
     Attributes:
+        key: The image's key.
+        annotations: What the source says about it.
         image: It as it is stored.
         sha256: Digest of its stored bytes, hex.
         frame: The frame that its annotations refer to.
         masks: The files that annotate it, by what their pixels mean.
+        label_map: The labels' written names and ids.
+        panoptic: How maps of segments are written.
         corrections: What is changed or left out is counted here.
     """
 

@@ -60,7 +60,8 @@ class AnnotatedFrame(NamedTuple):
     The written frame is that of the image in the Example, before any resize.
 
     Attributes:
-        width: In pixels, as `height`.
+        width: Width of the annotated frame in pixels.
+        height: Height of the annotated frame in pixels.
         orientation: The EXIF orientation that takes it to the written frame.
         size_corrected: Whether the annotated size was wrong, and the file's is used instead.
     """
@@ -89,7 +90,14 @@ def orient_size(size: Size, *, orientation: int) -> Size:
 
 
 def orient_box(box: Box, *, width: int, height: int, orientation: int) -> Box:
-    """Takes a box of the stored image, of that size, to the upright one; keeps negative sides."""
+    """Takes a box of the stored image to the upright image.
+
+    Args:
+        box: The box; one with negative sides keeps them.
+        width: Width of the stored image in pixels.
+        height: Height of the stored image in pixels.
+        orientation: The EXIF orientation, 1 to 8.
+    """
     turn = _TURNS[orientation]
     xmin, ymin, xmax, ymax = box
     if turn.transpose:
@@ -105,7 +113,7 @@ def orient_box(box: Box, *, width: int, height: int, orientation: int) -> Box:
 def orient_points(
     points: Iterable[Point], *, width: int, height: int, orientation: int
 ) -> list[Point]:
-    """Takes points of the stored image to the upright image, as `orient_box`."""
+    """Takes points of the stored image to the upright image; arguments as for `orient_box`."""
     corners = (
         orient_box((x, y, x, y), width=width, height=height, orientation=orientation)
         for x, y in points
@@ -139,8 +147,8 @@ def turn_between_frames(
         upright: Whether the written image is upright, or as stored.
 
     Returns:
-        The EXIF orientation that takes them there; None where `size` is that of neither the
-        stored pixels nor the upright image.
+        The EXIF orientation that takes them there; None where `size` is that of neither the stored
+        pixels nor the upright image.
     """
     if size == (frame.width, frame.height):
         return frame.orientation
@@ -152,7 +160,12 @@ def turn_between_frames(
 
 
 def clip_box(box: Box, *, width: int, height: int) -> tuple[Box, bool] | None:
-    """Cuts off what reaches over the border of an image of `width` x `height` pixels.
+    """Cuts off what reaches over the image's border.
+
+    Args:
+        box: The box, in the image's frame.
+        width: Width of the image in pixels.
+        height: Height of the image in pixels.
 
     Returns:
         The clipped box and whether it differs; None where no area is left. Sides that vanish

@@ -78,6 +78,10 @@ class FetchedRecord(NamedTuple):
 def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
     """Reads a record's image, and the masks that annotate it.
 
+    Args:
+        record: The record.
+        settings: What is too large to be read.
+
     Raises:
         InputError: The storage cannot be read at all.
         OSError: The worker is out of file descriptors or memory.
@@ -157,8 +161,13 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
 class RecordEncoder:
     """Encodes the records of one split, always with the same keys.
 
-    It holds nothing that changes: threads may share one. Objects of labels that `label_map` lacks
-    are left out; `memory` is what decoding shares with that of other images.
+    It holds nothing that changes: threads may share one.
+
+    Args:
+        settings: All settings that decide an Example's bytes.
+        label_map: The labels' written names and ids; objects of other labels are left out.
+        split: The split, for rejects.
+        memory: What decoding shares with that of other images.
 
     Raises:
         ValueError: As for `plan_features`.
@@ -181,7 +190,12 @@ class RecordEncoder:
         self._memory = memory or MemoryBudget()
 
     def encode(self, fetched: FetchedRecord) -> EncodedRecord:
-        """Encodes a record; reads its files as `fetch`, unless they were read ahead."""
+        """Reads a record's image and the masks that annotate it, and encodes all.
+
+        Raises:
+            InputError: The storage cannot be read at all.
+            OSError: The worker is out of file descriptors or memory.
+        """
         record = fetched.record
         annotations = decode_annotations(record.annotations)
         if record.image is None:
@@ -266,7 +280,8 @@ class RecordEncoder:
             Its Examples, and `{correction: count}`, those of `annotations` and `image` included.
 
         Raises:
-            RejectedError: The annotations are of another size, or a mask cannot be used.
+            RejectedError: The annotations are of an image of another size, or a mask cannot be
+                used.
         """
         corrections = Counter(annotations.corrections)
         corrections.update(correction.value for correction in image.corrections)

@@ -19,7 +19,12 @@ from shardbeam.transforms.examples.features import (
 
 
 def extra_group(extra: ExtraFeature, *, by_object: bool) -> FeatureGroup:
-    """Declares a format's own feature; `by_object` where each object has its own Example."""
+    """Declares the key of a format's own feature.
+
+    Args:
+        extra: The feature.
+        by_object: Whether each object has its own Example.
+    """
     key = extra.spec.key
     one = msgspec.structs.replace(extra.spec, repeated=False)
 

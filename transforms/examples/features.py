@@ -44,8 +44,10 @@ class FeatureSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         key: The key as written.
+        kind: Its list's kind.
         repeated: Whether the list's length varies; otherwise it holds exactly `length` values.
         role: What it means to a reader.
+        length: How many values a list has whose length does not vary.
     """
 
     key: str

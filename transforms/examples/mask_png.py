@@ -34,7 +34,13 @@ _MEMORY_LEVEL = 9
 
 
 def encode_mask(patch: Patch | None, *, width: int, height: int) -> bytes:
-    """Encodes a mask of `width` x `height` from what is not 0 in it: 8 bits, 0 and 1."""
+    """Encodes an object's mask: 8 bits, 0 and 1.
+
+    Args:
+        patch: What is not 0; None where there is nothing.
+        width: Width of the whole mask in pixels.
+        height: Its height in pixels.
+    """
     stride = width + 1
     rows: bytes | memoryview
     if patch is None:

@@ -40,7 +40,11 @@ class _Segment(NamedTuple):
 
 
 def panoptic_group(*, bits: int) -> FeatureGroup:
-    """Declares the keys of maps of segments; `bits` are those of a pixel of the two masks."""
+    """Declares the keys of maps of segments.
+
+    Args:
+        bits: Bits of a pixel of the category and the instance mask.
+    """
     role = FeatureRole.MASK if bits == 8 else FeatureRole.MASK_16
     return FeatureGroup(
         (
@@ -130,7 +134,10 @@ def stuff_classes(label_map: LabelMap) -> dict[int, int]:
     """Decides which value of `image/segmentation/class/encoded` stands for each class of stuff.
 
     It is the id less 90 where all of them have an id beyond 91, as in COCO; otherwise they are
-    numbered from 2, in order of their ids: `{written id: value}`.
+    numbered from 2, in order of their ids.
+
+    Returns:
+        `{written id: value}`.
     """
     ids = sorted({label_map.ids[label_map.names[name]] for name in label_map.stuff})
     if not ids:

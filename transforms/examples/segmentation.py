@@ -69,7 +69,7 @@ def draw_segmentation(
     normalized: bool,
     corrections: Counter[str],
 ) -> Patch | None:
-    """Draws an object's mask; None where it is empty.
+    """Draws an object's mask.
 
     Args:
         text: JSON text: a list of polygons, or an RLE object.
@@ -78,6 +78,9 @@ def draw_segmentation(
             pixels of the frame, or of a frame that was scaled.
         normalized: Whether polygons are in fractions of the frame's sides.
         corrections: What is changed or left out is counted here.
+
+    Returns:
+        What is drawn; None where the mask is empty.
 
     Raises:
         ValueError: Nothing can be made of it.
@@ -175,7 +178,11 @@ def _fit(patch: Patch, *, own: Size, frame: Size, box: Box) -> Patch | None:
 
 
 def read_counts(values: Sequence[float]) -> npt.NDArray[np.int64]:
-    """Checks runs that are given as numbers; ValueError where one is not a whole number from 0."""
+    """Checks runs that are given as numbers.
+
+    Raises:
+        ValueError: One is negative, too large or no whole number.
+    """
     numbers = np.asarray(values, np.float64)
     # NaN is neither.
     if not np.all((numbers >= 0) & (numbers < 2**40)) or np.any(numbers % 1):
@@ -184,7 +191,11 @@ def read_counts(values: Sequence[float]) -> npt.NDArray[np.int64]:
 
 
 def parse_counts(text: bytes) -> npt.NDArray[np.int64]:
-    """Decodes runs that are given as a text; raises ValueError."""
+    """Decodes runs that are given as a text.
+
+    Raises:
+        ValueError: It is not such a text.
+    """
     groups = np.frombuffer(text, np.uint8).astype(np.int64) - _FIRST_CHARACTER
     if not groups.size:
         return groups
@@ -208,7 +219,12 @@ def parse_counts(text: bytes) -> npt.NDArray[np.int64]:
 
 
 def find_patch_in_runs(counts: npt.NDArray[np.int64], *, height: int) -> Patch | None:
-    """Draws the part of a mask that is not empty; None where all is. No run is negative."""
+    """Draws the part of a mask that is not empty; None where all is.
+
+    Args:
+        counts: The runs, none negative.
+        height: The mask's height in pixels.
+    """
     ends = np.cumsum(counts)
     # Those of 1.
     first, last = ends[0::2][: counts.size // 2], ends[1::2] - 1

@@ -23,7 +23,11 @@ _FIELD_2 = b"\x12"
 
 
 class ExampleLayout:
-    """Serializes Examples of one plan; holds nothing that changes."""
+    """Serializes Examples of one plan; holds nothing that changes.
+
+    Args:
+        plan: The features.
+    """
 
     def __init__(self, plan: FeaturePlan) -> None:
         image = plan.defaults.get(IMAGE)
@@ -41,7 +45,11 @@ class ExampleLayout:
                 (self._before if is_before else self._after).append((spec, default_key, constant))
 
     def serialize(self, values: Mapping[str, Iterable[Any]], *, image: bytes) -> tuple[bytes, ...]:
-        """Serializes an Example from `{default key: values}` of all features but the image.
+        """Serializes an Example.
+
+        Args:
+            values: `{default key: values}` of all features but the image.
+            image: The encoded image.
 
         Returns:
             The Example's bytes in parts, of which the image is one if it is written: the same as

@@ -68,7 +68,11 @@ def read_part(
 
 
 def decode_text(data: bytes, *, uri: str) -> str:
-    """Decodes a file of UTF-8 text, without its byte order mark; anything else is an InputError."""
+    """Decodes a file of UTF-8 text, without its byte order mark.
+
+    Raises:
+        InputError: It is something else.
+    """
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -83,7 +87,11 @@ def split_lines(text: str) -> list[str]:
 
 
 def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
-    """Yields `(number, line)` of each line that is not blank and no comment (`#`)."""
+    """Yields `(number, line)` of each line that is not blank and no comment (`#`).
+
+    Raises:
+        InputError: It is not UTF-8 text.
+    """
     for number, line in enumerate(split_lines(decode_text(data, uri=uri)), 1):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
@@ -151,7 +159,11 @@ def count_mended(text: bytes | msgspec.Raw) -> int:
 
 
 def decode_row(line: bytes, *, decoder: msgspec.json.Decoder[T]) -> tuple[T, int]:
-    """Decodes one line, or a small file, and counts its lone surrogates, which are mended."""
+    """Decodes one line, or a small file, and counts its lone surrogates, which are mended.
+
+    Raises:
+        msgspec.DecodeError: As the decoder.
+    """
     try:
         return decoder.decode(line), 0
     except msgspec.DecodeError:

@@ -114,7 +114,10 @@ class Format(Source, frozen=True, kw_only=True):
         return tuple(roots)
 
     def resolve(self) -> Format:
-        """Finds out, once, what the keys leave open, such as the columns of a table.
+        """Finds out what the keys leave open and workers need: once, before the run.
+
+        Returns:
+            The format with what was found, such as the columns of a table.
 
         Raises:
             InputError: A file that tells cannot be read.
@@ -132,12 +135,13 @@ class Format(Source, frozen=True, kw_only=True):
     def place(self, path: str, *, root: int) -> Place:
         """Says what a listed file is.
 
-        By default it is an image whose key is its normalized path, whatever its name: those that
-        are no images' are excluded, and counted, later.
-
         Args:
             path: Its path below the root, `/`-separated, as listed.
             root: Which of the source's roots it lies below.
+
+        Returns:
+            By default an image whose key is its normalized path, whatever its name: those that
+            are no images' are excluded, and counted, later.
         """
         key = normalize_key(path)
         return Place(role=Role.IMAGE, key=key, join=key)
@@ -164,15 +168,17 @@ class Format(Source, frozen=True, kw_only=True):
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses a part of one annotation file, as `read_annotations`, where `chunk_bytes` is set.
-
-        Positions are offsets in bytes, so that they follow from the file alone.
+        """Parses a part of one annotation file, where `chunk_bytes` is set.
 
         Args:
-            storage: Reads the file.
-            file_index: Which of `annotation_files()` it is.
+            storage: As for `read_annotations`.
+            file_index: As for `read_annotations`.
             begin: Where the part begins, in bytes.
             end: Where it ends. A line belongs to the part that holds its first byte.
+
+        Yields:
+            As for `read_annotations`; positions are offsets in bytes, so that they follow from
+            the file alone.
         """
         raise TypeError(f"{type(self).__name__} reads whole annotation files")
         yield
@@ -211,7 +217,8 @@ class Format(Source, frozen=True, kw_only=True):
     def split_listed(self, key: str) -> str:
         """Names the split that a listed image's key puts it into, where no entry does.
 
-        It is one of `predefined_splits()`; empty where the key tells none.
+        Returns:
+            One of `predefined_splits()`; empty where the key tells none.
         """
         return ""
 
@@ -219,7 +226,8 @@ class Format(Source, frozen=True, kw_only=True):
         """Says what a listed image's key tells about it, where no entry has annotations.
 
         Returns:
-            The annotations, the rule that leaves it out, or None where the key tells nothing.
+            The annotations; or the rule that leaves the image out; or None where the key tells
+            nothing.
 
         Raises:
             RejectedError: The key should tell, and does not.

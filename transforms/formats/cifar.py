@@ -48,7 +48,10 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         label_bytes: `{what a label byte of a record says: (the file with a class name a line, how
             many classes there are where it is missing)}`.
         split_files: `{split: names of its files}`, in the splits' order.
+        expected: Its files, for an error.
+        pixels: Whether an image is stored as a PNG, or as its 3,072 values.
         _names: The classes' names for each label byte, as `resolve` finds them.
+        _splits: The splits, as `resolve` finds them.
     """
 
     ROOTS = ("root",)
@@ -74,7 +77,11 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         return next(iter(self.label_bytes))
 
     def resolve(self) -> _CifarFormat:
-        """Finds the class names and the splits, by the files below the root."""
+        """Finds the class names and the splits, by the files below the root; see the base class.
+
+        Raises:
+            InputError: No batch file is there, or a file of class names cannot be used.
+        """
         splits: set[str] = set()
         names: dict[str, Sequence[str]] = {}
         for path, file in list_root(self.root):
@@ -112,13 +119,17 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         ]
 
     def place(self, path: str, *, root: int) -> Place:
-        """A batch file is a container, any other file none of the dataset's."""
+        """A batch file is a container, any other file none of the dataset's; see the base class."""
         return Place(role=Role.CONTAINER if self._split_of(path) else Role.OTHER)
 
     def read_container(
         self, file: ImageRef, *, path: str, root: int
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
-        """Lists the images of a batch file, and declares all classes."""
+        """Lists the images of a batch file, and declares all classes; see the base class.
+
+        Raises:
+            InputError: Its length is no multiple of a record's, or it cannot be read.
+        """
         # Imported here: it brings NumPy and Pillow, and help does without.
         from shardbeam.transforms.images.check import CIFAR_BYTES
 
@@ -219,7 +230,11 @@ class Cifar100Format(_CifarFormat, frozen=True, kw_only=True):
 
 
 def _read_names(file: ImageRef, *, uri: str) -> list[str]:
-    """Reads class names, one a line; a file without any is as good as none."""
+    """Reads class names, one a line; a file without any is as good as none.
+
+    Raises:
+        InputError: It cannot be read, is not UTF-8, or holds a name twice.
+    """
     names = [line.strip() for line in split_lines(decode_text(read_file(file), uri=uri))]
     names = [name for name in names if name]
     for name, count in Counter(names).items():

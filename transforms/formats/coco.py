@@ -63,10 +63,20 @@ _TASKS: tuple[Task, ...] = get_args(Task)
 class CocoFormat(Format, frozen=True, kw_only=True):
     """COCO: instances, keypoints, captions, stuff and panoptic segments, merged on the image.
 
-    `file_name` is the image's key. Images and annotations are joined by it, or, where there are
-    semantic masks, which have another extension, by the key without its extension.
+    `file_name` is the image's key. Of images with one id the first keeps the id and its
+    annotations, and the later ones are duplicates by id, whatever their `file_name`; of images
+    with one `file_name` and several ids the first keeps the file. An annotation that repeats the
+    id (or the lack of one), category and box of an earlier one is left out.
+
+    Images and annotations are joined by the key, or, where there are semantic masks, which have
+    another extension, by the key without its extension.
 
     Attributes:
+        images: Root folder of the images.
+        annotations: The JSON files of instances, keypoints, captions and stuff.
+        panoptic: The JSON file of panoptic segments.
+        panoptic_masks: The folder of its PNGs.
+        semantic_masks: A folder of PNGs with a class id a pixel, named as the images.
         tasks: Which keys to fill. Where None, `resolve` finds out what the files have; until
             then, it is objects, and the masks that are given.
         _masks: Whether objects carry their segmentation.
@@ -118,7 +128,10 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return frozenset(kinds)
 
     def resolve(self) -> CocoFormat:
-        """Tells the tasks from the beginnings of the files, unless they are given."""
+        """Tells the tasks from the beginnings of the files, unless they are given.
+
+        A source without any annotation is one of objects: of images that show none.
+        """
         if self.tasks is not None:
             return self
         found: set[Task] = set()
@@ -129,7 +142,9 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     def place(self, path: str, *, root: int) -> Place:
         """Tells images, and the PNGs of segments and of classes, by their root.
 
-        PNGs of segments are named by their JSON file; here they only count as input.
+        The roots are those of the images, of `panoptic_masks` and of `semantic_masks`, as far as
+        they are given. PNGs of segments are named by their JSON file; here they only count as
+        input.
         """
         key = normalize_key(path)
         if root == 0:
@@ -151,7 +166,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses one JSON file.
+        """Parses one JSON file; see the base class.
 
         Yields:
             An entry for each of `images`, one with the defect `UNKNOWN_IMAGE_ID` for each image
@@ -201,7 +216,8 @@ def _is_stuff_name(uri: str) -> bool:
 def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
     """Tells what a file is about, from the beginning of its `annotations`.
 
-    The file is not parsed: what is wrong with it is for the parser to say.
+    The file is read up to these and somewhat beyond, and not parsed: what is wrong with it is
+    for the parser to say. None of its annotations is found where it has none.
 
     Raises:
         InputError: The file cannot be read, or holds panoptic segments.

@@ -125,6 +125,8 @@ class CocoFile(Generic[ImageT]):
     At its peak, reading takes about twice the file's size in memory; what stays is the content.
 
     Attributes:
+        uri: The file.
+        images: Its images.
         annotations: Its annotations, as JSON text.
         categories: `{position in the file: category}`, of several with one id the first.
         names: `{category id: its name}`. Annotations without a category look None up.
@@ -190,7 +192,11 @@ class CocoFile(Generic[ImageT]):
         return set(self._found) <= _IMAGE_INFO_SECTIONS
 
     def require(self, *names: str) -> None:
-        """Refuses a file that lacks one of these sections."""
+        """Checks that the file has some of the sections.
+
+        Raises:
+            InputError: It lacks one.
+        """
         if not set(names) <= set(self._found):
             missing = [name for name in _SECTIONS if name not in self._found]
             names_found = sorted(self._found)[:20] or ["none"]
@@ -203,7 +209,11 @@ class CocoFile(Generic[ImageT]):
             )
 
     def decode(self, index: int, *, decoder: msgspec.json.Decoder[T]) -> T:
-        """Decodes one annotation."""
+        """Decodes one annotation.
+
+        Raises:
+            InputError: It is not what `decoder` expects.
+        """
         place = f"$.annotations[{index}]"
         return decode_json(self.annotations[index], decoder=decoder, uri=self.uri, place=place)
 
@@ -226,6 +236,9 @@ class CocoFile(Generic[ImageT]):
             key_of: Finds the image's key.
             join_of: Finds what a key is joined by.
             file_index: Which of the source's files it is.
+
+        Raises:
+            InputError: An annotation does not tell its image.
         """
         # Details end up in the dataset, which must not depend on where its input lies.
         name = self.uri.rpartition("/")[2]
@@ -344,6 +357,9 @@ class AnnotationReader:
         file: The file.
         wanted: What is taken from it. Where it is `SEMANTIC`, the annotations with a segmentation
             are stuff, and none is an object.
+
+    Raises:
+        InputError: The file has no `annotations`, and other sections than files of test images.
     """
 
     def __init__(self, file: CocoFile[ImageT], *, wanted: Collection[Kind]) -> None:
@@ -360,6 +376,8 @@ class AnnotationReader:
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
         """Reads the annotations of one image, given by their positions in the file.
+
+        An annotation that repeats the id, category and box of an earlier one is left out.
 
         Raises:
             InputError: One of them is malformed; the others are read all the same.
@@ -451,6 +469,9 @@ class AnnotationReader:
 
     def categories(self) -> Iterator[Category]:
         """Checks, after all images, that the file is of a kind that is read, and declares classes.
+
+        Yields:
+            Each category once; none where no category matters.
 
         Raises:
             InputError: No annotation can be used, the categories are missing, or names of

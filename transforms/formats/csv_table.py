@@ -26,7 +26,12 @@ _Numbered = tuple[int, int, list[str] | str]
 
 
 class CsvFormat(TableFormat, frozen=True, kw_only=True):
-    """CSV files, each read by one worker, as a row's position is its line."""
+    """CSV files, each read by one worker, as a row's position is its line.
+
+    Attributes:
+        multiline: Whether quoted cells may hold line ends. Where they may, one stray quote takes
+            the rows behind it along.
+    """
 
     cells_are_text = True
 
@@ -35,7 +40,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses one file."""
+        """Parses one file; see the base class. A row's position is its line."""
         _, rows = self._read(self.manifest[file_index], storage=storage)
         yield from self._read_rows(rows, file_index=file_index, unit="line")
 
@@ -81,7 +86,11 @@ def split_cells(text: str) -> list[str]:
 
 
 def header_cells(line: bytes, *, uri: str) -> list[str]:
-    """Splits a file's first line into cells without the spaces around them."""
+    """Splits a file's first line into cells without the spaces around them.
+
+    Raises:
+        InputError: It is no text.
+    """
     binary = binary_problem(line)
     if binary is not None:
         raise InputError(uri=uri, problem=binary)

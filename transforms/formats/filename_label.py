@@ -27,9 +27,11 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
     """The label in the file's name.
 
     Attributes:
+        images: Root folder of the images.
         pattern: A regular expression (Python's `re`), searched in the image's key. Its group
             `label` is the class; any other named group is a text feature of that name, empty where
-            the group takes no part in the match.
+            the group takes no part in the match. By default the label is what stands after the
+            last `_` of the name, without the extension.
     """
 
     SUMMARY = "the label in the file's name, found by a regular expression"
@@ -69,9 +71,10 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
         ]
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
-        """Takes an image's class from its name; one without is a reject.
+        """Takes an image's class from its name; see the base class.
 
         Raises:
+            RejectedError: The pattern finds no label in it.
             InputError: Searching it takes too long.
         """
         exclusion = listing_exclusion(key)

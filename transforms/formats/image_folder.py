@@ -22,6 +22,7 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
     """A folder per class.
 
     Attributes:
+        images: Root folder of the images.
         classes: A UTF-8 text file with a class name a line, which gives each class its id (0 for
             the first) and leaves all other folders out; without it, the folders sorted by name.
     """
@@ -39,7 +40,11 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
         return read_class_ids(self.classes, storage=storage_for(self.classes))
 
     def resolve(self) -> ImageFolderFormat:
-        """Reads the file of classes, so that a bad one is found before the run."""
+        """Reads the file of classes, so that a bad one is found before the run.
+
+        Raises:
+            InputError: It cannot be read or names no classes, or names one twice.
+        """
         _ = self._ids
         return self
 
@@ -55,7 +60,11 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
             yield Category(name=name, source_id=class_id, origin=self.classes or "")
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
-        """Takes an image's class from its folder; one in no folder is a reject."""
+        """Takes an image's class from its folder; see the base class.
+
+        Raises:
+            RejectedError: The image is in no folder.
+        """
         exclusion = listing_exclusion(key)
         if exclusion is not None:
             return exclusion
@@ -71,7 +80,13 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
 
 
 def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
-    """Reads a classes file: a name a line; blank lines, and spaces around a name, mean nothing.
+    """Reads a classes file: a name a line, in order of their ids.
+
+    Blank lines, and spaces around a name, mean nothing.
+
+    Args:
+        uri: The file.
+        storage: Reads it.
 
     Returns:
         `{name: id}`, ids counted from 0.

@@ -32,7 +32,14 @@ _INCOMPLETE = frozenset({Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTI
 
 
 class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the config says about the join: splits, classes and images without annotations."""
+    """What the config says about the join.
+
+    Attributes:
+        splits: Which split a key belongs to.
+        labels: Which classes are written.
+        unannotated: What becomes of an image that no annotation file names.
+        example_per: Whether an image makes one Example, or one for each of its objects.
+    """
 
     splits: SplitAssignment
     labels: LabelSettings
@@ -111,7 +118,7 @@ def join_key(
         images: The listed images, in any order; more than one only if the format joins by less
             than the name, or names differ in nothing but their Unicode normalization.
         entries: What the annotation files say about it, in any order.
-        source_format: The source's format.
+        source_format: The source's format, which may tell annotations from the key.
         settings: The config's rules.
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))

@@ -60,7 +60,7 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses a part of one file."""
+        """Parses a part of one file; see the base class."""
         rows = _read_rows(self.manifest[file_index], storage=storage, begin=begin, end=end)
         yield from self._read_rows(rows, file_index=file_index, unit="byte")
 

@@ -22,10 +22,16 @@ MAX_LINE_BYTES = 16 << 20
 def read_lines(
     uri: str, *, storage: Storage, begin: int = 0, end: int = sys.maxsize
 ) -> Iterator[tuple[int, bytes]]:
-    r"""Yields `(position of its first byte, line)` of each line that begins in a range of bytes.
+    r"""Yields `(position of its first byte, line)` of each line that begins in a range.
 
     The ranges of a file, put together, give each of its lines once. Lines come without their
     end (`\n` or `\r\n`), the first one without the file's UTF-8 byte order mark.
+
+    Args:
+        uri: The file.
+        storage: Reads it.
+        begin: First byte of the range.
+        end: The byte behind its last; by default the file's end.
 
     Raises:
         InputError: The file cannot be read, holds something else than text, or a line of more

@@ -49,8 +49,8 @@ def find_format(name: str) -> type[Format]:
     """Finds the class of a format.
 
     Args:
-        name: A built-in format's name, or a subclass of `Format` as `package.module:Class` or
-            `path/to/file.py:Class`.
+        name: A built-in format's name, or a user's own subclass of `Format` as
+            `package.module:Class` or `path/to/file.py:Class`.
 
     Raises:
         FormatError: There is no such format, or its module cannot be imported.

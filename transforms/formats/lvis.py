@@ -37,7 +37,14 @@ _URL_BASE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*/")
 
 
 class LvisImage(CocoImage, gc=False):
-    """An entry of `images`; `file_name` is not in v1, where the end of `coco_url` is its path."""
+    """An entry of `images`, as it is there.
+
+    Attributes:
+        file_name: Its path below the root; not in v1.
+        coco_url: Where it can be downloaded; its end is its path.
+        neg_category_ids: Ids of categories that were looked for and are not there.
+        not_exhaustive_category_ids: Ids of categories of which only some objects are annotated.
+    """
 
     file_name: str = ""
     coco_url: str = ""
@@ -50,7 +57,13 @@ class LvisFormat(Format, frozen=True, kw_only=True):
 
     The images are COCO's. An image's key is its path below the root. Where a file has a name as
     COCO gives it (12 digits, with or without `COCO_val2014_`), images and annotations are joined
-    by the digits alone; all other names are joined whole.
+    by the digits alone: v0.5 names the files of 2014, v1 (by `coco_url`) those of 2017 with their
+    folder, and the root may be that folder or the one above it. All other names are joined whole.
+
+    Attributes:
+        images: Root folder of the images.
+        annotations: The JSON files.
+        _masks: Whether objects carry their segmentation.
     """
 
     SUMMARY = "LVIS JSON: boxes and masks, and which categories were not looked for"
@@ -72,7 +85,7 @@ class LvisFormat(Format, frozen=True, kw_only=True):
         return [*map(ExtraFeature, specs)]
 
     def place(self, path: str, *, root: int) -> Place:
-        """Finds what an image is joined by."""
+        """Finds what an image is joined by; see the class."""
         key = normalize_key(path)
         return Place(role=Role.IMAGE, key=key, join=_join_of(key))
 

@@ -68,12 +68,19 @@ _Row = tuple[int, str, Mapping[str, str], str]
 
 
 class OpenImagesFormat(Format, frozen=True, kw_only=True):
-    """Open Images: an image's id is its file's name without the extension.
+    """Open Images.
+
+    An image's id is its file's name without the extension. An image with a row that
+    cannot be read is a reject: written without it, it would teach that less is there.
 
     Attributes:
+        images: Root folder of the images, named by their ids.
+        boxes: CSV files of boxes.
         classes: The CSV file of class descriptions, which gives each class its name and its id:
-            its position, counted from 1 where there are boxes and from 0 otherwise. Without it,
-            every label that rows name is a class of that name (`/m/…`).
+            its position, counted from 1 where there are boxes and from 0 otherwise. Labels that
+            it does not name are left out and counted. Without it, every label that rows name is
+            a class of that name (`/m/…`).
+        image_labels: CSV files of image-level labels.
     """
 
     SUMMARY = "Open Images CSV: boxes and image-level labels"
@@ -103,7 +110,11 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         return _read_class_names(self.classes, storage=storage_for(self.classes))
 
     def resolve(self) -> OpenImagesFormat:
-        """Reads the file of classes, so that a bad one is found before the run."""
+        """Reads the file of classes, so that a bad one is found before the run.
+
+        Raises:
+            InputError: It cannot be read, or is not what it should be.
+        """
         _ = self._names
         return self
 
@@ -122,7 +133,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         return features
 
     def place(self, path: str, *, root: int) -> Place:
-        """Joins an image by its id."""
+        """Joins an image by its id; see the base class."""
         key = normalize_key(path)
         # What is left out anyway must not stand in the way of the image beside it.
         if listing_exclusion(key) is not None:
@@ -137,12 +148,15 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses a part of one CSV file.
+        """Parses a part of one CSV file; see the base class.
 
         Yields:
             An entry for each run of rows of one image, one with the defect
             `ANNOTATION_MALFORMED` for the bad ones among them, and the categories: those of the
             classes file, or, where there is none, those that the rows of this part name.
+
+        Raises:
+            InputError: The file cannot be read, or lacks a column.
         """
         uri = self.annotation_files()[file_index]
         if self._names is not None and file_index == len(self.boxes) + len(self.image_labels):

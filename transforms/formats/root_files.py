@@ -25,8 +25,12 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 class RootFiles:
     """The files below one root: a folder, an archive, or a pattern of archives.
 
-    A folder is listed as a whole only where that is asked for. Paths are `/`-separated and
-    relative to the root; those that climb out of it name nothing.
+    A folder is listed as a whole only where that is asked for.
+
+    Paths are `/`-separated and relative to the root; those that climb out of it name nothing.
+
+    Attributes:
+        root: The root.
     """
 
     def __init__(self, root: str) -> None:
@@ -52,7 +56,11 @@ class RootFiles:
         return next(self.walk(folder), None) is not None
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, ImageRef]]:
-        """Yields `(path below the root, where it lies)` for each file below a folder."""
+        """Yields `(path below the root, where it lies)` for each file below a folder.
+
+        Raises:
+            InputError: It cannot be listed.
+        """
         prefix = f"{folder}/" if folder else ""
         if self._in_archive:
             for path, file in self._archived.items():
@@ -94,7 +102,10 @@ def read_file(file: ImageRef) -> bytes:
 
 
 def resolve_path(base: str, path: str) -> str:
-    """Joins a path to a folder's URI, unless it is absolute, and resolves `.` and `..` in it."""
+    """Joins a path to a folder's URI, unless it is absolute, and resolves `.` and `..` in it.
+
+    Nothing is looked up: a link on the way is not followed.
+    """
     scheme = _SCHEME.match(path)
     if scheme is None and not path.startswith("/"):
         path = f"{base}/{path}"
@@ -125,18 +136,34 @@ def relative_path(uri: str, *, root: str) -> str | None:
 
 
 class SplitList(msgspec.Struct, frozen=True, kw_only=True):
-    """A text file that names the images of a split, one a line; `path` is below the root."""
+    """A text file that names the images of a split, one a line.
+
+    Attributes:
+        split: The split.
+        path: The file's path below the root.
+        file: Where it lies.
+    """
 
     split: str
     path: str
     file: ImageRef
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yields the number, from 1, and the text of each line that names an image."""
+        """Yields the number, from 1, and the text of each line that names an image.
+
+        Raises:
+            InputError: The file cannot be read, or is not UTF-8 text.
+        """
         return text_lines(read_file(self.file), uri=self.file.uri)
 
     def entry(self, key: str, *, line: int, file_index: int) -> AnnotationEntry:
-        """Says of the image in one line that it is in the split; `key` is what it is joined by."""
+        """Says of the image in one line that it is in the split.
+
+        Args:
+            key: What the image is joined by.
+            line: Number of the line.
+            file_index: Position of the list among the format's annotation files.
+        """
         problem = key_problem(key)
         return AnnotationEntry(
             key=key if problem is None else escape_key(key) or f"{self.path}: line {line}",

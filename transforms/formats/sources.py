@@ -33,7 +33,9 @@ _MASK_FILE_INDEX = 1 << 30
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where images and annotations come from; to workers go the format's name and keys.
+    """Where images and annotations come from.
+
+    It goes to workers as the format's name and keys (`restore_format`).
 
     Attributes:
         name: The source's name in the config; with its key it identifies an image.
@@ -53,7 +55,15 @@ def _restore(name: str, format_name: str, keys: bytes) -> Source:
 
 
 class PlacedFile(NamedTuple):
-    """A listed file, and what it is to its source's format; `path` is below the root."""
+    """A listed file, and what it is to its source's format.
+
+    Attributes:
+        source: The source's name.
+        root: Which of the source's roots it lies below.
+        path: Its path below the root.
+        place: What it is.
+        file: Where it lies.
+    """
 
     source: str
     root: int
@@ -124,8 +134,9 @@ def read_listed_file(
 ) -> Iterator[AnnotationEntry | Category | ListedImage]:
     """Reads what was listed beside the images.
 
-    An annotation file that cannot be read gives an entry with a defect, so that its image is
-    rejected and the run goes on.
+    Yields:
+        What the format finds in it. An annotation file that cannot be read gives an entry with a
+        defect, so that its image is rejected and the run goes on.
 
     Raises:
         InputError: A container cannot be read, or is not what it should be.

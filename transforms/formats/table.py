@@ -92,10 +92,15 @@ Row = Mapping[str, Any]
 
 
 class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What the columns of a table are, as its first rows have them; empty where there is none.
+    """What the columns of a table are, as its first rows have them.
+
+    A column's name is empty where there is no such column.
 
     Attributes:
+        names: All columns.
         image: The column of the image's path or URI; empty where rows are no images.
+        label: The column of labels.
+        split: The column of the split.
         boxes: The columns xmin, ymin, xmax and ymax, where rows are objects.
         size: The columns of the image's width and height, where rows are objects.
         objects: The column of lists of objects, as Vertex AI has it.
@@ -124,11 +129,13 @@ class TableFormat(Format, frozen=True, kw_only=True):
     """A table.
 
     With `image_root` each row is an image, or an object of one where there are columns xmin,
-    ymin, xmax and ymax; without, each row is an Example of its own. docs/formats/csv.md says how
-    columns are found.
+    ymin, xmax and ymax; images that no row names are left out, except beside objects. Without,
+    each row is an Example of its own. Columns that no key names are found by their names, and
+    their types follow from the first rows; docs/formats/csv.md says how.
 
     Attributes:
         cells_are_text: Whether all cells are texts, and all rows have all columns.
+        _layout: What `resolve` found.
     """
 
     ROOTS = ("image_root",)
@@ -220,7 +227,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         return self.manifest
 
     def place(self, path: str, *, root: int) -> Place:
-        """Joins an image by its path below the roots."""
+        """Joins an image by its path below the roots; see the base class."""
         key = normalize_key(path) if self._roots is None else self._roots.key_below(path, root=root)
         join = key
         if self._layout.by_stem and is_image_name(key):
@@ -236,7 +243,11 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def _first_rows(
         self, uri: str, *, storage: Storage, size_bytes: int
     ) -> tuple[Sequence[str], Sequence[Row]]:
-        """Reads the columns of a file, and its rows that begin in so many bytes and can be read."""
+        """Reads the columns of a file, and its rows that begin in so many bytes and can be read.
+
+        Raises:
+            InputError: The file cannot be read or is not what it should be.
+        """
         raise NotImplementedError
 
     # What the columns are

@@ -42,7 +42,12 @@ _list_decoder = msgspec.json.Decoder(list[str | int | float | bool | None])
 
 
 class CellError(ValueError):
-    """A cell cannot be used; `key` is what the row names as its image, if that cannot be."""
+    """A cell cannot be used; the message says why.
+
+    Attributes:
+        reason: The stable reason code.
+        key: What the row names as its image, if that is what cannot be used.
+    """
 
     def __init__(
         self, problem: str, *, reason: Reason = Reason.ANNOTATION_MALFORMED, key: str = ""
@@ -137,7 +142,12 @@ def value_of_text(text: str) -> object:
 
 
 def read_cell(cell: object, column: ColumnType, *, is_text: bool) -> tuple[Value, ...]:
-    """Reads a cell, None where the row has none; `is_text` as in a CSV file, of texts alone.
+    """Reads a cell.
+
+    Args:
+        cell: What the file has; None where a row has none.
+        column: What it should be.
+        is_text: Whether all cells are texts, as in a CSV file.
 
     Raises:
         CellError: It is not of the column's type.

@@ -12,10 +12,13 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 
 
 class TableRoots:
-    """The folders (absolute paths or URIs) that hold a table's images.
+    """The folders that hold a table's images.
 
     An image's key is its path below its root, or below the roots' common parent where there are
     several.
+
+    Args:
+        roots: Absolute paths or URIs.
 
     Raises:
         ValueError: One lies below another, or they lie in different systems.
@@ -34,13 +37,20 @@ class TableRoots:
         self._parent = common_folder(self._roots)
 
     def key_below(self, path: str, *, root: int) -> str:
-        """Makes the key of a listed file from its path below one of the roots."""
+        """Makes the key of a listed file.
+
+        Args:
+            path: Its path below its root.
+            root: Which of the roots.
+        """
         return self._key(f"{self._roots[root]}/{path}")
 
     def key_of(self, name: str) -> str | None:
         """Finds the key of an image as a row names it; None where it lies outside of all roots.
 
-        The name is an absolute path, a URI, or relative to the root (several: their common parent).
+        Args:
+            name: An absolute path, a URI, or a path relative to the root (with several roots: to
+                their common parent).
         """
         is_relative = not (name.startswith("/") or _SCHEME.match(name))
         location = _resolve(f"{self._parent}/{name}" if is_relative else name)

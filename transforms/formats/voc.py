@@ -96,12 +96,17 @@ class VocFormat(Format, frozen=True, kw_only=True):
     """Pascal VOC: `JPEGImages`, `Annotations`, `ImageSets`, `Segmentation*` below one folder.
 
     Files belong together by their names without extension, and by their folders but for those
-    named like `JPEGImages` and `Annotations`.
+    named like `JPEGImages` and `Annotations`. What the XML calls `filename` does not matter.
 
     Attributes:
+        root: The folder that holds everything, at any depth (such as `VOCdevkit/VOC2012`).
+        splits: Which lists of `ImageSets` are splits; by default train, val and test, those that
+            name any image.
+        image_set: Which folder of `ImageSets` the lists are in.
         coordinates: Whether boxes give the numbers of their first and last pixels, counted
             from 1, as VOC does; or edges, from 0, to be taken as they are.
-        _masks: Whether images carry the maps of `SegmentationObject`.
+        semantic: Whether images carry the maps of `SegmentationClass`.
+        _masks: Whether they carry the maps of `SegmentationObject`.
         _lists: The lists of the splits, in order; several of one split where the root holds
             several datasets.
         _class_ids: `{name: id}` of the classes in the maps; empty where no maps are asked for.
@@ -139,7 +144,12 @@ class VocFormat(Format, frozen=True, kw_only=True):
         return frozenset(role for role, is_asked in roles.items() if is_asked)
 
     def resolve(self) -> VocFormat:
-        """Finds the lists of the splits, and the classes of the maps."""
+        """Finds the lists of the splits, and the classes of the maps; see the base class.
+
+        Raises:
+            InputError: There are no XML files, a list that is asked for is not there or no list
+                of images, or a file cannot be read.
+        """
         files = RootFiles(self.root)
         files.check()
         below = (path for folder in ("Annotations", "") for path, _ in files.walk(folder))
@@ -174,7 +184,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         )
 
     def place(self, path: str, *, root: int) -> Place:
-        """Tells images, XML files and masks by their folders and extensions."""
+        """Tells images, XML files and masks by their folders and extensions; see the base class."""
         key = normalize_key(path)
         as_image = Place(role=Role.IMAGE, key=key, join=key)
         if is_hidden(key):
@@ -202,7 +212,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Says of each image in a list that it is in its split."""
+        """Says of each image in a list that it is in its split; see the base class."""
         yield from self._categories(self._class_ids)
         for item in self._lists[file_index : file_index + 1]:
             folder = item.path[: -len(f"ImageSets/{self.image_set}/{item.split}.txt")]
@@ -213,7 +223,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
     def read_listed(
         self, data: bytes, *, path: str, root: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses the XML file of one image.
+        """Parses the XML file of one image; see the base class.
 
         Raises:
             InputError: It is not well-formed XML, not an `annotation`, declares or uses entities,
@@ -257,7 +267,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         )
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
-        """Leaves out what is in a folder of annotations without being annotated."""
+        """Leaves out what is in a folder of annotations without being annotated; see the base."""
         folders = [folder.casefold() for folder in key.split("/")[:-1]]
         if is_hidden(key) or not is_image_name(key) or _IMAGE_FOLDERS.intersection(folders):
             return None

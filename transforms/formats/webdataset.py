@@ -57,6 +57,7 @@ class _File(NamedTuple):
     Attributes:
         key: The sample; empty where the file belongs to none.
         extension: What stands behind the key and a dot, in small letters.
+        member: The file.
         content: What is in it, where it is one that is read.
     """
 
@@ -71,7 +72,17 @@ class _File(NamedTuple):
 
 
 class WebDatasetFormat(Format, frozen=True, kw_only=True):
-    """WebDataset: tar files in which a sample's files stand together."""
+    """WebDataset: tar files in which a sample's files stand together.
+
+    Of a sample `key.jpg` (or any other image), `key.cls` (a class: its number or its name),
+    `key.txt` (a caption) and `key.json` are read, and no other file. JSON's `label` is the class
+    where there is no `cls`, its `caption` the caption where there is no `txt`.
+
+    Attributes:
+        tars: The tar files, folders or patterns of them.
+        fields: `{field of the JSON: type}` of what else is written, under the field's name: `int`,
+            `float`, `bool` or `string`.
+    """
 
     SUMMARY = "WebDataset tar files"
     ROOTS = ("tars",)
@@ -105,9 +116,12 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
     def read_container(
         self, file: ImageRef, *, path: str, root: int
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
-        """Lists the samples of a tar file.
+        """Lists the samples of a tar file; see the base class.
 
         An image's key is the tar's name and its own, so that tars may repeat keys.
+
+        Raises:
+            InputError: It is no tar file, or truncated, damaged or compressed.
         """
         tar = file.uri.removeprefix(f"{self._folder}/")
         reader = StorageReader(file)

@@ -58,7 +58,15 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     """YOLO: `images/` and `labels/`, with `data.yaml` or `classes.txt`.
 
     Class 0 of the files has the id 1: to readers of the TF Object Detection API 0 is the
-    background. `_masks` says whether objects carry their polygons.
+    background.
+
+    Attributes:
+        root: The folder of `images/` and `labels/`; by default that of `data`.
+        data: The `data.yaml`, Darknet's `obj.data`, or a file with a class name a line; by default
+            the one in the root.
+        splits: Which of the predefined splits are used; by default all.
+        _masks: Whether objects carry their polygons.
+        _layout: What `resolve` has found.
     """
 
     SUMMARY = "YOLO text files: boxes and segments"
@@ -94,19 +102,27 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return (self.root or (self.data or "").rpartition("/")[0] or "/",)
 
     def resolve(self) -> YoloFormat:
-        """Finds classes, splits and labels."""
+        """Finds classes, splits and labels; see the base class.
+
+        Raises:
+            InputError: As for `find_layout`.
+        """
         layout = LayoutFinder(self.roots()[0], data=self.data).find(self.splits)
         return msgspec.structs.replace(self, _layout=layout)
 
     def predefined_splits(self) -> Sequence[str]:
-        """The splits that the `data.yaml` names, or folders named like splits."""
+        """The splits that the `data.yaml` names, or folders named like splits.
+
+        Raises:
+            InputError: They cannot be found.
+        """
         if self._layout.problem is not None:
             uri, place, problem = self._layout.problem
             raise InputError(uri=uri, place=place, problem=problem)
         return self._layout.splits
 
     def place(self, path: str, *, root: int) -> Place:
-        """Tells images and labels by folders and extensions."""
+        """Tells images and labels by folders and extensions; see the base class."""
         key = normalize_key(path)
         if key in self._layout.known:
             return Place(role=Role.OTHER)
@@ -117,7 +133,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return Place(role=Role.IMAGE, key=key, join=key)
 
     def split_listed(self, key: str) -> str:
-        """The split whose folder holds an image."""
+        """The split whose folder holds an image; see the base class."""
         return _split_of(key, folders=self._layout.folders)
 
     def annotation_files(self) -> Sequence[str]:
@@ -139,7 +155,11 @@ class YoloFormat(Format, frozen=True, kw_only=True):
             yield item.entry(key, line=line, file_index=file_index)
 
     def read_listed(self, data: bytes, *, path: str, root: int) -> Iterator[AnnotationEntry]:
-        """Parses the labels of one image."""
+        """Parses the labels of one image; see the base class.
+
+        Raises:
+            InputError: It is no file of labels.
+        """
         objects, corrections = parse_yolo_labels(data, names=self._names, uri=path)
         if not self._masks:
             objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
@@ -166,11 +186,20 @@ def _split_of(path: str, *, folders: Mapping[str, str]) -> str:
 def parse_yolo_labels(
     data: bytes, *, names: Mapping[int, str], uri: str
 ) -> tuple[list[ObjectAnnotation], Counter[str]]:
-    """Parses a label file by the classes' names, `{class: name}`.
+    """Parses a label file.
+
+    Args:
+        data: Its content.
+        names: `{class: name}`.
+        uri: The file, for errors.
 
     Returns:
         The objects in the file's order, in fractions of the image, those with polygons with a
         segmentation; and what was left out, `{correction: count}`.
+
+    Raises:
+        InputError: A line has another number of values, holds something else than numbers, a
+            class without name, or a coordinate outside the image.
     """
     corrections: Counter[str] = Counter()
     # {a line's values: its object}

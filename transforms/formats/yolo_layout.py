@@ -104,6 +104,9 @@ def join_of_image(key: str) -> str:
     """What an image and its labels have in common: the path of the label file, without `.txt`.
 
     As YOLO has it, the last folder `images` is swapped for `labels`.
+
+    Args:
+        key: The image's path below the root.
     """
     stem = key.rpartition(".")[0] if is_image_name(key) else key
     return _swap(stem, (_IMAGE_FOLDERS, _LABEL_FOLDERS))
@@ -329,7 +332,12 @@ class LayoutFinder:
 
 
 def is_labels(key: str, *, beside: bool) -> bool:
-    """Whether a file is one of labels, which may stand `beside` their images."""
+    """Whether a file is one of labels.
+
+    Args:
+        key: Its path below the root.
+        beside: Whether labels are beside their images.
+    """
     if is_hidden(key) or not key.lower().endswith(".txt"):
         return False
     name = key.rpartition("/")[2].casefold()
@@ -382,7 +390,14 @@ class YoloData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
-    """Parses a `data.yaml`; its scalars are text: a class named `no` is no boolean."""
+    """Parses a `data.yaml`.
+
+    All scalars are read as the text that is there: a class named `no` is no boolean.
+
+    Raises:
+        InputError: It is not YAML, names no classes, or gives a key that matters twice or as
+            something else than what is expected.
+    """
     try:
         root = compose_yaml(decode_text(data, uri=uri))
     except YamlError as error:
@@ -412,7 +427,11 @@ def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
 
 
 def parse_obj_data(data: bytes, *, uri: str) -> YoloData:
-    """Parses Darknet's `obj.data`: `key = value` a line."""
+    """Parses Darknet's `obj.data`: `key = value` a line.
+
+    Raises:
+        InputError: A line is something else, a key is given twice, or no `names` are.
+    """
     values: dict[str, str] = {}
     for number, line in text_lines(data, uri=uri):
         key, equals, value = (part.strip() for part in line.partition("="))
@@ -429,7 +448,11 @@ def parse_obj_data(data: bytes, *, uri: str) -> YoloData:
 
 
 def parse_names(data: bytes, *, uri: str) -> dict[int, str]:
-    """Parses a file with a name a line, in the order of the classes: `{class: name}`."""
+    """Parses a file with a name a line, in the order of the classes: `{class: name}`.
+
+    Raises:
+        InputError: It is empty, or a line between others is.
+    """
     lines = [line.strip() for line in split_lines(decode_text(data, uri=uri))]
     while lines and not lines[-1]:
         lines.pop()
