@@ -121,9 +121,9 @@ fuzz: $(READY)  ## Fuzz the parsers: 100,000 inputs of each, with a new seed.
 faults: $(READY)  ## Kill builds at many more moments.
 	SHARDBEAM_FAULTS=long $(BIN)/pytest -n auto -m faults
 
-.PHONY: faults-storage
-faults-storage: $(READY)  ## Build on gs:// under many more faults and kills.
-	SHARDBEAM_FAULTS=long $(BIN)/pytest -n auto tests/gcs/test_schedules.py
+.PHONY: soak
+soak: $(READY)  ## Play 500 chains of builds under seeded chaos, about half an hour on two CPUs.
+	$(BIN)/python -m tests.soak
 
 .PHONY: search-writers
 search-writers: $(READY)  ## Search all schedules of two writers, and 100,000 of three, for a spoiled dataset.

@@ -20,7 +20,7 @@ from shardbeam.pipelines.arguments import (
     make_parser,
     parse_arguments,
 )
-from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.failures import UsageError, explain_os_error
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.logs import (
     configure_logging,
@@ -96,7 +96,8 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         else:
             show_formats()
         return 0
-    except Exception as error:
+    except Exception as raised:
+        error = explain_os_error(raised)
         code = _exit_code(error)
         if code is None and not json_log:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import traceback
 
@@ -10,6 +11,14 @@ _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
 # What Flink's job server says of a job that failed, and what Beam makes of it.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
+
+# What the machine is to blame for, and no code.
+_ERRNOS = frozenset(
+    {
+        *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT),
+    }
+)
 
 
 class UsageError(Exception):
@@ -38,6 +47,14 @@ def explain_failure(error: Exception | None) -> Exception:
     if failed is not None:
         return RunError(f"the job ended as {failed['state']}: {failed['cause']}")
     return error
+
+
+def explain_os_error(error: Exception) -> Exception:
+    """Returns a `RunError` for what the machine is to blame for, such as a failing disk."""
+    if not isinstance(error, OSError) or error.errno not in _ERRNOS:
+        return error
+    where = f"{error.filename}: " if error.filename else ""
+    return RunError(f"{where}{error.strerror}; mend it and run the same command again")
 
 
 def ended_as_failed(error: Exception) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -166,6 +168,20 @@ def test_what_only_the_formats_know_is_a_config_error_too(
     message = capsys.readouterr().err
     assert message.startswith("shardbeam: error: config: features.drop: unknown key 'image/hight'")
     assert message.count("\n") == 1
+
+
+def test_what_the_machine_is_to_blame_for_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: BuildArguments) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "out/.staging/p/runs/r/outcome.json")
+
+    replace_run(monkeypatch, "run_build", fail)
+    assert main(["build", *COCO]) == 1
+    assert capsys.readouterr().err == (
+        "shardbeam: error: out/.staging/p/runs/r/outcome.json: Input/output error; mend it and run "
+        "the same command again\n"
+    )
 
 
 def test_unknown_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,11 @@
 """A run that is killed at any moment, and started again, ends in the same bytes.
 
-`SHARDBEAM_FAULTS=long` (`make faults`) goes through many more moments.
+`SHARDBEAM_FAULTS=long` (`make faults`) goes through many more moments; `tests/test_soak.py` kills
+processes, and does worse to them.
 """
 
 from __future__ import annotations
 
-import random
-import shutil
-import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -20,12 +17,10 @@ from tests.support.dataset import (
     check_whole,
     coco_words,
     dataset_files,
-    finish,
     last_run,
     read_dataset,
     read_tree,
     run,
-    start,
 )
 
 AGAIN = ("--if-changed", "--overwrite")
@@ -121,23 +116,6 @@ def test_a_build_killed_after_its_commit_is_done_when_it_is_started_again(
     assert run(*words).exit_code == 2
 
 
-def test_a_build_killed_again_and_again(tiny: Path, expected: Tree, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    words = tiny_words(tiny, output, *AGAIN)
-    rng = random.Random(7)
-    for _ in range(20 if LONG else 2):
-        restore(output, {})
-        for _ in range(3):
-            with record_states(output) as states:
-                assert run(*words).exit_code == 0
-            # The later half holds the commit.
-            state = rng.choice(states[rng.choice([0, len(states) // 2]) :])
-            check_whole(state)
-            restore(output, state)
-        assert run(*words).exit_code == 0
-        assert read_dataset(output) == expected
-
-
 # A kill while another dataset is replaced
 
 
@@ -227,62 +205,3 @@ def test_another_config_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path)
         restore(output, state)
         assert run(*words).exit_code == 0
         assert dataset_files(read_tree(output)) == expected
-
-
-def test_other_images_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -> None:
-    changed = tmp_path / "changed"
-    shutil.copytree(tiny, changed)
-    output = tmp_path / "out"
-    words = coco_words(
-        changed, output, "--set", "output.shard_size_mb=0.006", "--set", "rejects.max_ratio=1"
-    )
-    with record_states(output) as states:
-        assert run(*words).exit_code == 0
-    for name in ("000000000001.jpg", "000000000002.jpg"):
-        (changed / "images" / name).unlink()
-    restore(output, {})
-    assert run(*words).exit_code == 0
-    fewer = read_dataset(output)
-    assert fewer.keys() != dataset_files(states[-1]).keys()
-    for state in moments(states, every=10):
-        restore(output, state)
-        assert run(*words, "--overwrite").exit_code == 0
-        assert read_dataset(output) == fewer
-
-
-# Real kills
-
-
-def test_a_process_killed_at_random_moments(shapes: Path, tmp_path: Path) -> None:
-    shards = ("--set", "output.num_shards=20")
-    assert run(*coco_words(shapes, tmp_path / "expected", *shards)).exit_code == 0
-    expected = read_dataset(tmp_path / "expected")
-    output = tmp_path / "out"
-    words = coco_words(shapes, output, *shards, "--processes", "2", "--if-changed")
-    rng = random.Random(3)
-    for _ in range(10 if LONG else 1):
-        shutil.rmtree(output, ignore_errors=True)
-        # While shards are written, and while they are moved into place.
-        exit_codes = [
-            kill_after(file, words, output=output, delay_s=rng.expovariate(50))
-            for file in (".staging/*/shards/*/done", ".staging/*/commit.json")
-        ]
-        assert exit_codes[0] == -signal.SIGKILL
-        committed = check_whole(read_tree(output))
-        finished = finished_shards(read_tree(output))
-        assert finish(start(*words, cwd=tmp_path)).exit_code == 0
-        assert read_dataset(output) == expected
-        if not committed:
-            assert last_run(output)["outcome"]["resumed"]["shards"] == finished > 0
-
-
-def kill_after(file: str, words: list[str], *, output: Path, delay_s: float) -> int:
-    """Kills a run a little after a file is there, unless it has ended; returns its exit code."""
-    process = start(*words, cwd=output.parent)
-    while process.poll() is None and not any(output.glob(file)):
-        time.sleep(0.001)
-    time.sleep(delay_s)
-    process.kill()
-    exit_code = finish(process).exit_code
-    check_whole(read_tree(output))
-    return exit_code

@@ -181,6 +181,11 @@ class FlinkCluster:
         state: str = self._last_job()["state"]
         return state
 
+    def is_idle(self) -> bool:
+        """Says whether no job is left that has not ended."""
+        ended = ("FINISHED", "CANCELED", "FAILED")
+        return all(job["state"] in ended for job in self._get("jobs/overview")["jobs"])
+
     def _last_job(self) -> dict[str, Any]:
         jobs: list[dict[str, Any]] = self._get("jobs/overview")["jobs"]
         return max(jobs, key=lambda job: job["start-time"])

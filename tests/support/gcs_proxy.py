@@ -73,11 +73,13 @@ class GcsProxy:
     Attributes:
         requests: What came in, in order.
         decide: Says what a request meets; nothing by default.
+        meet: Does so of several requests at a time, so that it may wait for others.
     """
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.decide: Decide | None = None
+        self.meet: Decide | None = None
         self.upstream = ("127.0.0.1", 0)
         self._lock = threading.Lock()
         proxy = self
@@ -113,12 +115,14 @@ class GcsProxy:
 
     def reset(self) -> None:
         self.requests = []
-        self.decide = None
+        self.decide = self.meet = None
 
     def receive(self, request: Request) -> Fault | None:
         with self._lock:
             self.requests.append(request)
-            return None if self.decide is None else self.decide(request)
+            if self.decide is not None:
+                return self.decide(request)
+        return None if self.meet is None else self.meet(request)
 
 
 @contextlib.contextmanager

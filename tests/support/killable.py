@@ -1,0 +1,214 @@
+"""Builds in processes of their own that cost no import: forked from one that has imported all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# What makes this module worth to be preloaded.
+import shardbeam.pipelines.run
+from shardbeam.pipelines.cli import main
+from shardbeam.transforms import write_shards
+from shardbeam.transforms.core.worker import _without_main
+from shardbeam.transforms.dataset import commit, folder_lock
+from shardbeam.transforms.dataset.manifest import DATASET_INFO
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage import gcs, local
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+from tests.support.dataset import COMMAND
+from tests.support.gcs_timings import Timings, set_timings
+
+__all__ = ["Launch", "Program", "shardbeam"]
+
+# Of what a file system is asked; the rest is seen where it is done.
+_EVENTS = ("os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir")
+
+
+class Launch(NamedTuple):
+    """How a program is started.
+
+    Attributes:
+        words: The command line.
+        log: Where its lines go.
+        host: Where `gs://` listens.
+        timings: How patient it is there.
+        root: It asks before it touches a file below this folder; never where empty.
+        without: The mechanism that it lacks (`BREAKS`); empty for none.
+        fresh: Whether it is the installed command, with all its imports.
+    """
+
+    words: Sequence[str]
+    log: Path
+    host: str = ""
+    timings: Timings = Timings()
+    root: str = ""
+    without: str = ""
+    fresh: bool = False
+
+
+class Program:
+    """A build in a process of its own, which leads a group of processes.
+
+    Args:
+        launch: How it is started.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+        self._connection, theirs = context.Pipe()
+        self.process: BaseProcess = context.Process(
+            target=_run, args=(launch, theirs if launch.root else None)
+        )
+        with _without_main():
+            self.process.start()
+        theirs.close()
+
+    def finish(self, meet: Callable[[str], str | None], *, timeout_s: float) -> int | None:
+        """Waits for its end.
+
+        Args:
+            meet: Answers each question with the name of an errno, or None.
+            timeout_s: How long.
+
+        Returns:
+            Its exit code; None where it has not ended in time, and was killed.
+        """
+        with contextlib.suppress(EOFError, ConnectionError):
+            while self.launch.root and self._connection.poll(timeout_s):
+                self._connection.send(meet(self._connection.recv()))
+        self.process.join(timeout_s)
+        exit_code = self.process.exitcode
+        if exit_code is None:
+            self.kill()
+            self.process.join()
+        return exit_code
+
+    def kill(self) -> None:
+        """Kills it; the installed command with all that it has started on this machine."""
+        assert self.process.pid is not None
+        if self.launch.fresh:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()
+
+
+def _run(launch: Launch, connection: Connection | None) -> None:
+    os.environ["STORAGE_EMULATOR_HOST"] = launch.host
+    with launch.log.open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    if launch.fresh:
+        os.setsid()
+        os.execv(COMMAND, [str(COMMAND), *launch.words])
+    set_timings(launch.timings)
+    if launch.without:
+        BREAKS[launch.without]()
+    if connection is not None:
+        _ask(connection, root=launch.root)
+    # At once: what Beam's threads would do at the end belongs to a process that was not killed.
+    os._exit(main(launch.words))
+
+
+def _ask(connection: Connection, *, root: str) -> None:
+    """Asks before each change of a file below a folder, and before each is opened."""
+    lock = threading.Lock()
+
+    def ask(event: str, path: object) -> None:
+        if not isinstance(path, str) or not path.startswith(root):
+            return
+        with lock:
+            connection.send(f"{event} {path}")
+            answer = connection.recv()
+        if answer is not None:
+            number = getattr(errno, answer)
+            raise OSError(number, os.strerror(number), path)
+
+    def see(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            ask("write" if arguments[2] & (os.O_WRONLY | os.O_RDWR) else "read", arguments[0])
+        elif event in _EVENTS:
+            ask(event.removeprefix("os."), arguments[0])
+
+    class AskingFile(io.FileIO):
+        def write(self, data: Any) -> int:  # noqa: ANN401  # A buffer.
+            try:
+                ask("write", self.name)
+            except OSError:
+                super().write(data[: len(data) // 2])
+                raise
+            return super().write(data)
+
+    def open_asking(path: str, mode: str, buffering: int = -1) -> object:
+        if mode != "xb":
+            return open(path, mode, buffering=buffering)
+        return io.BufferedWriter(AskingFile(path, mode), buffering)
+
+    def fsync(descriptor: int) -> None:
+        ask("write", os.readlink(f"/proc/self/fd/{descriptor}"))
+        os.fdatasync(descriptor)
+
+    vars(local)["open"] = open_asking
+    os.fsync = fsync  # type: ignore[assignment]
+    sys.addaudithook(see)
+
+
+# What shows that chaos finds what these mechanisms prevent
+
+
+def _publish_first() -> None:
+    def stage_file(staging: Staging, path: str, data: bytes) -> str:
+        uri = join_uri(staging.output, path)
+        storage_for(uri).replace(uri, data)
+        return uri
+
+    Staging.stage_file = stage_file  # type: ignore[assignment, method-assign]
+    commit._publish = lambda *arguments, **options: None
+
+
+def _keep_the_old_info() -> None:
+    delete = commit._delete
+
+    def keep(paths: Any, **options: Any) -> None:  # noqa: ANN401
+        delete(set(paths) - {DATASET_INFO}, **options)
+
+    commit._delete = keep
+
+
+def _resume_by_place() -> None:
+    def place(*, split: str, shard_index: int, num_shards: int, **rest: object) -> str:
+        return hashlib.sha256(f"{split} {shard_index} {num_shards}".encode()).hexdigest()
+
+    vars(write_shards)["shard_key"] = place
+
+
+def _hold_nothing() -> None:
+    vars(folder_lock)["_flock"] = lambda descriptor, folder: None
+
+
+def _replace_anything() -> None:
+    Staging.check_lease = lambda staging: None  # type: ignore[assignment, method-assign]
+    vars(gcs)["_generation"] = lambda version: None
+
+
+BREAKS: dict[str, Callable[[], None]] = {
+    "dataset_info.json last": _publish_first,
+    "dataset_info.json goes first": _keep_the_old_info,
+    "records in a shard's key": _resume_by_place,
+    "one run at a time, on disk": _hold_nothing,
+    "preconditions, on gs://": _replace_anything,
+}
