@@ -350,10 +350,12 @@ def _find_current(
         if damage:
             return Output(plan=placed, damage=damage)
         staging = Staging(output=output, plan=plan.digest, run_id="")
+        with _explain_read_errors(output):
+            is_left = staging.is_left()
         return Output(
             plan=placed,
             current=last,
-            left=staging if staging.is_left() else None,
+            left=staging if is_left else None,
             is_pointer_stale=bool(plan.latest) and latest != output,
         )
     return None
@@ -370,7 +372,8 @@ def _readable(files: Sequence[ImageRef]) -> Iterator[str]:
 def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
     """Finds a commit of this plan that was killed after `dataset_info.json` was written."""
     staging = Staging(output=plan.output, plan=plan.digest, run_id="")
-    last = _last_run(plan.output) if staging.was_committed() else None
+    with _explain_read_errors(plan.output):
+        last = _last_run(plan.output) if staging.was_committed() else None
     if last is None or last.plan != plan.digest:
         return None
     return Output(
@@ -418,9 +421,11 @@ def _explain_read_errors(output: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise UsageError(str(error)) from error
+    except NotADirectoryError as error:
+        raise UsageError(f"{output}: cannot be a dataset's folder: {error.strerror}") from error
     except OSError as error:
         raise UsageError(
-            f"{output}: cannot be a dataset's folder: {error.strerror or error}"
+            f"{error.filename or output}: cannot be read: {error.strerror or error}"
         ) from error
 
 

@@ -387,6 +387,39 @@ def test_trouble_of_workers_is_one_clear_line(shapes: Path, tmp_path: Path) -> N
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("method", "name", "flag"),
+    [
+        ("read", "/manifest.json", "--if-changed"),
+        ("holds", "/.staging", "--if-changed"),
+        ("create", "/done.", "--overwrite"),
+        ("replace", "/outcome.json", "--overwrite"),
+        ("swap", "/features.json", "--overwrite"),
+    ],
+)
+def test_a_disk_that_fails_is_one_line_with_the_file(
+    method: str,
+    name: str,
+    flag: str,
+    shapes: Path,
+    output: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = getattr(LocalStorage, method)
+    failed: list[str] = []
+
+    def fail(storage: LocalStorage, uri: str, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        if name in uri:
+            failed.append(uri)
+            raise OSError(errno.EIO, "Input/output error", uri)
+        return before(storage, uri, *arguments, **options)
+
+    monkeypatch.setattr(LocalStorage, method, fail)
+    message = one_line_error(run(*coco_words(shapes, output, *SHARDS, flag)))
+    assert "Input/output error" in message
+    assert failed[0] in message
+
+
 # plan
 
 

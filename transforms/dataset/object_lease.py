@@ -174,6 +174,8 @@ class ObjectLease(Lease):
         """Names the job, and lets the lease live longer without renewal; see the base class."""
         self._record = msgspec.structs.replace(self._record, job_name=job)
         self._lives_s = JOB_S
+        # From now on others write to the output, too.
+        self._is_new = False
         try:
             self._replace()
         except LeaseLostError as error:

@@ -13,6 +13,7 @@ started again has the same plan and finds the finished shards by their keys.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import re
@@ -67,10 +68,12 @@ def explain_write_errors(output: str) -> Iterator[None]:
             "output, and run the same command again",
         ) from error
     except OSError as error:
+        # Of a disk that fails, a person wants to know where.
+        where = f", {error.filename}" if error.errno == errno.EIO and error.filename else ""
         raise InputError(
             uri=output,
-            problem=f"cannot be written: {error.strerror or error}; mend it and run the same "
-            "command again, finished shards are kept",
+            problem=f"cannot be written: {error.strerror or error}{where}; mend it and run the "
+            "same command again, finished shards are kept",
         ) from error
 
 
