@@ -104,6 +104,20 @@ $(TOOLS)/flink: tests/runners/flink-pom.xml
 		-DincludeScope=runtime -DoutputDirectory=$@.new
 	mv $@.new $@
 
+# What runs on the oldest Python and Beam of pyproject.toml: all but whole commands.
+OLDEST_PYTHON ?= python3.10
+OLDEST_BEAM := $(shell sed -n 's/.*"apache-beam>=\([0-9.]*\),.*/\1/p' pyproject.toml | head -1)
+ROOMS := beam configs containers core dataset examples formats gcs images storage transforms writers
+
+.PHONY: test-oldest
+test-oldest:  ## Test on Python 3.10 with the oldest Beam, in an environment of its own.
+	$(OLDEST_PYTHON) -m venv $(TOOLS)/oldest
+	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check "apache-beam==$(OLDEST_BEAM)"
+	$(TOOLS)/oldest/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(TOOLS)/oldest/bin/pytest -n auto --dist worksteal -m "not runners and not faults" \
+		tests/test_beam_names.py tests/test_package.py $(addprefix tests/,$(ROOMS))
+
 .PHONY: test-runners
 test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a container, and the Kubernetes sample.
 	$(BIN)/pytest -m runners -rs
