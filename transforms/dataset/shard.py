@@ -24,7 +24,11 @@ import msgspec
 
 from shardbeam.transforms.containers.base import ChecksummedFile, find_container
 from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.memory import MemoryBudget, default_budget_bytes
+from shardbeam.transforms.core.memory import (
+    MemoryBudget,
+    default_budget_bytes,
+    give_back_freed_memory,
+)
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
 from shardbeam.transforms.core.records import ImageRef, Record, Reject
@@ -149,6 +153,7 @@ class ShardWriter:
     """
 
     def __init__(self, settings: ShardSettings, *, processes: int = 1) -> None:
+        give_back_freed_memory()
         self._settings = settings
         self._memory = MemoryBudget(
             settings.memory_bytes or default_budget_bytes(processes=processes)

@@ -15,7 +15,7 @@ from PIL import Image, features
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.memory import MemoryBudget
+from shardbeam.transforms.core.memory import MemoryBudget, give_back_freed_memory
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.worker import Worker, WorkerLostError
 from shardbeam.transforms.images.convert import (
@@ -294,6 +294,7 @@ def _answering() -> Callable[[_ToConvert], StoredImage | tuple[Reason, str]]:
         except RejectedError as error:
             return error.reason, error.detail
 
+    give_back_freed_memory()
     return answer
 
 
