@@ -10,12 +10,12 @@ import difflib
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar, Union
 
 import msgspec
 
-from shardbeam.configs.keys import choices, keys_of
+from shardbeam.configs.keys import choices, key_paths, keys_of
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.problem import Path, Problem, format_path
 from shardbeam.configs.schema import Config, Source
@@ -120,20 +120,13 @@ class _Converter:
 
 def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
     siblings = {name: format_path((*path, name)) for name in known}
-    elsewhere = {str(place[-1]): format_path(place) for place in _known_paths(Config)}
+    elsewhere = {str(place[-1]): format_path(place) for place, _ in key_paths(Config)}
     if key in elsewhere:
         return f"unknown key here; did you mean {elsewhere[key]}?"
     for names, similarity in ((siblings, 0.6), (elsewhere, 0.8)):
         for nearest in difflib.get_close_matches(key, names, n=1, cutoff=similarity):
             return f"unknown key; did you mean {names[nearest]}?"
     return f"unknown key; expected {_join(siblings)}"
-
-
-def _known_paths(kind: type[msgspec.Struct], *, path: Path = ()) -> Iterator[Path]:
-    for name, key in keys_of(kind).items():
-        yield (*path, name)
-        if isinstance(key.type, type) and issubclass(key.type, msgspec.Struct):
-            yield from _known_paths(key.type, path=(*path, name))
 
 
 def describe_mismatch(value: object, expected: object) -> str:

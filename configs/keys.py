@@ -25,6 +25,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
         switch: Whether it is a yes or no, and its flag takes no value.
         nullable: Whether it may be None.
         is_location: Whether it is a path or URI, or a list of them.
+        is_scalar: Whether one text or number may be its value.
         choices: The values that it may have, if they are few.
     """
 
@@ -37,6 +38,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     switch: bool
     nullable: bool
     is_location: bool
+    is_scalar: bool
     choices: tuple[str, ...]
 
 
@@ -68,6 +70,16 @@ def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, Key]:
     }
 
 
+def key_paths(
+    kind: type[msgspec.Struct], *, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Key]]:
+    """Yields each key of a class, and those of the classes that it is made of, with its path."""
+    for name, key in keys_of(kind).items():
+        yield (*path, name), key
+        if isinstance(key.type, type) and issubclass(key.type, msgspec.Struct):
+            yield from key_paths(key.type, path=(*path, name))
+
+
 def _describe(field: msgspec.structs.FieldInfo) -> Key:
     parts = list(_parts(field.type))
     said = next((part.extra for part in parts if isinstance(part, msgspec.Meta) and part.extra), {})
@@ -81,8 +93,16 @@ def _describe(field: msgspec.structs.FieldInfo) -> Key:
         switch=bool in parts,
         nullable=types.NoneType in parts,
         is_location=_LOCATION in parts,
+        is_scalar=_is_scalar(field.type),
         choices=next(filter(None, map(choices, parts)), ()),
     )
+
+
+def _is_scalar(kind: object) -> bool:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (Annotated, Union, types.UnionType):
+        return any(_is_scalar(each) for each in arguments)
+    return kind in (str, int, float, bool) or bool(choices(kind))
 
 
 def choices(kind: object) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import os
 import re
 import types
@@ -19,7 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, NoReturn
 import msgspec
 
 from shardbeam.configs.convert import describe_mismatch
-from shardbeam.configs.keys import Key, flag_name, keys_of, named
+from shardbeam.configs.keys import Key, flag_name, key_paths, keys_of, named
 from shardbeam.configs.load import (
     MAX_CONFIG_BYTES,
     OVERRIDE_ORIGIN,
@@ -70,6 +71,7 @@ shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
        shardbeam {command} coco --images DIR --annotations FILE --output DIR
        shardbeam {command} image-folder --images DIR --output DIR"""
     EPILOG = """\
+A key of the config that holds one value is a flag by its last name: --max-side 512, --seed 3.
 All of Apache Beam's pipeline options are taken, too: --runner, --direct_num_workers, --project
 and so on. Without --runner, the build runs on this machine and needs nothing but this package.
 """
@@ -305,6 +307,8 @@ class FlagParser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **options,
         )
+        # {flag that is none: what to write instead}
+        self._instead: dict[str, str] = {}
         self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
         # Only for the help text: the program looks for it before it parses anything.
         self.add_argument(
@@ -336,6 +340,33 @@ class FlagParser(argparse.ArgumentParser):
             options["action"] = "store_true"
         group.add_argument(flag_name(key.name), **options)
 
+    def add_overrides(self) -> None:
+        """Adds a flag for each key of the config that no other flag has the last name of.
+
+        They are kept out of the help, and stand for `--set`.
+        """
+        taken = frozenset(self._option_string_actions)
+        paths: dict[str, list[tuple[str, Key]]] = {}
+        for parts, key in key_paths(Config):
+            paths.setdefault(key.name, []).append((".".join(parts), key))
+        for name, found in paths.items():
+            spellings = dict.fromkeys((flag_name(name), f"--{name}"))
+            if taken.isdisjoint(spellings):
+                path, key = found[0]
+                if len(found) == 1 and key.is_scalar and path != _config_key("output"):
+                    for spelling in spellings:
+                        self.add_argument(
+                            spelling,
+                            dest="set",
+                            action="append",
+                            type=functools.partial(_read_override, path, _value_type(key.type)),
+                            default=argparse.SUPPRESS,
+                            help=argparse.SUPPRESS,
+                        )
+                else:
+                    instead = " or ".join(f"--set {path}=VALUE" for path, _ in found)
+                    self._instead |= dict.fromkeys(spellings, f"; use {instead}")
+
     def parse_strictly(
         self, words: Sequence[str], *, refused: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, Any]:
@@ -361,7 +392,8 @@ class FlagParser(argparse.ArgumentParser):
             if word.startswith("-"):
                 flag = word.partition("=")[0]
                 known = self._option_string_actions.keys() - refused.keys()
-                raise UsageError(f"unknown flag {flag}{did_you_mean(flag, known, show=str)}")
+                hint = self._instead.get(flag) or did_you_mean(flag, known, show=str)
+                raise UsageError(f"unknown flag {flag}{hint}")
         return vars(namespace)
 
 
@@ -386,6 +418,8 @@ def make_parser(command: str = "", *, beam: argparse.ArgumentParser | None = Non
         group = parser.add_argument_group(title)
         for flag in flags.values():
             parser.add_flag(group, flag)
+    if kind is BuildArguments:
+        parser.add_overrides()
     return parser
 
 
@@ -446,6 +480,10 @@ def _read_value(kind: Any, text: str) -> object:  # noqa: ANN401  # Any type.
     except msgspec.ValidationError:
         raise argparse.ArgumentTypeError(describe_mismatch(text, kind)) from None
     return value
+
+
+def _read_override(path: str, kind: Any, text: str) -> str:  # noqa: ANN401  # Any type.
+    return f"{path}={json.dumps(_read_value(kind, text), ensure_ascii=False)}"
 
 
 def _parse_fractions(text: str) -> dict[str, float]:
@@ -560,11 +598,15 @@ def _make_config(
             raise UsageError(f"{command}: {_describe_target(target)}")
         target = str(ready_configs()[target])
     for flag in _dataset_flags():
-        if flag in given:
+        if flag not in given:
+            continue
+        key = _config_key(flag)
+        if key.startswith("splits"):
             raise UsageError(
                 f"{flag_name(flag)} goes with a format ({_formats()}), not with a config file; "
-                f"use --set {_config_key(flag)}=..."
+                f"use --set {key}=..."
             )
+        overrides = [f"{key}={json.dumps(given[flag], ensure_ascii=False)}", *overrides]
     return load_config(target, overrides=overrides)
 
 

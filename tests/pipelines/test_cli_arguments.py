@@ -20,6 +20,7 @@ from shardbeam.pipelines.arguments import (
     BuildArguments,
     SampleArguments,
     flags_of,
+    make_parser,
     parse_arguments,
 )
 from shardbeam.pipelines.failures import UsageError
@@ -207,6 +208,9 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             "unknown flag --direct-num-workers; did you mean --direct_num_workers?",
         ),
         (f"{COCO} --zzzzzz", "unknown flag --zzzzzz"),
+        (f"{COCO} --include a", "unknown flag --include; use --set labels.include=VALUE"),
+        (f"{COCO} --path a", "unknown flag --path; use --set output.path=VALUE"),
+        (f"{COCO} --max-side x", "--max-side: expected int, at least 1, got 'x'"),
         (f"{COCO} --runner", "--runner: expected one argument"),
         (
             f"{COCO} --runner DirektRunner",
@@ -273,12 +277,7 @@ def test_wrong_command_lines(line: str, message: str) -> None:
         ("--images x", "splits.NAME.images"),
         ("--annotations x", "splits.NAME.annotations"),
         ("--classes x", "splits.NAME.classes"),
-        ("--output x", "output.path"),
         ("--split x", "splits"),
-        ("--fractions x=1", "fractions"),
-        ("--group-by x", "group_by"),
-        ("--name x", "name"),
-        ("--version 1.0.0", "version"),
     ],
 )
 def test_with_a_config_file_set_does_what_flags_do_without(flag: str, key: str) -> None:
@@ -288,6 +287,27 @@ def test_with_a_config_file_set_does_what_flags_do_without(flag: str, key: str) 
         f"{flag.split()[0]} goes with a format ({FORMATS}), not with a config file; "
         f"use --set {key}=..."
     )
+
+
+@pytest.mark.usefixtures("config_file")
+@pytest.mark.parametrize("target", ["build d.yaml", COCO])
+def test_keys_of_one_value_are_flags_by_their_last_name(target: str) -> None:
+    config = parse_build(
+        f"{target} --masks png --max-side 512 --max_pixels=9 --num-shards 4 --seed 3 "
+        "--description 'a: b' --max-ratio 0.5 --seed 4 --output o2 --name n2"
+    ).config
+    assert (config.masks, config.image.max_side, config.image.max_pixels) == ("png", 512, 9)
+    assert (config.output.num_shards, config.seed, config.description) == (4, 4, "a: b")
+    assert (config.rejects.max_ratio, config.output.path, config.name) == (0.5, "o2", "n2")
+
+
+def test_flags_of_keys_leave_beams_alone_and_are_not_in_the_help() -> None:
+    beam = beam_parser()
+    parser = make_parser("build", beam=beam)
+    ours = set(make_parser("build")._option_string_actions) - {"-h", "--help"}
+    assert {"--max-side", "--max_side", "--seed"} <= ours
+    assert not ours & set(beam._option_string_actions)
+    assert "--max-side" not in parser.format_help()
 
 
 @pytest.mark.usefixtures("config_file")
