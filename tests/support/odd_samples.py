@@ -170,6 +170,40 @@ VOC = (
         corrections={"box_clipped": 1},
     ),
     OddSample(
+        "voc: drawings of the annotations, no lists",
+        {
+            "set/JPEGImages/a.jpg": plain_jpeg(),
+            "set/JPEGImages/b.jpg": plain_jpeg(),
+            "set/Annotations/a.xml": _XML,
+            "set/AnnotationsVisualization/a.jpg": plain_jpeg(),
+            "set/SegmentationClassVisualization/a.jpg": plain_jpeg(),
+        },
+        "voc --root {data}",
+        {
+            "train": {
+                "set/JPEGImages/a.jpg": _objects(xmin=[9 / 32]),
+                "set/JPEGImages/b.jpg": _objects(xmin=[]),
+            }
+        },
+        excluded={"outside_image_folder": 1},
+        corrections={"box_clipped": 1},
+        unannotated=1,
+    ),
+    OddSample(
+        "voc: trainval in place of train and val",
+        {
+            **{path: content for path, content in small_voc().items() if "/Main/" not in path},
+            "ImageSets/Main/trainval.txt": "a\n",
+            "ImageSets/Main/test.txt": "b\n",
+        },
+        "voc --root {data}",
+        {
+            "trainval": {"JPEGImages/a.jpg": _objects(xmin=[9 / 32])},
+            "test": {"JPEGImages/b.jpg": _objects(xmin=[])},
+        },
+        corrections={"box_clipped": 1},
+    ),
+    OddSample(
         "voc: images and XML side by side",
         {
             "train/a.jpg": plain_jpeg(),
@@ -389,6 +423,7 @@ YOLO = (
 
 # WebDataset, filename-label
 
+_ONE_TAR = tar_bytes({"1.jpg": plain_jpeg(), "1.cls": b"7"})
 _TAR = tar_bytes(
     {
         "1.jpg": plain_jpeg(),
@@ -415,6 +450,17 @@ OTHERS = (
             "0.tar/4.jpg": "ambiguous_stem",
             "0.tar/4.png": "ambiguous_stem",
             "0.tar/5": "missing_image",
+        },
+    ),
+    OddSample(
+        "webdataset: the tars of a folder",
+        {"readme.md": "tars", "a/0.tar": _ONE_TAR, "b/0.tar": _ONE_TAR},
+        "webdataset --tars {data}",
+        {
+            "train": {
+                "a/0.tar/1.jpg": {"image/class/label": [7]},
+                "b/0.tar/1.jpg": {"image/class/label": [7]},
+            }
         },
     ),
     OddSample(
@@ -626,6 +672,13 @@ BAD_INPUTS = (
         "webdataset --tars {data}",
         1,
         "{data}/0.tar: byte 0: the tar is truncated",
+    ),
+    BadInput(
+        "webdataset: a folder without tars",
+        {"a/1.jpg": plain_jpeg()},
+        "webdataset --tars {data}",
+        1,
+        "{data}: no .tar file found, it holds 'a/1.jpg'; for images in folders there are",
     ),
     BadInput(
         "filename-label: a pattern that cannot work",

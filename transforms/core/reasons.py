@@ -66,6 +66,7 @@ class Exclusion(str, enum.Enum):
     DISCARDED = "discarded"
     NO_OBJECTS = "no_objects"
     ANNOTATION_FOLDER = "annotation_folder"
+    OUTSIDE_IMAGE_FOLDER = "outside_image_folder"
 
 
 class Correction(str, enum.Enum):

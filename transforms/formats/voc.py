@@ -49,12 +49,15 @@ VOC_CLASSES = (
     *("train", "tvmonitor"),
 )
 
-_DEFAULT_SPLITS = ("train", "val", "test")
+# `trainval` repeats the two before it: it counts where there is neither.
+_BOTH = "trainval"
+_DEFAULT_SPLITS = ("train", "val", _BOTH, "test")
 _LABEL_MAP = "labelmap.txt"
 # What tools call the background and the border in a label map: no classes.
 _NO_CLASSES = frozenset({"background", "ignored"})
 
 # Folders by what is in them, in lower case. Their names do not matter for what belongs together.
+_IMAGE_FOLDER = "JPEGImages"
 _IMAGE_FOLDERS = frozenset({"jpegimages", "pngimages", "images", "image", "imgs", "img"})
 _ANNOTATION_FOLDERS = frozenset({"annotations", "annotation", "xmls", "xml"})
 _LIST_FOLDER = "imagesets"
@@ -100,8 +103,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
     Attributes:
         root: The folder that holds everything, at any depth (such as `VOCdevkit/VOC2012`).
-        splits: Which lists of `ImageSets` are splits; by default train, val and test, those that
-            name any image.
+        splits: Which lists of `ImageSets` are splits; by default train, val and test, or trainval
+            and test where train and val are missing, those that name any image.
         image_set: Which folder of `ImageSets` the lists are in.
         coordinates: Whether boxes give the numbers of their first and last pixels, counted
             from 1, as VOC does; or edges, from 0, to be taken as they are.
@@ -109,6 +112,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
         _masks: Whether they carry the maps of `SegmentationObject`.
         _lists: The lists of the splits, in order; several of one split where the root holds
             several datasets.
+        _has_image_folder: Whether there is a `JPEGImages`, so that pictures elsewhere are no input
+            unless they are annotated.
         _class_ids: `{name: id}` of the classes in the maps; empty where no maps are asked for.
         _label_map: URI of the file that names them, if there is one.
     """
@@ -129,6 +134,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
     semantic: Annotated[bool, named("write the maps of SegmentationClass")] = False
     _masks: bool = False
     _lists: tuple[SplitList, ...] = ()
+    _has_image_folder: bool = False
     _class_ids: Mapping[str, int] = {}
     _label_map: str = ""
 
@@ -160,9 +166,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
                 uri=self.root, problem="no .xml files found: expected Annotations/ below the root"
             )
         label_map, class_ids = self._find_classes(files) if self.semantic else ("", {})
+        lists, has_image_folder = self._find_lists(files)
         return msgspec.structs.replace(
             self,
-            _lists=tuple(self._choose_lists(self._find_lists(files))),
+            _lists=tuple(self._choose_lists(lists)),
+            _has_image_folder=has_image_folder,
             _class_ids=class_ids,
             _label_map=label_map,
         )
@@ -267,11 +275,17 @@ class VocFormat(Format, frozen=True, kw_only=True):
         )
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
-        """Leaves out what is in a folder of annotations without being annotated; see the base."""
+        """Leaves out pictures without annotations that lie where no images do; see the base.
+
+        These are pictures in a folder of annotations and, where there is a `JPEGImages`, those
+        beside it, such as drawings of the annotations.
+        """
         folders = [folder.casefold() for folder in key.split("/")[:-1]]
         if is_hidden(key) or not is_image_name(key) or _IMAGE_FOLDERS.intersection(folders):
             return None
-        return Exclusion.ANNOTATION_FOLDER if _ANNOTATION_FOLDERS.intersection(folders) else None
+        if _ANNOTATION_FOLDERS.intersection(folders):
+            return Exclusion.ANNOTATION_FOLDER
+        return Exclusion.OUTSIDE_IMAGE_FOLDER if self._has_image_folder else None
 
     def _categories(self, names: Mapping[str, object]) -> Iterator[Category]:
         for name in names:
@@ -293,26 +307,30 @@ class VocFormat(Format, frozen=True, kw_only=True):
         first_pixel = 1.0 if self.coordinates == "one_based" else 0.0
         return (xmin - first_pixel, ymin - first_pixel, xmax, ymax)
 
-    def _find_lists(self, files: RootFiles) -> dict[str, list[SplitList]]:
+    def _find_lists(self, files: RootFiles) -> tuple[dict[str, list[SplitList]], bool]:
+        """Finds the lists of splits, and whether there is a `JPEGImages`."""
         folder = f"ImageSets/{self.image_set}"
         found: dict[str, list[SplitList]] = {}
+        has_image_folder = files.holds(_IMAGE_FOLDER)
         # The root may hold VOCdevkit, or several years.
         for below in (folder, ""):
             for path, file in files.walk(below):
                 head, _, name = path.rpartition("/")
+                has_image_folder |= head.endswith(_IMAGE_FOLDER)
                 is_list = name.endswith(".txt") and not is_hidden(path)
                 if is_list and f"/{head}".endswith(f"/{folder}"):
                     item = SplitList(split=name.removesuffix(".txt"), path=path, file=file)
                     found.setdefault(item.split, []).append(item)
             if found:
                 break
-        return found
+        return found, has_image_folder
 
     def _choose_lists(self, found: Mapping[str, Sequence[SplitList]]) -> Iterator[SplitList]:
+        chosen: list[str] = []
         for split in self.splits or _DEFAULT_SPLITS:
             lists = sorted(found.get(split, ()), key=lambda item: item.path)
             names = [name for item in lists for _, name in _read_list(item)]
-            if not self.splits and not names:
+            if not self.splits and (not names or (split == _BOTH and chosen)):
                 continue
             if not lists:
                 raise InputError(
@@ -327,6 +345,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
                     problem=f"{names[0]!r} says whether an image holds a class; "
                     "the list is no split",
                 )
+            chosen.append(split)
             yield from lists
 
     def _find_classes(self, files: RootFiles) -> tuple[str, dict[str, int]]:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from shardbeam.configs.keys import Location, named
-from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -35,7 +35,7 @@ from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_n
 from shardbeam.transforms.formats.table_columns import Base, ColumnType, column_feature
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
-from shardbeam.transforms.storage.archives import fixed_folder
+from shardbeam.transforms.storage.archives import fixed_folder, is_pattern, list_root
 from shardbeam.transforms.storage.reader import StorageReader
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)
@@ -91,7 +91,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
     opens_archives = False
 
     tars: Annotated[
-        list[Location], msgspec.Meta(min_length=1), named("tar file, or pattern of them")
+        list[Location], msgspec.Meta(min_length=1), named("tar file, folder of them, or pattern")
     ]
     fields: dict[str, Base] = {}
 
@@ -100,6 +100,28 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         return common_folder(
             [fixed_folder(tar if _TAR.search(tar) else f"{tar}/any") for tar in self.tars]
         )
+
+    def resolve(self) -> WebDatasetFormat:
+        """Looks into the folders, so that one without tars is found before the run.
+
+        Raises:
+            InputError: There is no tar in a folder, or it cannot be listed.
+        """
+        for root in self.tars:
+            if _TAR.search(root) or is_pattern(root):
+                continue
+            first = ""
+            for first, _ in list_root(root, open_archives=False):
+                if self.place(first, root=0).role is Role.CONTAINER:
+                    break
+            else:
+                held = f"it holds {first!r}" if first else "there are no files"
+                raise InputError(
+                    uri=root,
+                    problem=f"no .tar file found, {held}; for images in folders there are "
+                    "image-folder and filename-label",
+                )
+        return self
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The declared fields of the JSON files."""
