@@ -66,5 +66,5 @@ def test_flink(number: int, world: World, cluster: FlinkCluster) -> None:
 
 def check(play: Play) -> None:
     play.play()
-    print(*play.story, sep="\n")
+    print(*play.story, play.problem, sep="\n")
     assert not play.problem, play.story
