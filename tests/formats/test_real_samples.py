@@ -47,6 +47,13 @@ YOLO = {"root": "@", "_masks": True}
         ("yolo", YOLO, "labelstudio-yolo/test_import_yolo_data_unif_dims", 5, 19),
         ("yolo", YOLO, "datumaro/roboflow_dataset/yolo", 3, 4),
         ("yolo", YOLO, "datumaro/yolo_dataset/strict", 1, 2),
+        (
+            "yolo",
+            {**YOLO, "data": "@/coco8-pose.yaml"},
+            "ultralytics-hub/coco8-pose",
+            8,
+            21,
+        ),
         ("image-folder", {"images": "@"}, "bigdl-cifar/cifar", 7, 0),
         ("filename-label", {"images": "@"}, "bigdl-cifar/cifar", 7, 0),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.root_files import relative_path, resolve_path
-from shardbeam.transforms.formats.yolo import YoloFormat, parse_yolo_labels
+from shardbeam.transforms.formats.yolo import Pose, YoloFormat, parse_yolo_labels
 from shardbeam.transforms.formats.yolo_layout import (
     YoloData,
     join_of_image,
@@ -168,6 +169,46 @@ def test_other_files(data: bytes, problem: str) -> None:
         parse(data)
 
 
+@pytest.mark.parametrize(
+    ("values", "line", "keypoints"),
+    [
+        (3, "1 .5 .5 .5 .5 0.25 0.75 2.000000 0 0 0", (0.25, 0.75, 2, 0, 0, 0)),
+        (3, "1 .5 .5 .5 .5 0.25 0.75 1 1 1 2", (0.25, 0.75, 1, 1, 1, 2)),
+        (2, "1 .5 .5 .5 .5 0.25 0.75 0 0", (0.25, 0.75, 2, 0, 0, 0)),
+        # A box alone is an object whose keypoints are not labelled.
+        (3, "1 .5 .5 .5 .5", ()),
+    ],
+)
+def test_poses(values: int, line: str, keypoints: tuple[float, ...]) -> None:
+    (found,), corrections = parse_yolo_labels(
+        line.encode(), names=NAMES, pose=Pose(2, values), uri="a.txt"
+    )
+
+    assert (found.label, found.bbox, found.keypoints) == (
+        "cat",
+        (0.25, 0.25, 0.75, 0.75),
+        keypoints,
+    )
+    assert not corrections
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("0 .5 .5 .5 .5 .5 .5 2", "alone or with 2 keypoints of 3 values each, got 8 values"),
+        ("0 .5 .5 .5 .5 .5 .5 .5 .5", "got 9 values"),
+        ("0 .5 .5 .5 .5 .5 .5 2 0 0 0 .9", "got 12 values"),
+        ("0 .5 .5 .5 .5 .5 .5 0.98 0 0 0", "expected a visibility (0, 1 or 2), got '0.98'"),
+        ("0 .5 .5 .5 .5 .5 .5 3 0 0 0", "got '3'"),
+        ("0 .5 .5 .5 .5 .5 7 2 0 0 0", "expected a fraction of the image, from 0 to 1, got '7'"),
+        ("7 .5 .5 .5 .5 .5 .5 2 0 0 0", "class 7 has no name"),
+    ],
+)
+def test_bad_poses(line: str, problem: str) -> None:
+    with pytest.raises(InputError, match=re.escape(problem)):
+        parse_yolo_labels(line.encode(), names=NAMES, pose=Pose(2, 3), uri="a.txt")
+
+
 _fractions = st.floats(0, 1, allow_subnormal=False)
 
 
@@ -214,6 +255,16 @@ def test_polygons_round_trip(points: list[tuple[float, float]]) -> None:
             ),
         ),
         (b"names:\n  0: dog\n  7: night  cat\n", YoloData(names={0: "dog", 7: "night cat"})),
+        (
+            b"names: [dog, cat]\nkpt_shape: [2, 3]\nflip_idx: [1, 0]\n"
+            b"kpt_names:\n  1: [left eye, right eye]\n",
+            YoloData(
+                names={0: "dog", 1: "cat"},
+                keypoints={0: ("keypoint_1", "keypoint_2"), 1: ("left eye", "right eye")},
+                point_values=3,
+            ),
+        ),
+        (b"names: [dog]\nkpt_shape:\nflip_idx:\n", YoloData(names={0: "dog"})),
     ],
 )
 def test_data_yaml(text: bytes, expected: YoloData) -> None:
@@ -240,7 +291,27 @@ def test_data_yaml(text: bytes, expected: YoloData) -> None:
         (b"names: [a]\nnames: [b]\n", "line 2: names", "names is given twice"),
         (b"names: [a]\nnc: 2\n", "line 2: nc", "says '2', but 1 classes are named"),
         (b"names: [a]\ntrain: {a: b}\n", "line 2: train", "expected text"),
-        (b"names: [a]\nkpt_shape: [17, 3]\n", "line 2: kpt_shape", "COCO JSON"),
+        *(
+            (b"names: [a]\nkpt_shape: " + shape, "line 2: kpt_shape", problem)
+            for shape, problem in (
+                (b"[17]", "expected [keypoints, 2 or 3]"),
+                (b"[17, 4]", "expected [keypoints, 2 or 3]"),
+                (b"[0, 3]", "expected [keypoints, 2 or 3]"),
+                (b"[1001, 3]", "at most 1,000 keypoints"),
+                (b"[17, x]", "expected a list of whole numbers"),
+                (b"{a: b}", "expected text"),
+            )
+        ),
+        *(
+            (b"names: [a]\nkpt_shape: [2, 2]\n" + line, f"line 3: {place}", problem)
+            for line, place, problem in (
+                (b"flip_idx: [0, 2]", "flip_idx", "expected each of 0 to 1 once"),
+                (b"flip_idx: [0]", "flip_idx", "as kpt_shape has 2 keypoints"),
+                (b"kpt_names: {0: [a]}", "kpt_names.0", "expected 2 names, each once"),
+                (b"kpt_names: {0: [a, a]}", "kpt_names.0", "expected 2 names, each once"),
+                (b"kpt_names: {1: [a, b]}", "kpt_names.1", "there is no such class"),
+            )
+        ),
         (b"a: " + b"[" * 5_000, "", "nested too deeply"),
         (b"names: [a]\n---\nnames: [b]\n", "line 2, column 1", "single document"),
     ],

@@ -127,6 +127,16 @@ SEEDS = (
             "labels/a.txt": _LABELS,
         },
     ),
+    Seed(
+        "yolo",
+        {"root": "@"},
+        {
+            **_YOLO,
+            "data.yaml": "names: [dog]\nkpt_shape: [2, 3]\nflip_idx: [1, 0]\n"
+            "kpt_names:\n  0: [a, b]\n",
+            "labels/a.txt": "0 0.5 0.5 0.25 1.0 0.5 .5 2 0 0 0\n",
+        },
+    ),
     Seed("yolo", {"root": "@"}, {**_YOLO, "classes.txt": "dog\ncat\n", "labels/a.txt": _LABELS}),
     Seed(
         "yolo",

@@ -243,6 +243,26 @@ SAMPLES = (
         },
     ),
     FormatSample(
+        "yolo",
+        "ultralytics-hub/coco8-pose",
+        ("--data", "{data}/coco8-pose.yaml"),
+        {"train": 4, "val": 4},
+        "images/train/000000000086.jpg",
+        {
+            "image/object/class/text": [b"person"],
+            "image/object/bbox/xmin": [0.423213 - 0.252246 / 2],
+            "image/object/keypoint/num": [16],
+            "image/object/keypoint/visibility": [2, 2, 2, 0, *[2] * 9, 1, 2, 1, 2],
+            "image/object/keypoint/x": [
+                *(0.455078, 0.462891, 0.435547, 0, 0.406250, 0.498047, 0.363281, 0.515625),
+                *(0.310547, 0.484375, 0.386719, 0.482422, 0.414062, 0.556641, 0.425781),
+                *(0.482422, 0.398438),
+            ],
+            "image/object/keypoint/text": [b"keypoint_%d" % number for number in range(1, 18)],
+        },
+        variant="pose",
+    ),
+    FormatSample(
         "open-images",
         "datumaro/open_images_dataset/v6",
         (

@@ -387,6 +387,38 @@ YOLO = (
         unannotated=1,
     ),
     OddSample(
+        "yolo: poses, some of them bad",
+        {
+            "data.yaml": "names: [dog]\nkpt_shape: [2, 3]\nkpt_names: {0: [nose, tail]}\n",
+            **{f"images/{letter}.jpg": plain_jpeg() for letter in "abc"},
+            "labels/a.txt": "0 .5 .5 .5 .5 .25 .75 1 0 0 0\n0 .5 .5 1 1\n",
+            "labels/b.txt": "0 .5 .5 .5 .5 .25 .75 1\n",
+            "labels/c.txt": "0 .5 .5 .5 .5 .25 .75 .9 0 0 0\n",
+        },
+        "yolo --root {data} --set rejects.max_ratio=1",
+        {
+            "train": {
+                "images/a.jpg": _objects(
+                    xmin=[0.25, 0],
+                    **{
+                        "image/object/keypoint/x": [0.25, 0, 0, 0],
+                        "image/object/keypoint/y": [0.75, 0, 0, 0],
+                        "image/object/keypoint/visibility": [1, 0, 0, 0],
+                        "image/object/keypoint/num": [1, 0],
+                        "image/object/keypoint/text": [b"nose", b"tail"] * 2,
+                    },
+                )
+            }
+        },
+        rejects={
+            "images/b.jpg": "annotation_malformed",
+            "images/c.jpg": "annotation_malformed",
+        },
+        details={
+            "images/c.jpg": "labels/c.txt: line 1: expected a visibility (0, 1 or 2), got '.9'"
+        },
+    ),
+    OddSample(
         "yolo: a list names a missing image",
         _LIST,
         "yolo --root {data} --set rejects.max_ratio=1",

@@ -1,16 +1,18 @@
-"""YOLO: a text file of boxes or polygons an image, and a file that names the classes.
+"""YOLO: a text file of boxes, polygons or poses an image, and a file that names the classes.
 
-The format: a line an object, `class cx cy w h` or `class x1 y1 x2 y2 x3 y3 …`, coordinates in
-fractions of the image (https://docs.ultralytics.com/datasets/detect/ and /segment/).
+The format: a line an object, `class cx cy w h`, `class x1 y1 x2 y2 x3 y3 …`, or a box with the
+keypoints `x y` or `x y visibility` behind it, coordinates in fractions of the image
+(https://docs.ultralytics.com/datasets/detect/, /segment/ and /pose/).
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -39,6 +41,7 @@ from shardbeam.transforms.formats.yolo_layout import (
 from shardbeam.transforms.storage.base import Storage
 
 _NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
+_VISIBILITY = re.compile(rb"[012](\.0*)?")
 _CLASS = re.compile(rb"([0-9]{1,9})(\.0*)?")
 # Tools round, and boxes at the border reach over it by as much.
 _TOLERANCE = 0.01
@@ -52,6 +55,13 @@ _BOX_AND_CONFIDENCE = 6
 _MIN_POLYGON_VALUES = 7
 
 _encoder = msgspec.json.Encoder()
+
+
+class Pose(NamedTuple):
+    """How many keypoints an object has, and how many values each of them."""
+
+    points: int
+    point_values: int
 
 
 class YoloFormat(Format, frozen=True, kw_only=True):
@@ -69,7 +79,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         _layout: What `resolve` has found.
     """
 
-    SUMMARY = "YOLO text files: boxes and segments"
+    SUMMARY = "YOLO text files: boxes, segments and poses"
     ROOTS = ("root",)
     CHOOSES_SPLITS = True
     lists_annotations = True
@@ -85,12 +95,18 @@ class YoloFormat(Format, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """Objects, and their masks if they are asked for."""
-        return frozenset({Kind.DETECTION, Kind.INSTANCE_MASKS} if self._masks else {Kind.DETECTION})
+        """Objects, their keypoints if they have any, and their masks if these are asked for."""
+        more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self._layout.keypoints}
+        return frozenset({Kind.DETECTION, *(kind for kind, is_there in more.items() if is_there)})
 
     @functools.cached_property
     def _names(self) -> Mapping[int, str]:
         return dict(self._layout.names)
+
+    @functools.cached_property
+    def _pose(self) -> Pose | None:
+        keypoints, point_values = self._layout.keypoints, self._layout.point_values
+        return Pose(len(keypoints[0]), point_values) if keypoints else None
 
     @functools.cached_property
     def _label_folders(self) -> Mapping[str, str]:
@@ -145,8 +161,14 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     ) -> Iterator[AnnotationEntry | Category]:
         """Declares the classes, or says which images a list puts into its split."""
         if file_index == 0:
-            for class_index, name in self._layout.names:
-                yield Category(name=name, source_id=class_index + 1, origin=self._layout.files[0])
+            keypoints = self._layout.keypoints or itertools.repeat(())
+            for (class_index, name), own in zip(self._layout.names, keypoints, strict=False):
+                yield Category(
+                    name=name,
+                    source_id=class_index + 1,
+                    origin=self._layout.files[0],
+                    keypoints=own,
+                )
         if file_index < len(self._layout.files):
             return
         item = self._layout.lists[file_index - len(self._layout.files)]
@@ -160,7 +182,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         Raises:
             InputError: It is no file of labels.
         """
-        objects, corrections = parse_yolo_labels(data, names=self._names, uri=path)
+        objects, corrections = parse_yolo_labels(data, names=self._names, pose=self._pose, uri=path)
         if not self._masks:
             objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
         key = join_of_labels(normalize_key(path))
@@ -184,13 +206,14 @@ def _split_of(path: str, *, folders: Mapping[str, str]) -> str:
 
 
 def parse_yolo_labels(
-    data: bytes, *, names: Mapping[int, str], uri: str
+    data: bytes, *, names: Mapping[int, str], pose: Pose | None = None, uri: str
 ) -> tuple[list[ObjectAnnotation], Counter[str]]:
     """Parses a label file.
 
     Args:
         data: Its content.
         names: `{class: name}`.
+        pose: The keypoints that stand behind each box; None for files of boxes and polygons.
         uri: The file, for errors.
 
     Returns:
@@ -212,7 +235,10 @@ def parse_yolo_labels(
             corrections[Correction.DUPLICATE_ANNOTATION_DROPPED.value] += 1
             continue
         try:
-            objects[values] = _object(values, names=names, corrections=corrections)
+            if pose is None:
+                objects[values] = _object(values, names=names, corrections=corrections)
+            else:
+                objects[values] = _posed_object(values, names=names, pose=pose)
         except ValueError as error:
             raise InputError(
                 uri=uri,
@@ -238,15 +264,45 @@ def _object(
         return _polygon(coordinates, label=label)
     if count == _BOX_AND_CONFIDENCE:
         corrections[Correction.CONFIDENCE_DROPPED.value] += 1
-    x, y, width, height = coordinates[:4]
+    return ObjectAnnotation(label=label, bbox=_box(coordinates))
+
+
+def _posed_object(
+    values: Sequence[bytes], *, names: Mapping[int, str], pose: Pose
+) -> ObjectAnnotation:
+    if len(values) not in (_BOX_VALUES, _BOX_VALUES + pose.points * pose.point_values):
+        raise ValueError(
+            f"expected `class cx cy w h`, alone or with {pose.points} keypoints of "
+            f"{pose.point_values} values each, got {len(values)} values"
+        )
+    keypoints: list[float] = []
+    for first in range(_BOX_VALUES, len(values), pose.point_values):
+        x, y = map(_fraction, values[first : first + 2])
+        # Without visibilities, what is not labelled is put into the corner.
+        visibility = 2.0 if x or y else 0.0
+        if pose.point_values == 3:
+            visibility = _visibility(values[first + 2])
+        keypoints += (x, y, visibility)
     return ObjectAnnotation(
-        label=label,
-        bbox=(
-            _edge(x - width / 2),
-            _edge(y - height / 2),
-            _edge(x + width / 2),
-            _edge(y + height / 2),
-        ),
+        label=_label(values[0], names=names),
+        bbox=_box([_fraction(value) for value in values[1:_BOX_VALUES]]),
+        keypoints=tuple(keypoints),
+    )
+
+
+def _visibility(value: bytes) -> float:
+    if not _VISIBILITY.fullmatch(value):
+        raise ValueError(f"expected a visibility (0, 1 or 2), got {_shown(value)}")
+    return float(value)
+
+
+def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
+    x, y, width, height = values[:4]
+    return (
+        _edge(x - width / 2),
+        _edge(y - height / 2),
+        _edge(x + width / 2),
+        _edge(y + height / 2),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import yaml
@@ -54,6 +54,7 @@ _LIST_SAMPLE = 5
 # Folders that an error names.
 _SHOWN_FOLDERS = 3
 
+_MAX_KEYPOINTS = 1_000
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 # In the order in which splits are written.
 _SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
@@ -81,6 +82,8 @@ class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         names: `(class, name)` of all classes, in order.
+        keypoints: Names of the keypoints of each of these; empty where objects have none.
+        point_values: How many values a keypoint has: 2, or 3 with its visibility.
         files: URIs of the files that say so: the `data.yaml` or `obj.data`, the file of names.
         known: The files below the root that are neither images nor labels.
         splits: The splits, in order.
@@ -91,6 +94,8 @@ class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     names: tuple[tuple[int, str], ...] = ()
+    keypoints: tuple[tuple[str, ...], ...] = ()
+    point_values: int = 0
     files: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
@@ -176,6 +181,8 @@ class LayoutFinder:
         known = {normalize_key(path) for path in (*named, *(item.path for item in lists)) if path}
         return YoloLayout(
             names=tuple(sorted(self._described.names.items())),
+            keypoints=tuple(names for _, names in sorted(self._described.keypoints.items())),
+            point_values=self._described.point_values,
             files=tuple(file.uri for file in self._named.values()),
             known=tuple(sorted(known)),
             splits=tuple(wanted),
@@ -381,12 +388,16 @@ class YoloData(msgspec.Struct, frozen=True, kw_only=True):
         names_file: The file that names them, as it is written; empty where it names none.
         path: The root, as it is written; empty where it is not said.
         splits: `{split: folders of images, or lists of them, as written}`.
+        keypoints: `{class: names of its keypoints}`; empty where objects have none.
+        point_values: As in `YoloLayout`.
     """
 
     names: Mapping[int, str] = {}
     names_file: str = ""
     path: str = ""
     splits: Mapping[str, tuple[str, ...]] = {}
+    keypoints: Mapping[int, tuple[str, ...]] = {}
+    point_values: int = 0
 
 
 def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
@@ -406,10 +417,6 @@ def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
         raise InputError(uri=uri, problem="expected a mapping with names, train and val")
     document = _Document(uri)
     nodes = document.mapping(root, place="")
-    if "kpt_shape" in nodes:
-        raise document.error(
-            nodes["kpt_shape"], "kpt_shape", "keypoints are read from COCO JSON only; convert them"
-        )
     names = document.names(nodes.get("names"))
     if not names:
         raise InputError(uri=uri, place="names", problem="missing; expected a list of names")
@@ -417,13 +424,51 @@ def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
     if count and count != str(len(names)):
         problem = f"says {count[:40]!r}, but {len(names)} classes are named"
         raise document.error(nodes["nc"], "nc", problem)
+    keypoints, point_values = _read_keypoints(document, nodes, classes=names)
     return YoloData(
         names=names,
+        keypoints=keypoints,
+        point_values=point_values,
         path=document.text(nodes.get("path"), place="path"),
         splits={
             key: paths for key in _SPLIT_KEYS if (paths := document.paths(nodes.get(key), key=key))
         },
     )
+
+
+def _read_keypoints(
+    document: _Document, nodes: Mapping[str, yaml.Node], *, classes: Iterable[int]
+) -> tuple[dict[int, tuple[str, ...]], int]:
+    """Reads `kpt_shape`, `flip_idx` and `kpt_names`: the names by class, and values a keypoint.
+
+    `flip_idx` says which keypoint is which in a mirrored image; no image is mirrored here, so it
+    is only checked.
+    """
+    shape = nodes.get("kpt_shape")
+    if shape is None or shape.tag == _NULL_TAG:
+        return {}, 0
+    numbers = document.integers(shape, place="kpt_shape")
+    if len(numbers) != 2 or not 1 <= numbers[0] <= _MAX_KEYPOINTS or numbers[1] not in (2, 3):
+        problem = f"expected [keypoints, 2 or 3], at most {_MAX_KEYPOINTS:,} keypoints"
+        raise document.error(shape, "kpt_shape", problem)
+    count, point_values = numbers
+    flip = nodes.get("flip_idx", shape)
+    is_given = flip is not shape and flip.tag != _NULL_TAG
+    if is_given and sorted(document.integers(flip, place="flip_idx")) != list(range(count)):
+        problem = f"expected each of 0 to {count - 1} once, as kpt_shape has {count} keypoints"
+        raise document.error(flip, "flip_idx", problem)
+    keypoints = dict.fromkeys(classes, tuple(f"keypoint_{n + 1}" for n in range(count)))
+    named = nodes.get("kpt_names")
+    if isinstance(named, yaml.MappingNode):
+        for key, node in document.mapping(named, place="kpt_names").items():
+            place = f"kpt_names.{key}"
+            names = tuple(document.names(node, place=place).values())
+            if len(set(names)) != count or len(names) != count:
+                raise document.error(node, place, f"expected {count} names, each once")
+            if not _INDEX.fullmatch(key) or int(key) not in keypoints:
+                raise document.error(node, place, "there is no such class")
+            keypoints[int(key)] = names
+    return keypoints, point_values
 
 
 def parse_obj_data(data: bytes, *, uri: str) -> YoloData:
@@ -490,22 +535,29 @@ class _Document:
             raise self.error(node, place, "expected text, got a list or a mapping")
         return str(node.value).strip()
 
-    def names(self, node: yaml.Node | None) -> dict[int, str]:
+    def names(self, node: yaml.Node | None, *, place: str = "names") -> dict[int, str]:
         if isinstance(node, yaml.SequenceNode):
             return {
-                index: self._name(item, place=f"names[{index}]")
+                index: self._name(item, place=f"{place}[{index}]")
                 for index, item in enumerate(node.value)
             }
         if not isinstance(node, yaml.MappingNode):
             if node is None or node.tag == _NULL_TAG:
                 return {}
-            raise self.error(node, "names", "expected a list, or a mapping from class to name")
+            raise self.error(node, place, "expected a list, or a mapping from class to name")
         names = {}
-        for key, item in self.mapping(node, place="names").items():
+        for key, item in self.mapping(node, place=place).items():
             if not _INDEX.fullmatch(key):
-                raise self.error(item, "names", f"expected classes (0, 1, …) as keys, got {key!r}")
-            names[int(key)] = self._name(item, place=f"names.{key}")
+                raise self.error(item, place, f"expected classes (0, 1, …) as keys, got {key!r}")
+            names[int(key)] = self._name(item, place=f"{place}.{key}")
         return names
+
+    def integers(self, node: yaml.Node, *, place: str) -> list[int]:
+        items = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        texts = [self.text(item, place=place) for item in items]
+        if not all(map(_INDEX.fullmatch, texts)):
+            raise self.error(node, place, "expected a list of whole numbers from 0 up")
+        return [int(text) for text in texts]
 
     def paths(self, node: yaml.Node | None, *, key: str) -> tuple[str, ...]:
         if node is None or node.tag == _NULL_TAG:
