@@ -306,7 +306,7 @@ def test_bad_paths(tmp_path: Path) -> None:
     escaped = tmp_path / "a\x1b[2J"
     assert show_error(escaped) == f"{tmp_path}/a\\x1b[2J: nothing is there"
     long = tmp_path / ("x" * 300)
-    assert show_error(long) == f"{long}: cannot be read: File name too long"
+    assert show_error(long) == f"{long}: cannot be listed: File name too long"
 
 
 def test_an_unknown_split(dataset: Build) -> None:
