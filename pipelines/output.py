@@ -339,16 +339,16 @@ def _find_current(
         placed = dataclasses.replace(plan, output=output)
         with _explain_read_errors(output):
             listed = list_files(output)
-        damage = damage or [str(each) for each in find_missing(manifest, listed=listed)]
-        if not damage:
-            damage = [f"{uri}: can be read now" for uri in _readable(last.unread)]
-            if damage and latest == output:
+        wrong = damage or [str(each) for each in find_missing(manifest, listed=listed)]
+        if not wrong:
+            wrong = [f"{uri}: can be read now" for uri in _readable(last.unread)]
+            if wrong and latest == output:
                 # Readers are there, and it is whole.
                 if output == plan.output:
-                    raise _refused_for_readers(plan, cause=f": {_first_of(damage)}")
+                    raise _refused_for_readers(plan, cause=f": {_first_of(wrong)}")
                 continue
-        if damage:
-            return Output(plan=placed, damage=damage)
+        if wrong:
+            return Output(plan=placed, damage=wrong)
         staging = Staging(output=output, plan=plan.digest, run_id="")
         with _explain_read_errors(output):
             is_left = staging.is_left()

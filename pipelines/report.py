@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.logs import escape, write_line, write_stdout
-from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
+from shardbeam.transforms.core.reasons import Exclusion, Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
@@ -226,7 +226,7 @@ def _codes_table(outcome: Outcome) -> Table:
         for what, counts, unit in (
             ("rejected", split.rejected, None),
             ("excluded", split.excluded, None),
-            ("corrected", split.corrections, lambda code: Correction(code).unit),
+            ("corrected", split.corrections, correction_unit),
         ):
             for code, count in counts.items():
                 counted = f"{count:,} {unit(code) if unit else 'inputs'}"

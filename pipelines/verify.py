@@ -61,7 +61,8 @@ def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArgument
     """Makes the command that builds the damaged shards of a dataset anew, where it is."""
     if not checks.is_ours:
         raise UsageError(f"--repair: {checks.path}: no manifest says how this dataset was built")
-    path = json.dumps(checks.path.replace("{", "{{").replace("}", "}}"))
+    # Escapes of JSON are those of YAML up to U+FFFF.
+    path = json.dumps(checks.path.replace("{", "{{").replace("}", "}}"), ensure_ascii=False)
     # Where readers are led to does not change.
     overrides = [f"output.path={path}", "output.latest=null"]
     return BuildArguments(

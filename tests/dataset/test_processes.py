@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.worker import WorkerLostError, picklable
+from shardbeam.transforms.core.worker import WorkerLostError, _without_main, picklable
 from shardbeam.transforms.dataset import processes
 from shardbeam.transforms.dataset import shard as shard_module
 from shardbeam.transforms.dataset.files import ShardResult
@@ -367,3 +367,21 @@ def test_how_many_processes_write_beside_this_one(
     monkeypatch.setattr(processes, "usable_cpus", lambda: cpus)
     totals = Totals(shards=shards, examples=shards, num_bytes=num_bytes)
     assert count_workers(totals, processes=wanted) == expected
+
+
+def test_threads_that_start_workers_at_once_leave_main_as_it_is() -> None:
+    main = sys.modules["__main__"]
+    entered, left = threading.Event(), threading.Event()
+
+    def hide() -> None:
+        with _without_main():
+            entered.set()
+            left.wait(LIMIT_S)
+
+    thread = threading.Thread(target=hide)
+    with _without_main():
+        thread.start()
+        entered.wait(0.2)
+    left.set()
+    thread.join()
+    assert sys.modules["__main__"] is main

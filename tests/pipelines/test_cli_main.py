@@ -44,7 +44,7 @@ def test_help_needs_nothing_heavy(line: str, usage: str) -> None:
     modules = set(result.stdout.rpartition("MODULES ")[2].split())
     assert "shardbeam.pipelines.arguments" in modules
     packages = {module.partition(".")[0] for module in modules}
-    assert packages.isdisjoint({"apache_beam", "tensorflow", "transforms", "rich"})
+    assert packages.isdisjoint({"apache_beam", "fsspec", "tensorflow", "transforms", "rich"})
 
 
 def test_help_names_every_flag_of_ours(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,17 +43,21 @@ def summary(**changes: Any) -> Summary:  # noqa: ANN401  # Fields of an Outcome.
 
 
 def test_a_build_as_a_table() -> None:
-    assert render_text(summary(rejects="out/d/rejects", warnings=("W.",))) == (
+    # A format of one's own may have a correction of its own.
+    test = msgspec.structs.replace(TEST, corrections={"mine": 1})
+    run = summary(splits={"train": TRAIN, "test": test}, rejects="out/d/rejects", warnings=("W.",))
+    assert render_text(run) == (
         "split  examples  shards     bytes  rejected  excluded  corrections\n"
         "train     1,000       4  600.0 MB         3         1           12\n"
-        "test         10       1    1.0 kB         0         0            0\n"
-        "total     1,010       5  600.0 MB         3         1           12\n"
+        "test         10       1    1.0 kB         0         0            1\n"
+        "total     1,010       5  600.0 MB         3         1           13\n"
         "\n"
         "split  what       why                 count\n"
         "train  rejected   missing_image    1 inputs\n"
         "train  rejected   zero_byte        2 inputs\n"
         "train  excluded   hidden_file      1 inputs\n"
         "train  corrected  box_clipped    12 objects\n"
+        "test   corrected  mine             1 images\n"
         "\n"
         "committed: out/d\n"
         "rejects: out/d/rejects\n"

@@ -103,13 +103,15 @@ def config(shapes: Path, tmp_path: Path) -> Path:
 
 def test_repair_builds_the_damaged_shards_alone(whole: Path, config: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").write_text("/elsewhere\n")
-    result = run("verify", f"{tmp_path}/1.0.0", "--repair", str(config))
+    # A name of which neither YAML nor the template of `output.path` may make another one.
+    folder = (tmp_path / "1.0.0").rename(tmp_path / '"\N{SLIGHTLY SMILING FACE}" {x} # y')
+    result = run("verify", str(folder), "--repair", str(config))
     assert result.exit_code == 0, result.stderr
     assert f"{SHARD}: byte 0: " in result.stdout
     assert "to repair it" not in result.stdout
     assert "reused: 2 of 3 shards copied" in result.stdout
-    assert (tmp_path / "1.0.0" / SHARD).read_bytes() == (whole / SHARD).read_bytes()
-    assert run("verify", f"{tmp_path}/1.0.0", "--decode").exit_code == 0
+    assert (folder / SHARD).read_bytes() == (whole / SHARD).read_bytes()
+    assert run("verify", str(folder), "--decode").exit_code == 0
     assert (tmp_path / "latest").read_text() == "/elsewhere\n"
 
 

@@ -106,12 +106,6 @@ class Correction(str, enum.Enum):
     SEGMENT_WITHOUT_PIXELS = "segment_without_pixels"
     DUPLICATE_SEGMENT_DROPPED = "duplicate_segment_dropped"
 
-    @property
-    def unit(self) -> str:
-        """What it counts, in the plural: one image may have several boxes clipped."""
-        words = set(self.value.split("_"))
-        return next((unit for marks, unit in _UNITS.items() if marks & words), "images")
-
 
 # Words of a correction's code: what it counts. Others count once an image.
 _UNITS = {
@@ -120,6 +114,13 @@ _UNITS = {
     frozenset({"region", "segment"}): "segments",
     frozenset({"surrogate"}): "texts",
 }
+
+
+def correction_unit(code: str) -> str:
+    """What a correction counts, in the plural: one image may have several boxes clipped."""
+    words = set(code.split("_"))
+    return next((unit for marks, unit in _UNITS.items() if marks & words), "images")
+
 
 # An annotation that names an object which is then not in the dataset.
 DROPPED_OBJECTS = frozenset(

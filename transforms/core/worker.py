@@ -19,6 +19,9 @@ from typing import Any, Generic, TypeVar
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
+# Of two threads that hide `__main__` at once, the second would put the first one's back.
+_hiding = threading.Lock()
+
 
 class WorkerLostError(Exception):
     """A worker process has ended without an answer."""
@@ -79,12 +82,13 @@ def _without_main() -> Iterator[None]:
 
     A script without a guard would build again there; a program from stdin cannot be run again.
     """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _hiding:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 @contextlib.contextmanager

@@ -186,7 +186,8 @@ def judge(
             told.append(f"{where}: {describe_rejects(split.rejected, first=first)}")
     without = _describe_lost_objects(splits.values()) if objects else []
     if over and not empty:
-        ratio = math.ceil(1000 * max(split.reject_ratio for split in splits.values())) / 1000
+        ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
+        ratio = math.ceil(1000 * max(ratios)) / 1000
         told.append(f"mend them, or let them pass: --set rejects.max_ratio={ratio:g}")
     status, message = next(
         (

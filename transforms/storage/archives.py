@@ -8,8 +8,6 @@ import os
 import re
 from collections.abc import Iterator
 
-from fsspec.utils import glob_translate
-
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.records import ImageRef
@@ -247,6 +245,9 @@ def _match(pattern: str) -> Iterator[str]:
     if not is_uri(pattern):
         yield from (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
         return
+    # Imported here: what only prints help does without it.
+    from fsspec.utils import glob_translate
+
     folder = fixed_folder(pattern)
     # As on disk: within a name, two asterisks are as one.
     below = re.sub(r"(?<=[^/*])\*+|\*+(?=[^/*])", "*", pattern[len(folder) + 1 :])
