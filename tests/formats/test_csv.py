@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.csv_table import CsvFormat, read_rows
 from shardbeam.transforms.formats.line_chunks import read_lines
@@ -141,8 +142,10 @@ def test_an_open_quote_rejects_each_line_that_it_takes_along(tmp_path: Path) -> 
         (",,\n1,2,3\n", "begins with no header"),
         ("a,a\n", "the column 'a' is there twice; is the header missing?"),
         ("5,1,1\n", "the column '1' is there twice"),
-        ("a;b\n1;2\n", "separated by commas, not ';'"),
-        ("a\tb\n", "separated by commas, not tabs"),
+        ("a;b\n1;2\n", "separated by commas, not ';'; set delimiter to ';'"),
+        ("a\tb\n", r"separated by commas, not tabs; set delimiter to '\\t'"),
+        ("a.jpg,cat\n", "the first line names an image; .* set header to their names"),
+        ("a.jpg,1,1,2,2,cat\n", r"set header to \[image, xmin, ymin, xmax, ymax, class\]"),
         ('a,"b\n', "line 1: no header: a quote does not end in its line"),
         (b"a,\xff\n", "line 1: no header"),
         ("a,b\n".encode("utf-16"), "UTF-16"),
@@ -157,6 +160,22 @@ def test_a_file_of_something_else_is_an_error(
     with pytest.raises(InputError, match=problem) as raised:
         read(content, folder=tmp_path)
     assert raised.value.uri == str(tmp_path / "t")
+
+
+@pytest.mark.parametrize("multiline", [False, True])
+def test_without_a_header_the_first_line_is_a_row(tmp_path: Path, multiline: bool) -> None:
+    table = read("1,x\n\n2\n", folder=tmp_path, header=["a, b"], multiline=multiline)
+    assert table.values() == [{"a": 1, "b": "x"}]
+    assert table.entries[0].key == "t: line 1"
+    assert table.defects()[0][2] == "t: line 3: expected 2 cells, got 1"
+    with pytest.raises(InputError, match="UTF-16"):
+        read("1,x\n".encode("utf-16"), folder=tmp_path, header=["a", "b"], multiline=multiline)
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", '"', "\n", "\\"])
+def test_a_delimiter_is_one_character(tmp_path: Path, delimiter: str) -> None:
+    with pytest.raises(Problem, match=r"one character, or"):
+        read("a\n", folder=tmp_path, delimiter=delimiter)
 
 
 # Against the standard library's writer

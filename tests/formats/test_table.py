@@ -397,6 +397,11 @@ def test_boxes_within_the_unit_square_are_fractions(
     [
         (box(1, 2, 3, None), "expected four finite numbers of a box"),
         (box(1, 2, 3, 2**31), "expected four finite numbers of a box"),
+        (box("1,5", 2, 3, 4), "column xmin: expected float, got '1,5'; write a decimal point"),
+        (
+            box(None, None, None, None),
+            "a label without a box; where an image has no objects, leave both out",
+        ),
         (box(1, 2, 3, 4, label=None), "expected one label of the box, got 0"),
         (box(1, 2, 3, 4, label=["a", "b"]), "expected one label of the box, got 2"),
     ],
@@ -451,6 +456,7 @@ def test_tables_hold_what_a_build_relies_on(
         ),
         ({"image": "x", "b": 2}, {"image_column": "image"}, "image_root is missing"),
         ({"a": 1, "b": 2}, {"label_column": "b"}, "have features, not labels"),
+        ({"a": 1, "b": 2}, {"one_hot": True}, "one_hot: rows without images have features"),
         (
             {"image_uri": "x"},
             {},
@@ -493,6 +499,7 @@ def test_settings_that_do_not_fit_the_table_are_an_error(
         {"manifest": ["a"], "columns": {"a": "number"}},
         {"manifest": ["a"], "columns": {"a": "list[int"}},
         {"manifest": ["a"], "label_separator": ""},
+        {"manifest": ["a"], "label_column": "x", "one_hot": True},
         {"manifest": ["a"], "image_root": ["/a", "/a/b"]},
         {"manifest": ["a"], "image_root": ["/a", "gs://a"]},
     ],

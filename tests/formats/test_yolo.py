@@ -615,6 +615,11 @@ _NO_DATASET: Files = {"images/a.jpg": THERE, "texts/a.txt": ""}
 @pytest.mark.parametrize(
     ("files", "below", "problem"),
     [
+        (
+            {**_NO_DATASET, "b.yml": "", "a.yaml": "", "c/d.yaml": ""},
+            "",
+            "a.yaml, b.yml may name the classes; name one with `data`",
+        ),
         (_NO_DATASET, "", "no file names the classes: looked for data.yaml"),
         ({**_NO_DATASET, "classes.txt": "dog"}, "", "no labels found: .*text files are in texts"),
         ({**_NO_DATASET, "obj.data": "names = x.y\n"}, "", "'x.y' is not there: tried x.y"),

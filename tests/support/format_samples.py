@@ -294,6 +294,31 @@ SAMPLES = (
         {"image/class/text": [b"dog"], "image/class/label": [1]},
     ),
     FormatSample(
+        "csv",
+        "facemask/csv/valid",
+        (
+            *("--manifest", "{data}/_annotations.csv", "--image-root", "{data}"),
+            *("--header", "image,xmin,ymin,xmax,ymax,class"),
+        ),
+        {"train": 15},
+        "maksssksksss45_png.rf.8775a3d45dc5b046a2dfc31a737e107f.jpg",
+        {
+            "image/object/class/text": [b"without_mask", b"with_mask", b"without_mask"],
+            "image/object/bbox/xmin": [64 / 416, 230 / 416, 259 / 416],
+            "image/object/bbox/ymax": [114 / 416, 153 / 416, 372 / 416],
+        },
+        variant="without-header",
+    ),
+    FormatSample(
+        "csv",
+        "datumaro/roboflow_dataset/multiclass/val",
+        ("--manifest", "{data}/_classes.csv", "--image-root", "{data}"),
+        {"train": 1},
+        "val_001.jpg",
+        {"image/class/text": [b"label_0", b"label_1"], "image/class/label": [0, 1]},
+        variant="one-hot",
+    ),
+    FormatSample(
         "jsonl",
         _write_vertex,
         ("--manifest", "{data}/import.jsonl", "--image-root", "{data}/images"),

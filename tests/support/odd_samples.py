@@ -329,6 +329,11 @@ YOLO = (
         )
         for name, files, words in (
             ("splits of a data.yaml", _ANIMALS, "--data {data}/data.yaml"),
+            (
+                "splits of the only YAML",
+                {"pets.YML" if name == "data.yaml" else name: _ANIMALS[name] for name in _ANIMALS},
+                "--root {data}",
+            ),
             ("in an archive", {"yolo.zip": zip_bytes(_ANIMALS)}, "--root {data}/yolo.zip"),
         )
     ),
@@ -596,6 +601,56 @@ TABLES = (
             }
         },
         corrections={"box_clipped": 1, "box_without_area_dropped": 1},
+    ),
+    *(
+        OddSample(
+            f"csv: no header, decimal commas and empty cells; {name}",
+            {
+                **{f"images/{letter}.jpg": plain_jpeg() for letter in "abcdef"},
+                name: "a.jpg;0;0;16;12;cat\nb.jpg;;;;;\nc.jpg;1,5;2;9;9;cat\n"
+                "d.jpg;1;;9;9;cat\ne.jpg;;;;;cat\nf.jpg;8.5;0;16;12;dog\n".replace(";", delimiter),
+            },
+            f"csv --manifest {{data}}/{name} --image-root {{data}}/images "
+            f"--header path,x1,y1,x2,y2,class --set rejects.max_ratio=0.5 {words}",
+            {
+                "train": {
+                    "a.jpg": _objects(xmin=[0], **_class_ids(1)),
+                    "b.jpg": _objects(xmin=[]),
+                    "f.jpg": _objects(xmin=[8.5 / 32], **_class_ids(2)),
+                }
+            },
+            rejects=dict.fromkeys(("c.jpg", "d.jpg", "e.jpg"), "annotation_malformed"),
+            details={
+                "c.jpg": f"{name}: line 3: column x1: expected float, got '1,5'; write a decimal",
+                "d.jpg": f"{name}: line 4: expected four finite numbers of a box",
+                "e.jpg": f"{name}: line 5: a label without a box",
+            },
+        )
+        for name, delimiter, words in (
+            ("boxes.tsv", "\t", ""),
+            ("boxes.csv", ";", "--delimiter ';'"),
+            ("boxes.txt", "\t", r"--delimiter '\t' --multiline"),
+        )
+    ),
+    OddSample(
+        "csv: a column a class",
+        {
+            **{f"images/{letter}.jpg": plain_jpeg() for letter in "abcd"},
+            "t.csv": "image,dog,class,cat,age\na,1,0,1.0,3\nb,0,0,0,4\nc,0.5,0,1,5\nd,,0,1,5\n",
+        },
+        "csv --manifest {data}/t.csv --image-root {data}/images --one-hot "
+        "--set source.columns.age=int --set rejects.max_ratio=0.5",
+        {
+            "train": {
+                "a.jpg": {_LABELS: [b"dog", b"cat"], "image/class/label": [0, 2], "age": [3]},
+                "b.jpg": {_LABELS: [], "age": [4]},
+            }
+        },
+        rejects=dict.fromkeys(("c.jpg", "d.jpg"), "annotation_malformed"),
+        details={
+            "c.jpg": "t.csv: line 4: column dog: expected int, got '0.5'",
+            "d.jpg": "t.csv: line 5: column dog: expected int, found nothing",
+        },
     ),
     OddSample(
         "open-images: what one file verified to be absent is no label of another",

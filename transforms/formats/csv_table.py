@@ -1,4 +1,4 @@
-"""CSV files with a header (RFC 4180): `,` between cells, `"` around those that hold one of the two.
+"""CSV files (RFC 4180): `,` or another delimiter between cells, `"` around those that hold one.
 
 What TFRecorder reads (`split,image_uri,label`) is one of these:
 https://github.com/google/tensorflow-recorder.
@@ -7,20 +7,27 @@ https://github.com/google/tensorflow-recorder.
 from __future__ import annotations
 
 import csv
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Annotated
+
+import msgspec
 
 from shardbeam.configs.keys import named
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.formats.line_chunks import binary_problem, read_lines
+from shardbeam.transforms.formats.names import is_image_name
 from shardbeam.transforms.formats.table import Row, TableFormat
 from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
 
 OPEN_QUOTE = "a quote does not end in its line"
-_OTHER_DELIMITERS = {b";": "';'", b"\t": "tabs", b"|": "'|'"}
+_DELIMITERS = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
+_TAB_EXTENSIONS = (".tsv", ".tab")
+# The rows of keras-retinanet have no header: https://github.com/fizyr/keras-retinanet#csv-datasets.
+_RETINANET = ("image", "xmin", "ymin", "xmax", "ymax", "class")
 # `(first line, last line, cells)` of a row, or a problem instead of cells.
 _Numbered = tuple[int, int, list[str] | str]
 
@@ -29,12 +36,30 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     """CSV files, each read by one worker, as a row's position is its line.
 
     Attributes:
+        header: The names of the columns, where the files have no header.
+        delimiter: What stands between cells; by default tabs in .tsv and .tab, else commas.
         multiline: Whether quoted cells may hold line ends. Where they may, one stray quote takes
             the rows behind it along.
     """
 
     cells_are_text = True
 
+    header: (
+        Annotated[
+            list[str],
+            msgspec.Meta(min_length=1),
+            named("names of the columns, with , between them, where the files have no header"),
+        ]
+        | None
+    ) = None
+    delimiter: (
+        Annotated[
+            str,
+            msgspec.Meta(pattern=r'\A(\\t|[^"\\\r\n])\Z', description=r"one character, or \t"),
+            named("what stands between cells", metavar="CHARACTER"),
+        ]
+        | None
+    ) = None
     multiline: Annotated[bool, named("let quoted cells hold line ends")] = False
 
     def read_annotations(
@@ -55,37 +80,68 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     ) -> tuple[list[str], Iterator[tuple[int, Row | str]]]:
         """Reads the names of a file's columns, and the rows that begin before `end`."""
         lines = read_lines(uri, storage=storage, end=end)
-        _, line = next(lines, (0, b""))
-        header = header_cells(line, uri=uri)
-        problem = ""
-        if not any(header):
-            problem = "the file begins with no header"
-        elif len(header) == 1 and (found := [each for each in _OTHER_DELIMITERS if each in line]):
-            problem = f"expected cells separated by commas, not {_OTHER_DELIMITERS[found[0]]}"
-        elif twice := [name for index, name in enumerate(header) if name in header[:index]]:
-            problem = f"the column {twice[0]!r} is there twice; is the header missing?"
-        if problem:
+        is_tabs = uri.lower().endswith(_TAB_EXTENSIONS)
+        delimiter = (self.delimiter or ("\t" if is_tabs else ",")).replace("\\t", "\t")
+        first = next(lines, (0, b""))
+        if self.header is None:
+            header = header_cells(first[1], uri=uri, delimiter=delimiter)
+            problem = _header_problem(header, delimiter=delimiter)
+        else:
+            header = [name.strip() for names in self.header for name in names.split(",")]
+            lines = itertools.chain([first], lines)
+            problem = binary_problem(first[1])
+        if problem is not None:
             raise InputError(uri=uri, place="line 1", problem=problem)
-        return header, read_rows(lines, header=header, multiline=self.multiline)
+        rows = read_rows(
+            lines,
+            header=header,
+            multiline=self.multiline,
+            delimiter=delimiter,
+            first_line=2 if self.header is None else 1,
+        )
+        return header, rows
 
 
-def split_cells(text: str) -> list[str]:
+def _header_problem(header: Sequence[str], *, delimiter: str) -> str | None:
+    """Says why the cells of a first line cannot be a header; None where they can."""
+    if not any(header):
+        return "the file begins with no header"
+    if len(header) == 1:
+        for other, words in _DELIMITERS.items():
+            if other in header[0]:
+                return (
+                    f"expected cells separated by {_DELIMITERS.get(delimiter, repr(delimiter))}, "
+                    f"not {words}; set delimiter to {other!r}"
+                )
+    if any(map(is_image_name, header)):
+        names = "their names"
+        if len(header) == len(_RETINANET) and is_image_name(header[0]):
+            names = f"[{', '.join(_RETINANET)}] (--header {','.join(_RETINANET)})"
+        return (
+            f"the first line names an image; if there are no columns' names, set header to {names}"
+        )
+    if twice := [name for index, name in enumerate(header) if name in header[:index]]:
+        return f"the column {twice[0]!r} is there twice; is the header missing?"
+    return None
+
+
+def split_cells(text: str, *, delimiter: str = ",") -> list[str]:
     """Splits a line into its cells; a blank one has none.
 
     Raises:
         CellError: A quote does not end, or stands in the middle of a quoted cell.
     """
     if '"' not in text and "\r" not in text:
-        return text.split(",") if text else []
+        return text.split(delimiter) if text else []
     try:
-        return next(csv.reader([text], strict=True), [])
+        return next(csv.reader([text], strict=True, delimiter=delimiter), [])
     except csv.Error as error:
         # Of one line, `unexpected end of data` says nothing to people.
         problem = str(error)
         raise CellError(OPEN_QUOTE if "end of data" in problem else problem) from error
 
 
-def header_cells(line: bytes, *, uri: str) -> list[str]:
+def header_cells(line: bytes, *, uri: str, delimiter: str = ",") -> list[str]:
     """Splits a file's first line into cells without the spaces around them.
 
     Raises:
@@ -95,13 +151,18 @@ def header_cells(line: bytes, *, uri: str) -> list[str]:
     if binary is not None:
         raise InputError(uri=uri, problem=binary)
     try:
-        return [cell.strip() for cell in split_cells(line.decode())]
+        return [cell.strip() for cell in split_cells(line.decode(), delimiter=delimiter)]
     except (UnicodeDecodeError, CellError) as error:
         raise InputError(uri=uri, place="line 1", problem=f"no header: {error}") from error
 
 
 def read_rows(
-    lines: Iterator[tuple[int, bytes]], *, header: Sequence[str], multiline: bool
+    lines: Iterator[tuple[int, bytes]],
+    *,
+    header: Sequence[str],
+    multiline: bool,
+    delimiter: str = ",",
+    first_line: int = 2,
 ) -> Iterator[tuple[int, dict[str, str] | str]]:
     r"""Reads the rows of a file behind its header; blank lines are none.
 
@@ -110,12 +171,15 @@ def read_rows(
         header: The names of the columns.
         multiline: Whether a quoted cell may hold line ends, which come as `\n`. Then a quote that
             does not end takes the lines behind it along.
+        delimiter: What stands between cells.
+        first_line: The number of the first of the lines.
 
     Yields:
         `(number of the line, {column: cell})` of each row, or what is wrong with it: once for
         each line that it takes.
     """
-    for first, last, cells in _multiline_rows(lines) if multiline else _rows(lines):
+    read = _multiline_rows if multiline else _rows
+    for first, last, cells in read(lines, delimiter=delimiter, first_line=first_line):
         if isinstance(cells, list) and len(cells) == len(header):
             yield first, dict(zip(header, cells, strict=True))
         elif cells:
@@ -127,11 +191,13 @@ def read_rows(
                 yield line, f"{where}{problem}{through}"
 
 
-def _rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_Numbered]:
-    for number, (_, line) in enumerate(lines, 2):
+def _rows(
+    lines: Iterator[tuple[int, bytes]], *, delimiter: str, first_line: int
+) -> Iterator[_Numbered]:
+    for number, (_, line) in enumerate(lines, first_line):
         cells: list[str] | str
         try:
-            cells = split_cells(line.decode())
+            cells = split_cells(line.decode(), delimiter=delimiter)
         except UnicodeDecodeError:
             cells = "not valid UTF-8"
         except CellError as error:
@@ -141,7 +207,9 @@ def _rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_Numbered]:
         yield number, number, cells
 
 
-def _multiline_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_Numbered]:
+def _multiline_rows(
+    lines: Iterator[tuple[int, bytes]], *, delimiter: str, first_line: int
+) -> Iterator[_Numbered]:
     is_text = True
 
     def texts() -> Iterator[str]:
@@ -153,9 +221,9 @@ def _multiline_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_Numbered]:
                 text, is_text = line.decode("utf-8", "replace"), False
             yield f"{text}\n"
 
-    reader = csv.reader(texts(), strict=True)
+    reader = csv.reader(texts(), strict=True, delimiter=delimiter)
     while True:
-        first = reader.line_num + 2
+        first = reader.line_num + first_line
         is_text = True
         cells: list[str] | str
         try:
@@ -164,4 +232,4 @@ def _multiline_rows(lines: Iterator[tuple[int, bytes]]) -> Iterator[_Numbered]:
             return
         except csv.Error as error:
             cells = str(error)
-        yield first, reader.line_num + 1, cells if is_text else "not valid UTF-8"
+        yield first, reader.line_num + first_line - 1, cells if is_text else "not valid UTF-8"

@@ -43,6 +43,7 @@ from shardbeam.transforms.formats.table_columns import (
     column_feature,
     first_of,
     infer_type,
+    is_number,
     join_names,
     json_text,
     parse_type,
@@ -65,8 +66,10 @@ _IMAGE_NAMES = (
 _URI_NAMES = ("imageuri", "imagegcsuri")
 _LABEL_NAMES = ("label", "labels", "labelname", "class", "classname", "category", "categoryname")
 _SPLIT_NAMES = ("split", "mluse")
-_BOX_NAMES = ("xmin", "ymin", "xmax", "ymax")
-_SIZE_NAMES = ("width", "height")
+_BOX_NAMES = (("xmin", "x1"), ("ymin", "y1"), ("xmax", "x2"), ("ymax", "y2"))
+_SIZE_NAMES = (("width",), ("height",))
+# Roboflow's tables of this name have a column of 0 and 1 for each class.
+_ONE_HOT_FILE = "_classes.csv"
 
 # {a split, in lower case: its name}: those of TFRecorder and Vertex AI.
 _SPLITS = {
@@ -84,6 +87,7 @@ _MAX_CLASS_ID = 100_000
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*\Z")
 _MAX_NAME_BYTES = 200
 _NUMBER = ColumnType("float", "optional")
+_NUMBER_TYPES = {"int", "int?", "float", "float?"}
 # A box in fractions may reach a little over the image; further out it is in pixels, or nonsense.
 MIN_FRACTION, MAX_FRACTION = -1.0, 2.0
 
@@ -100,6 +104,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
         names: All columns.
         image: The column of the image's path or URI; empty where rows are no images.
         label: The column of labels.
+        one_hot: The columns of classes, in the order of their ids.
         split: The column of the split.
         boxes: The columns xmin, ymin, xmax and ymax, where rows are objects.
         size: The columns of the image's width and height, where rows are objects.
@@ -114,6 +119,7 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str] = frozenset()
     image: str = ""
     label: str = ""
+    one_hot: tuple[str, ...] = ()
     split: str = ""
     boxes: tuple[str, ...] = ()
     size: tuple[str, ...] = ()
@@ -154,6 +160,10 @@ class TableFormat(Format, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    one_hot: (
+        Annotated[bool, named("take each further column for a class, of which a row has 0 or 1")]
+        | None
+    ) = None
     split_column: Annotated[str, named("column of the split")] | None = None
     columns: dict[str, str] = {}
     splits: Annotated[list[Name] | None, named("split whose rows are used")] = None
@@ -167,6 +177,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
                     f"unknown type {text!r}; expected bool, int, float, string, one of these with "
                     "? (int?) where it may be missing, a list (list[int]), or ignore",
                 )
+        if self.one_hot and self.label_column:
+            raise Problem(("one_hot",), "label_column names the column of labels; take one out")
         try:
             _ = self._roots
         except ValueError as error:
@@ -179,7 +191,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         found = {
             Kind.ROWS: not layout.image,
             Kind.DETECTION: layout.boxes or layout.objects,
-            Kind.CLASSIFICATION: layout.label and not layout.boxes,
+            Kind.CLASSIFICATION: (layout.label or layout.one_hot) and not layout.boxes,
         }
         return frozenset(kind for kind, has in found.items() if has)
 
@@ -260,27 +272,37 @@ class TableFormat(Format, frozen=True, kw_only=True):
                     cell = value_of_text(cell)
                 yield cell
 
-        def numbers(sides: Sequence[str]) -> tuple[str, ...]:
-            found = tuple(first_of([side], free) for side in sides)
-            types = {str(infer_type(values(name))) for name in found if name}
-            return found if all(found) and types <= {"int", "int?", "float", "float?"} else ()
+        def find_all(candidates: Sequence[Sequence[str]]) -> tuple[str, ...]:
+            found = tuple(first_of(names, free) for names in candidates)
+            return found if all(found) else ()
 
         image = self._image_column(names)
         split = self._find("split", self.split_column, _SPLIT_NAMES, names)
         # The columns of rows without images have no meaning but their names.
-        if self.label_column and not image:
+        if (self.label_column or self.one_hot) and not image:
             raise self._error(
-                "label_column: rows without images have features, not labels; take it out"
+                f"{'one_hot' if self.one_hot else 'label_column'}: rows without images have "
+                "features, not labels; take it out"
             )
-        label = self._find("label", self.label_column, _LABEL_NAMES, names) if image else ""
+        is_one_hot = bool(image) and self.one_hot
+        if self.one_hot is None and image and not self.label_column:
+            is_one_hot = all(uri.rpartition("/")[2] == _ONE_HOT_FILE for uri in self.manifest)
+        label = ""
+        if image and not is_one_hot:
+            label = self._find("label", self.label_column, _LABEL_NAMES, names)
         free = [name for name in names if image and name not in self.columns and name != label]
-        boxes = numbers(_BOX_NAMES)
+        boxes = find_all(_BOX_NAMES)
+        # A decimal comma makes a text of a number: its row is a reject, the others are objects.
+        if not any(is_number(value) for name in boxes for value in values(name)):
+            boxes = ()
         if boxes and not label:
             raise self._error(
                 "the rows have boxes, and no column is named like one of labels; set label_column "
                 f"to one of {join_names(names)}"
             )
-        size = numbers(_SIZE_NAMES) if boxes else ()
+        size = find_all(_SIZE_NAMES) if boxes else ()
+        if not {str(infer_type(values(name))) for name in size} <= _NUMBER_TYPES:
+            size = ()
         used = {image, label, split, *boxes, *size, ""}
         columns: dict[str, ColumnType] = {}
         for name in dict.fromkeys([*names, *self.columns]):
@@ -290,10 +312,14 @@ class TableFormat(Format, frozen=True, kw_only=True):
                 self._check_there(name, names, setting=f"columns.{name}")
             if name not in used and text != "ignore":
                 columns[name] = self._column_type(name, text, values(name), per_object=bool(boxes))
+        one_hot = [name for name in columns if is_one_hot and name not in self.columns]
+        for name in one_hot:
+            del columns[name]
         return TableLayout(
             names=frozenset(names),
             image=image,
             label=label,
+            one_hot=tuple(one_hot),
             split=split,
             boxes=boxes,
             size=size,
@@ -403,12 +429,13 @@ class TableFormat(Format, frozen=True, kw_only=True):
                 place=f"{self._names[file_index]}: {unit} {position}",
                 seen=seen,
             )
-        for label in sorted(seen):
-            yield Category(
-                name=label,
-                source_id=int(label) if self._layout.class_ids else None,
-                origin=self.manifest[file_index],
-            )
+        class_ids: dict[str, int | None] = {
+            label: int(label) if self._layout.class_ids else None for label in sorted(seen)
+        }
+        if self._layout.one_hot:
+            class_ids = {name: id_ for id_, name in enumerate(class_names(self._layout.one_hot))}
+        for name, source_id in class_ids.items():
+            yield Category(name=name, source_id=source_id, origin=self.manifest[file_index])
 
     def _read_row(
         self, row: Row | str, *, file_index: int, position: int, place: str, seen: set[str]
@@ -495,6 +522,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
                     attributes={name: found[0] for name, found in values.items() if found},
                 ),
             )
+        elif labels:
+            raise CellError("a label without a box; where an image has no objects, leave both out")
         return ImageAnnotations(
             image_id="",
             width=width,
@@ -508,6 +537,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
         A text is one label, a JSON list, or several labels with the separator between them.
         """
+        if self._layout.one_hot:
+            return class_names(name for name in self._layout.one_hot if self._is_one(row, name))
         # `""` would be the column without a name: pandas' row numbers.
         if not self._layout.label:
             return []
@@ -526,6 +557,12 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if not all(label.isdecimal() and int(label) <= _MAX_CLASS_ID for label in labels):
             raise CellError(f"expected ids of classes, got {', '.join(labels)[:60]!a}")
         return [str(int(label)) for label in labels]
+
+    def _is_one(self, row: Row, name: str) -> bool:
+        (value,) = self._column_value(row, name, ColumnType("int"))
+        if value not in (0, 1):
+            raise CellError(f"column {name}: expected 0 or 1, got {value}")
+        return value == 1
 
     def _side(self, side: float | None) -> float:
         if side is None or not abs(side) < 2**31:

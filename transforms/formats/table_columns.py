@@ -31,6 +31,7 @@ _KINDS = {
     "float": FeatureKind.FLOAT,
     "string": FeatureKind.BYTES,
 }
+_DECIMAL_COMMA = re.compile(r"\s*-?[0-9]+,[0-9]+\s*\Z")
 _BOOLS = {"true": True, "false": False}
 # Numbers as a program would write them: `007`, a code, is none, and stays text.
 _INT = re.compile(r"-?(0|[1-9][0-9]*)\Z")
@@ -141,6 +142,13 @@ def value_of_text(text: str) -> object:
     return _BOOLS.get(stripped.casefold(), text)
 
 
+def is_number(value: object) -> bool:
+    """Whether a cell is a number, or would be one if its decimal comma were a point."""
+    if isinstance(value, str):
+        return _DECIMAL_COMMA.match(value) is not None
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def read_cell(cell: object, column: ColumnType, *, is_text: bool) -> tuple[Value, ...]:
     """Reads a cell.
 
@@ -208,7 +216,8 @@ def _typed(value: object, base: Base) -> Value:
             return int(value)
     elif isinstance(value, (int, float)) and _fits_float32(value):
         return float(value)
-    raise CellError(f"expected {base}, got {_shown(json_text(value))}")
+    hint = "; write a decimal point" if isinstance(value, str) and is_number(value) else ""
+    raise CellError(f"expected {base}, got {_shown(json_text(value))}{hint}")
 
 
 def _fits_float32(value: float) -> bool:

@@ -224,6 +224,19 @@ class LayoutFinder:
         for path in (*_DATA_FILES, *_NAMES_FILES):
             if (file := self._files.find(path)) is not None:
                 return join_uri(self._root, path), file
+        others = {
+            path: file
+            for path, file in self._files.walk()
+            if path.lower().endswith((".yaml", ".yml")) and "/" not in path and not is_hidden(path)
+        }
+        if len(others) == 1:
+            ((path, file),) = others.items()
+            return join_uri(self._root, path), file
+        if others:
+            raise InputError(
+                uri=self._root,
+                problem=f"{', '.join(sorted(others))} may name the classes; name one with `data`",
+            )
         raise InputError(
             uri=self._root,
             problem=f"no file names the classes: looked for {', '.join(_DATA_FILES)} and "
