@@ -126,7 +126,7 @@ def test_a_split_without_anything_is_counted() -> None:
 
 GOOD = SplitOutcome(listed=1, examples=1, images=1)
 EMPTY = SplitOutcome(listed=1, rejected={"truncated": 1})
-REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "f")]
+REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "f")]
             "too many rejects, nothing was committed: split 'train': 2 of 7 inputs rejected "
             "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
             "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
-            "no split: 1 truncated; the first: f (corrupt: why)\n"
+            "no split: 1 truncated; the first: \\n (corrupt: why)\n"
             "mend them, or let them pass: --set rejects.max_ratio=0.286",
         ),
         (

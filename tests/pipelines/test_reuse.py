@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+import shardbeam.pipelines.output
 from shardbeam.transforms.dataset import reuse
 from shardbeam.transforms.examples import encode
 from shardbeam.transforms.examples.encode import library_versions
@@ -346,6 +347,23 @@ def test_what_readers_are_led_to_is_not_built_anew_for_an_image(
     result = run(*words)
     assert result.exit_code == 2
     assert "000000000010.jpg: can be read now: readers are led here by " in result.stderr
+
+
+def test_what_an_older_version_lacks_is_nothing_that_a_newer_one_lacks(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = coco_words(mixed, tmp_path / "{date}", *SETTINGS, "--if-changed", "--json")
+    words += ["--set", f"output.latest={tmp_path}/latest"]
+    monkeypatch.setattr(shardbeam.pipelines.output, "run_date", lambda _: "20250131")
+    with unreadable("000000000010.jpg"):
+        assert run(*words).exit_code == 0
+    pointer = (tmp_path / "latest").read_text()
+    monkeypatch.setattr(shardbeam.pipelines.output, "run_date", lambda _: "20250201")
+    assert run(*words).exit_code == 0
+    # As if the newer one's run had been killed before it set the pointer.
+    (tmp_path / "latest").write_text(pointer)
+    assert json.loads(run(*words).stdout)["current"]
+    assert (tmp_path / "latest").read_text() == f"{tmp_path}/20250201\n"
 
 
 # The previous version is not what it was

@@ -53,7 +53,8 @@ def describe_rejects(counts: Mapping[str, int], *, first: Iterable[Reject]) -> s
     """Describes rejects: how many there are of each reason, and the first of them."""
     by_reason = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
     named = ", ".join(f"{reject.key} ({reject.reason.value}: {reject.detail})" for reject in first)
-    return f"{by_reason}; the first: {named}"
+    # Names may hold line ends; those of the message are its own.
+    return r"\n".join(f"{by_reason}; the first: {named}".splitlines())
 
 
 def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:
