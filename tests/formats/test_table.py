@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -270,7 +271,12 @@ def test_a_label_that_is_none_is_a_reject(read_images: Read, label: object, prob
         ("gs://data/images/a.jpg", "gs://data/images/a.jpg", "outside_roots"),
         ("https://x.org/a.jpg", "https://x.org/a.jpg", "outside_roots"),
         ("", "", "annotation_malformed"),
-        ("a\0b.jpg", "a\\x00b.jpg", "unreadable_name"),
+        pytest.param(
+            *("a\0b.jpg", "a\\x00b.jpg", "unreadable_name"),
+            marks=pytest.mark.skipif(
+                sys.version_info < (3, 11), reason="the module csv knows no NUL before Python 3.11"
+            ),
+        ),
     ],
 )
 def test_images_below_the_root_and_others(
