@@ -90,6 +90,18 @@ _OPEN_IMAGES = (
     "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,"
     f"IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside\n{_BOX_ROW}{_BOX_ROW}b{_BOX_ROW[1:]}"
 )
+_CVAT = """<?xml version="1.0" encoding="utf-8"?>
+<annotations><meta><project><subsets>train
+test</subsets><labels><label><name>dog</name></label>
+<label><name>nose</name><parent>dog</parent></label></labels></project></meta>
+<image id="7" name="a.jpg" subset="train" width="64" height="48">
+<box label="dog" xtl="0" ytl="1.5" xbr="3" ybr="20" rotation="7" occluded="1"/>
+<polygon label="dog" points="1,2;3.5,4;5,6"/><tag label="dog"/>
+<ellipse label="dog" cx="7" cy="8" rx="7" ry="2"/><polyline label="dog" points="1,2;3,4"/>
+<mask label="dog" left="1" top="2" width="2" height="2" rle="1, 2, 1"/>
+<skeleton label="dog"><points label="nose" points="1,2" outside="0"/></skeleton>
+</image><image id="8" name="b.jpg" subset="test" width="64" height="48"/></annotations>
+"""
 _SAMPLE = '{"label": 7, "caption": "A cat", "n": 1, "f": 0.5, "s": "text"}'
 
 SEEDS = (
@@ -148,6 +160,11 @@ SEEDS = (
             "train.txt": "images/a.jpg\n",
             "images/a.txt": _LABELS,
         },
+    ),
+    Seed(
+        "cvat",
+        {"images": "@/images", "annotations": ["@/cvat.xml"], "_masks": True},
+        {"cvat.xml": _CVAT, "images/train/a.jpg": b"x"},
     ),
     Seed("open-images", {"images": "i", "boxes": ["@/a.csv"]}, {"a.csv": _OPEN_IMAGES}),
     Seed(

@@ -263,6 +263,25 @@ SAMPLES = (
         variant="pose",
     ),
     FormatSample(
+        "cvat",
+        "datumaro/cvat_dataset/for_images/export_project",
+        (
+            *("--images", "{data}/images", "--annotations", "{data}/annotations.xml"),
+            *("--set", "masks=png"),
+        ),
+        {"Train": 2, "Test": 2, "Validation": 2},
+        "Test/img1.jpg",
+        {
+            "image/object/class/text": [b"label1"],
+            "image/object/bbox/xmin": [1 / 10],
+            "image/object/bbox/ymin": [2 / 10],
+            "image/object/bbox/xmax": [6 / 10],
+            "image/object/bbox/ymax": [5 / 10],
+            "image/object/occluded": [0],
+        },
+        split="Test",
+    ),
+    FormatSample(
         "open-images",
         "datumaro/open_images_dataset/v6",
         (

@@ -729,9 +729,178 @@ TABLES = (
     ),
 )
 
-ODD_SAMPLES = (*VOC, *YOLO, *OTHERS, *TABLES)
+# CVAT
+
+_LABELS_OF_OBJECTS = "image/object/class/text"
+_CVAT_LABELS = (
+    "<meta><job><labels><label><name>dog</name></label><label><name>day</name></label>"
+    "<label><name>body</name><type>skeleton</type></label>"
+    "<label><name>nose</name><parent>body</parent></label>"
+    "<label><name>tail</name><parent>body</parent></label></labels></job></meta>"
+)
+
+
+def _cvat(**images: str) -> str:
+    """A file of images of 32 x 24 pixels; `a` is `a.jpg`."""
+    elements = "".join(
+        f'<image id="{number}" name="{name}.jpg" width="32" height="24">{shapes}</image>\n'
+        for number, (name, shapes) in enumerate(images.items())
+    )
+    return f"<annotations><version>1.1</version>{_CVAT_LABELS}\n{elements}</annotations>"
+
+
+def _points(label: str, *, at: str, more: str = "") -> str:
+    return f'<points label="{label}" points="{at}" {more}/>'
+
+
+CVAT = (
+    OddSample(
+        "cvat: shapes of every kind",
+        {
+            **{f"images/{name}.jpg": plain_jpeg() for name in ("a", "b", "c", "none")},
+            "cvat.xml": _cvat(
+                # A square of 8 around (16, 12), turned by 45 degrees; an ellipse turned by 90.
+                a='<box label="dog" xtl="12" ytl="8" xbr="20" ybr="16" rotation="45" occluded="1"/>'
+                '<ellipse label="dog" cx="16" cy="12" rx="8" ry="4" rotation="90"/>'
+                '<tag label="day"/><tag label="night"/><tag label="day"/>',
+                # Two rows of three pixels, without the last.
+                c='<mask label="dog" left="2" top="4" width="3" height="2" rle="0, 5, 1"/>'
+                '<polygon label="dog" points="0,0;16,0;16.00,12;0,12"/>',
+                b='<skeleton label="body">'
+                + _points("tail", at="8.00,6.00", more='occluded="1"')
+                + _points("nose", at="16,18", more='outside="0" occluded="0"')
+                + "</skeleton><skeleton label='body'>"
+                + _points("nose", at="1,1", more='outside="1"')
+                + "</skeleton>"
+                + _points("dog", at="1,2;3,4")
+                + '<polyline label="dog" points="1,2;3,4"/><cuboid label="dog"/><what/>'
+                '<box label="cat" xtl="0" ytl="0" xbr="1" ybr="1"/>'
+                '<mask label="dog" left="0" top="0" width="1" height="2" rle="2"/>',
+            ),
+        },
+        "cvat --images {data}/images --annotations {data}/cvat.xml --set masks=png",
+        {
+            "train": {
+                "a.jpg": _objects(
+                    xmin=[(16 - 32**0.5) / 32, 12 / 32],
+                    **{
+                        "image/object/bbox/ymax": [(12 + 32**0.5) / 24, 20 / 24],
+                        "image/object/area": [64, float(np.float32(np.pi * 32))],
+                        "image/object/occluded": [1, 0],
+                        "image/class/text": [b"day"],
+                        _LABELS_OF_OBJECTS: [b"dog"] * 2,
+                    },
+                ),
+                "b.jpg": {
+                    _LABELS_OF_OBJECTS: [b"body"],
+                    "image/object/bbox/xmin": [0.25],
+                    "image/object/bbox/ymax": [0.75],
+                    "image/object/keypoint/text": [b"nose", b"tail"],
+                    "image/object/keypoint/x": [0.5, 0.25],
+                    "image/object/keypoint/visibility": [2, 1],
+                },
+                "c.jpg": _objects(
+                    xmin=[2 / 32, 0],
+                    **{
+                        "image/object/bbox/ymax": [6 / 24, 0.5],
+                        "image/object/area": [5, 192],
+                        "image/object/mask": [5, 192],
+                    },
+                ),
+                "none.jpg": _objects(xmin=[]),
+            }
+        },
+        corrections={
+            "label_of_unknown_category_dropped": 1,
+            "object_of_unknown_category_dropped": 1,
+            "object_without_box_dropped": 5,
+            "mask_empty_no_segmentation": 1,
+        },
+        unannotated=1,
+    ),
+    OddSample(
+        "cvat: subsets are splits, and folders",
+        {
+            "images/train/a.jpg": plain_jpeg(),
+            "images/other/a.jpg": plain_jpeg(),
+            "images/c.jpg": plain_jpeg(),
+            "cvat.xml": "<annotations><meta><project><subsets>train\nother</subsets></project>"
+            "</meta>"
+            '<image name="a.jpg" subset="other"><box label="cat" xtl="8" ytl="0" xbr="9" ybr="9"/>'
+            '</image><image name="a.jpg" subset="train"/></annotations>',
+        },
+        "cvat --images {data}/images --annotations {data}/cvat.xml",
+        {
+            "train": {"train/a.jpg": _objects(xmin=[])},
+            "other": {"other/a.jpg": _objects(xmin=[0.25], **{_LABELS_OF_OBJECTS: [b"cat"]})},
+        },
+        excluded={"in_no_split": 1},
+    ),
+    OddSample(
+        "cvat: bad images",
+        {
+            **{f"images/{name}.jpg": plain_jpeg() for name in "abcdefgh"},
+            "images/i.jpg": plain_jpeg((16, 16)),
+            "cvat.xml": _cvat(
+                a='<box label="dog" xtl="8" ytl="0" xbr="16" ybr="9"/>',
+                b='<box label="dog" xtl="x" ytl="0" xbr="1" ybr="9"/>',
+                c='<box label="dog" ytl="0" xbr="1" ybr="9"/>',
+                d='<polygon label="dog" points="1,2;3"/>',
+                e='<mask label="dog" left="0" top="0" width="2" height="2" rle="1, 2"/>',
+                f='<mask label="dog" left="0" top="0" width="99999" height="99999" rle="1"/>',
+                g='<skeleton label="body">' + _points("ear", at="1,2") + "</skeleton>",
+                h='<polygon points="1,2;3,4;5,6"/>',
+                i='<box label="dog" xtl="8" ytl="0" xbr="32" ybr="9"/>',
+                gone="",
+            ).replace("</annotations>", '<image id="9"/><image name="../x.jpg"/></annotations>'),
+        },
+        "cvat --images {data}/images --annotations {data}/cvat.xml --set rejects.max_ratio=1",
+        {"train": {"a.jpg": _objects(xmin=[0.25])}},
+        rejects={
+            **{f"{name}.jpg": "annotation_malformed" for name in "bcdefgh"},
+            "i.jpg": "size_mismatch",
+            "gone.jpg": "missing_image",
+            "../x.jpg": "missing_image",
+            "cvat.xml: line 12": "unreadable_name",
+        },
+        details={
+            "b.jpg": "cvat.xml: line 3: xtl: expected a number, got 'x'",
+            "c.jpg": "cvat.xml: line 4: a <box> without xtl",
+            "d.jpg": "cvat.xml: line 5: points: expected `x,y;x,y;…`",
+            "e.jpg": "cvat.xml: line 6: rle: expected runs of 4 pixels in all",
+            "f.jpg": "cvat.xml: line 7: the mask's left, top, width and height",
+            "g.jpg": "cvat.xml: line 8: the label declares no keypoint 'ear'",
+            "h.jpg": "cvat.xml: line 9: a <polygon> without label",
+        },
+    ),
+)
+
+ODD_SAMPLES = (*VOC, *YOLO, *CVAT, *OTHERS, *TABLES)
 
 BAD_INPUTS = (
+    *(
+        BadInput(
+            f"cvat: {name}",
+            {"images/a.jpg": plain_jpeg(), "cvat.xml": content},
+            "cvat --images {data}/images --annotations {data}/cvat.xml",
+            1,
+            f"{{data}}/cvat.xml: {message}",
+        )
+        for name, content, message in (
+            ("a video", '<annotations><track id="0"/></annotations>', "line 1: tracks are of CVAT"),
+            ("entities", _entity_bomb(), "line 1: entities (<!ENTITY ...>, &name;) are not read"),
+            ("another root", "<annotation/>", "line 1: expected <annotations>, found <annotation>"),
+            ("broken", "<annotations>\n<image>", "line 2, column 8: the XML is broken: no element"),
+            ("empty", "", "the file is empty"),
+            ("no image", "<annotations/>", "no <image> found; expected CVAT for images 1.1"),
+            (
+                "a subset that is no name",
+                "<annotations><meta><task><subset>my set</subset></task></meta>"
+                '<image name="a.jpg"/></annotations>',
+                "subset: 'my set' cannot be a split",
+            ),
+        )
+    ),
     BadInput(
         "voc: splits of the lists and of the config",
         small_voc(),

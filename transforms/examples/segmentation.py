@@ -218,6 +218,19 @@ def parse_counts(text: bytes) -> npt.NDArray[np.int64]:
     return counts
 
 
+def encode_patch(patch: Patch, *, frame: Size) -> bytes:
+    """Writes a mask as runs in numbers, in JSON; what lies beyond the frame is left out."""
+    width, height = frame
+    left, top = max(0, patch.left), max(0, patch.top)
+    rows = slice(top - patch.top, max(0, height - patch.top))
+    pixels = patch.pixels[rows, left - patch.left : max(0, width - patch.left)]
+    # Of each column, the rows at which runs of 1 begin and end.
+    columns, edges = np.nonzero(np.diff(np.pad(pixels.T, ((0, 0), (1, 1)))))
+    places = (columns + left) * height + edges + top
+    counts = np.diff(places, prepend=0, append=width * height)
+    return msgspec.json.encode({"counts": counts.tolist(), "size": [height, width]})
+
+
 def find_patch_in_runs(counts: npt.NDArray[np.int64], *, height: int) -> Patch | None:
     """Draws the part of a mask that is not empty; None where all is.
 

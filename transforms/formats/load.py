@@ -22,6 +22,7 @@ _BUILT_IN = {
     "lvis": "shardbeam.transforms.formats.lvis:LvisFormat",
     "voc": "shardbeam.transforms.formats.voc:VocFormat",
     "yolo": "shardbeam.transforms.formats.yolo:YoloFormat",
+    "cvat": "shardbeam.transforms.formats.cvat:CvatFormat",
     "open-images": "shardbeam.transforms.formats.open_images:OpenImagesFormat",
     "csv": "shardbeam.transforms.formats.csv_table:CsvFormat",
     "jsonl": "shardbeam.transforms.formats.json_lines:JsonLinesFormat",

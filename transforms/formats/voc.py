@@ -5,14 +5,11 @@ The format: the development kits of http://host.robots.ox.ac.uk/pascal/VOC/.
 
 from __future__ import annotations
 
-import codecs
 import functools
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, NoReturn
-from xml.parsers import expat
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -36,10 +33,11 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     value_list,
 )
-from shardbeam.transforms.formats.annotation_file import foreign_content, text_lines
+from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
+from shardbeam.transforms.formats.xml_file import NUMBER, XmlElement, read_xml
 from shardbeam.transforms.storage.base import Storage
 
 # The classes of the challenges, in the order of their ids: 1 to 20 in SegmentationClass.
@@ -77,22 +75,9 @@ _TRUNCATED = "image/object/truncated"
 _VIEW = "image/object/view"
 _UNSPECIFIED = "Unspecified"
 
-_MAX_SIDE_PX = 2**31 - 1
-_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-
-_DECLARATION = re.compile(rb"<\?xml[^>]{0,100}?encoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
-# Encodings that tools on East Asian systems declare and Expat does not know.
-_RECODED = frozenset(
-    codecs.lookup(name).name
-    for name in (
-        *("gb2312", "gbk", "gb18030", "big5", "cp950"),
-        *("shift_jis", "cp932", "euc_jp", "euc_kr", "cp949"),
-    )
-)
-
-_CORNERS = ("xmin", "ymin", "xmax", "ymax")
 # Elements below `annotation/object/bndbox/xmin` say nothing that is read.
 _MAX_DEPTH = 4
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 
 class VocFormat(Format, frozen=True, kw_only=True):
@@ -237,7 +222,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             InputError: It is not well-formed XML, not an `annotation`, declares or uses entities,
                 or a value that is needed is missing, no number, or given twice.
         """
-        annotation = _read_xml(data, uri=path)
+        annotation = read_xml(data, root="annotation", max_depth=_MAX_DEPTH, uri=path)
         sizes = annotation.all("size")
         width, height = _pixels(sizes, "width"), _pixels(sizes, "height")
         corrections: Counter[str] = Counter()
@@ -292,7 +277,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             # The same origin for all, so that equal ones are one.
             yield Category(name=name, source_id=self._class_ids.get(name), origin=self.root)
 
-    def _box(self, element: _Element) -> tuple[float, float, float, float] | None:
+    def _box(self, element: XmlElement) -> tuple[float, float, float, float] | None:
         """The corners of an object's box; None where it has none."""
         box = element.one("bndbox")
         if box is None:
@@ -389,137 +374,22 @@ def _read_list(item: SplitList) -> list[tuple[int, str]]:
     ]
 
 
-def _read_xml(data: bytes, *, uri: str) -> _Element:
-    """Parses an annotation file; gives its `annotation`.
-
-    Nothing that the file refers to is read: a file that declares entities is refused.
-    """
-    if not data.strip():
-        raise InputError(uri=uri, problem="the file is empty")
-    data, encoding = _recode(data, uri=uri)
-    root = _parse(data, encoding=encoding, uri=uri)
-    if root.tag != "annotation":
-        raise root.error(f"expected <annotation>, found <{root.tag[:40]}>")
-    return root
-
-
-def _recode(data: bytes, *, uri: str) -> tuple[bytes, str | None]:
-    """Gives the content in an encoding that Expat reads, and its name where it is not declared."""
-    declared = _DECLARATION.match(data)
-    if declared is None:
-        return data, None
-    try:
-        name = codecs.lookup(declared[1].decode("ascii")).name
-    except LookupError:
-        return data, None
-    if name not in _RECODED:
-        return data, None
-    try:
-        return data.decode(name).encode(), "utf-8"
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            uri=uri, place=f"line {line}", problem=f"expected {name} text, as the file declares"
-        ) from error
-
-
-class _Element:
-    """An element of the file, and where it begins."""
-
-    def __init__(self, tag: str, *, line: int, uri: str) -> None:
-        self.tag = tag
-        self.line = line
-        self.uri = uri
-        self.children: list[_Element] = []
-        self.texts: list[str] = []
-
-    @property
-    def text(self) -> str:
-        # Line breaks within a value are the file's layout.
-        return " ".join("".join(self.texts).split())
-
-    def all(self, tag: str) -> list[_Element]:
-        return [child for child in self.children if child.tag == tag]
-
-    def one(self, tag: str) -> _Element | None:
-        """The child of that name; None where there is none."""
-        found = self.all(tag)
-        if len(found) > 1:
-            raise found[1].error(f"<{tag}> is given twice")
-        return found[0] if found else None
-
-    def number(self) -> float:
-        number = float(self.text) if _NUMBER.fullmatch(self.text) else math.nan
-        if not math.isfinite(number):
-            raise self.error(f"<{self.tag}>: expected a number, got {self.text[:40]!r}")
-        return number
-
-    def error(self, problem: str) -> InputError:
-        return InputError(uri=self.uri, place=f"line {self.line}", problem=problem)
-
-
-def _parse(data: bytes, *, encoding: str | None, uri: str) -> _Element:
-    parser = expat.ParserCreate(encoding)
-    parser.buffer_text = True
-    top = _Element("", line=1, uri=uri)
-    path = [top]
-
-    def start(tag: str, attributes: Mapping[str, str]) -> None:
-        element = _Element(tag, line=parser.CurrentLineNumber, uri=uri)
-        if len(path) <= _MAX_DEPTH:
-            path[-1].children.append(element)
-        path.append(element)
-
-    def refuse_entity(*_: object) -> NoReturn:
-        raise InputError(
-            uri=uri,
-            place=f"line {parser.CurrentLineNumber}",
-            problem="entities (<!ENTITY ...>, &name;) are not read; write the text itself",
-        )
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = lambda _: path.pop()
-    parser.CharacterDataHandler = lambda text: path[-1].texts.append(text)
-    # No entity is expanded or fetched: entities can make a small file fill the memory, or name
-    # files of the machine.
-    parser.EntityDeclHandler = refuse_entity
-    parser.SkippedEntityHandler = refuse_entity
-    try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
-        foreign = None if data.lstrip().startswith(b"<") else foreign_content(data)
-        if foreign is not None:
-            raise InputError(uri=uri, problem=foreign) from error
-        raise InputError(
-            uri=uri,
-            place=f"line {error.lineno}, column {error.offset + 1}",
-            problem=f"the XML is broken: {expat.ErrorString(error.code)}",
-        ) from error
-    except (ValueError, LookupError) as error:
-        # An encoding of several bytes a character that Expat does not know.
-        raise InputError(uri=uri, place="line 1", problem=f"the XML's encoding: {error}") from error
-    return top.children[0]
-
-
-def _pixels(sizes: Sequence[_Element], side: str) -> int:
+def _pixels(sizes: Sequence[XmlElement], side: str) -> int:
     for size in sizes:
         value = size.one(side)
         if value is not None and value.text:
-            number = value.number()
-            if not 0 <= number <= _MAX_SIDE_PX or number != int(number):
-                raise value.error(f"<{side}>: expected pixels, got {value.text[:40]!r}")
-            return int(number)
+            return value.pixels()
     return 0
 
 
-def _label(element: _Element) -> str:
+def _label(element: XmlElement) -> str:
     name = element.one("name")
     if name is None or not name.text:
         raise element.error("an <object> without <name>")
     return name.text
 
 
-def _attributes(element: _Element) -> dict[str, Value]:
+def _attributes(element: XmlElement) -> dict[str, Value]:
     pose = element.one("pose")
     found: dict[str, Value] = {
         _DIFFICULT: _flag(element.one("difficult")),
@@ -529,10 +399,10 @@ def _attributes(element: _Element) -> dict[str, Value]:
     return {key: value for key, value in found.items() if value}
 
 
-def _flag(value: _Element | None) -> int:
+def _flag(value: XmlElement | None) -> int:
     """Reads 0 or 1; whatever else tools write there ("Unspecified") says nothing."""
     if value is None:
         return 0
-    if _NUMBER.fullmatch(value.text):
+    if NUMBER.fullmatch(value.text):
         return int(float(value.text) > 0)
     return int(value.text.casefold() in ("true", "yes"))

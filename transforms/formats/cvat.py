@@ -1,0 +1,465 @@
+"""CVAT for images: one XML file of the boxes, polygons, masks, skeletons and tags of many images.
+
+The format: https://docs.cvat.ai/docs/dataset_management/formats/format-cvat/ (version 1.1).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    ImageAnnotations,
+    ObjectAnnotation,
+    encode_annotations,
+)
+from shardbeam.transforms.examples.boxes import Box, Size
+from shardbeam.transforms.examples.features import (
+    MAX_FLOAT32,
+    ExtraFeature,
+    FeatureKind,
+    value_list,
+)
+from shardbeam.transforms.examples.patches import find_patch
+from shardbeam.transforms.examples.segmentation import encode_patch
+from shardbeam.transforms.formats.annotation_file import read_part
+from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
+from shardbeam.transforms.formats.root_files import RootFiles
+from shardbeam.transforms.formats.xml_file import XmlElement, xml_children
+from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
+
+_READ_BYTES = 4 << 20
+# `annotations/meta/project/labels/label/name`.
+_MAX_DEPTH = 6
+# How many images are looked for, to tell where those of a subset lie.
+_SAMPLE = 5
+
+_OCCLUDED = "image/object/occluded"
+# What CVAT calls the subset of tasks that have none.
+_DEFAULT_SUBSET = "default"
+_ELLIPSE_POINTS = 36
+_MAX_MASK_PIXELS = 1 << 27
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says before its images.
+
+    Attributes:
+        labels: `{class: names of its keypoints}`; None where the file declares no labels.
+        subsets: Names of subsets, in order.
+    """
+
+    labels: Mapping[str, tuple[str, ...]] | None = None
+    subsets: tuple[str, ...] = ()
+
+
+class CvatFormat(Format, frozen=True, kw_only=True):
+    """CVAT for images 1.1: `annotations.xml`, and the folder `images` beside it.
+
+    Attributes:
+        images: Root folder of the images.
+        annotations: The XML files.
+        _masks: Whether objects carry their polygons and masks.
+        _splits: The subsets.
+        _in_subsets: Whether images lie in folders named like their subsets.
+        _has_skeletons: Whether a class has keypoints.
+    """
+
+    SUMMARY = "CVAT for images 1.1 XML: boxes, polygons, masks, skeletons and tags"
+
+    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
+    annotations: Annotated[
+        list[Location], msgspec.Meta(min_length=1), named("CVAT for images XML file")
+    ]
+    _masks: bool = False
+    _splits: tuple[str, ...] = ()
+    _in_subsets: bool = False
+    _has_skeletons: bool = False
+
+    @functools.cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """Objects and labels, keypoints if a class has any, and masks if they are asked for."""
+        more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self._has_skeletons}
+        return frozenset(
+            {Kind.DETECTION, Kind.CLASSIFICATION, *(kind for kind, is_in in more.items() if is_in)}
+        )
+
+    def resolve(self) -> CvatFormat:
+        """Finds subsets, skeletons and the images' folders at the beginnings of the files.
+
+        Raises:
+            InputError: A file cannot be read, or is no XML of CVAT for images.
+        """
+        files = RootFiles(self.images)
+        subsets: dict[str, None] = {}
+        in_subsets = has_skeletons = False
+        for uri in self.annotations:
+            meta = _Meta()
+            sampled = 0
+            for element in _elements(uri, storage=storage_for(uri)):
+                if element.tag == "meta":
+                    meta = _read_meta(element)
+                elif element.tag == "image":
+                    sampled += 1
+                    key = _key(element, in_subsets=True)
+                    in_subsets |= (
+                        key_problem(key) is None
+                        and files.find(key) is not None
+                        and ("subset" in element.attributes)
+                    )
+                if sampled == _SAMPLE:
+                    break
+            subsets |= dict.fromkeys(meta.subsets)
+            has_skeletons |= any((meta.labels or {}).values())
+        return msgspec.structs.replace(
+            self,
+            # A project without subsets has one of this name.
+            _splits=tuple(subsets) if set(subsets) != {_DEFAULT_SUBSET} else (),
+            _in_subsets=in_subsets,
+            _has_skeletons=has_skeletons,
+        )
+
+    def predefined_splits(self) -> Sequence[str]:
+        """The subsets that the files name.
+
+        Raises:
+            InputError: One of them cannot be the name of a split.
+        """
+        for split in self._splits:
+            if not (split.isascii() and split.isidentifier()) or split.startswith("_"):
+                raise InputError(
+                    uri=self.annotations[0],
+                    place="subset",
+                    problem=f"{split[:40]!r} cannot be a split: a letter, then letters, digits "
+                    "and _; name the splits with --split or --fractions",
+                )
+        return self._splits
+
+    def extra_features(self) -> Sequence[ExtraFeature]:
+        """Whether an object is occluded, under TF Object Detection API's name."""
+        return (ExtraFeature(value_list(_OCCLUDED, FeatureKind.INT64), per_object=True),)
+
+    def annotation_files(self) -> Sequence[str]:
+        """The XML files."""
+        return self.annotations
+
+    def read_annotations(
+        self, *, storage: Storage, file_index: int
+    ) -> Iterator[AnnotationEntry | Category]:
+        """Parses one file, image by image; see the base class."""
+        uri = self.annotations[file_index]
+        meta = _Meta()
+        found: dict[str, None] = {}
+        elements = _elements(uri, storage=storage)
+        for position, element in enumerate(elements):
+            if element.tag == "meta":
+                meta = _read_meta(element)
+            if element.tag != "image":
+                continue
+            key = _key(element, in_subsets=self._in_subsets)
+            split = element.attributes.get("subset", meta.subsets[0] if meta.subsets else "")
+            entry = AnnotationEntry(
+                key=key,
+                file_index=file_index,
+                position=position,
+                image_id=escape_key(element.attributes.get("id", "")),
+                split=split if split in self._splits else "",
+            )
+            problem = key_problem(key)
+            try:
+                if problem is not None:
+                    key = escape_key(key) or f"{uri.rpartition('/')[2]}: line {element.line}"
+                    raise element.error(f"an <image> whose name cannot be used: {problem}")
+                reader = _ImageReader(
+                    element, labels=meta.labels, wants_masks=Kind.INSTANCE_MASKS in self.kinds
+                )
+                annotations = reader.read()
+            except InputError as error:
+                yield msgspec.structs.replace(
+                    entry,
+                    key=key,
+                    defect=Reason.UNREADABLE_NAME if problem else Reason.ANNOTATION_MALFORMED,
+                    detail=f"{uri.rpartition('/')[2]}: {error.place}: {error.problem}",
+                )
+                continue
+            names = (*annotations.labels, *(item.label for item in annotations.objects))
+            found.update(dict.fromkeys(names))
+            yield msgspec.structs.replace(entry, annotations=encode_annotations(annotations))
+        labels = dict.fromkeys(found, ()) if meta.labels is None else meta.labels
+        for name, keypoints in labels.items():
+            yield Category(name=name, origin=uri, keypoints=keypoints)
+
+
+def _elements(uri: str, *, storage: Storage) -> Iterator[XmlElement]:
+    """Yields `meta` and each `image` of a file, which is read piece by piece."""
+    is_empty = True
+    for element in xml_children(
+        _parts(uri, storage=storage), root="annotations", max_depth=_MAX_DEPTH, uri=uri
+    ):
+        if element.tag == "track":
+            raise element.error(
+                "tracks are of CVAT for video; export the task as `CVAT for images 1.1`"
+            )
+        is_empty &= element.tag != "image"
+        yield element
+    if is_empty:
+        raise InputError(uri=uri, problem="no <image> found; expected CVAT for images 1.1")
+
+
+def _parts(uri: str, *, storage: Storage) -> Iterator[bytes]:
+    for offset in itertools.count(0, _READ_BYTES):
+        part = read_part(uri, storage=storage, offset=offset, size_bytes=_READ_BYTES)
+        if not offset and not part.strip():
+            raise InputError(uri=uri, problem="the file is empty")
+        yield part
+        if len(part) < _READ_BYTES:
+            return
+
+
+def _read_meta(meta: XmlElement) -> _Meta:
+    """Reads the labels and subsets of a project, a task or a job."""
+    labels: dict[str, list[str]] | None = None
+    subsets: dict[str, None] = {}
+    for owner in meta.children:
+        for text in (child for child in owner.children if child.tag in ("subset", "subsets")):
+            for subset in "".join(text.texts).split("\n"):
+                if subset.strip() or text.tag == "subsets":
+                    subsets[subset.strip() or _DEFAULT_SUBSET] = None
+        for group in owner.all("labels"):
+            labels = {} if labels is None else labels
+            parents = []
+            for label in group.all("label"):
+                name, parent = label.one("name"), label.one("parent")
+                if name is None or not name.text:
+                    raise label.error("a <label> without <name>")
+                if parent is None or not parent.text:
+                    labels.setdefault(name.text, [])
+                else:
+                    parents.append((parent.text, name.text))
+            for parent_name, point in parents:
+                if point not in (points := labels.setdefault(parent_name, [])):
+                    points.append(point)
+    return _Meta(
+        labels=None if labels is None else {name: tuple(own) for name, own in labels.items()},
+        subsets=tuple(subsets),
+    )
+
+
+def _key(image: XmlElement, *, in_subsets: bool) -> str:
+    name, subset = image.attributes.get("name", ""), image.attributes.get("subset", "")
+    return normalize_key(f"{subset}/{name}" if in_subsets and subset and name else name)
+
+
+class _ImageReader:
+    """Reads what one `image` holds.
+
+    Args:
+        image: The element.
+        labels: The classes and their keypoints; None where the file declares none.
+        wants_masks: Whether objects get their segmentation.
+    """
+
+    def __init__(
+        self,
+        image: XmlElement,
+        *,
+        labels: Mapping[str, tuple[str, ...]] | None,
+        wants_masks: bool,
+    ) -> None:
+        self._image = image
+        self._labels = labels
+        self._wants_masks = wants_masks
+        self._size = (image.attribute_pixels("width"), image.attribute_pixels("height"))
+
+    def read(self) -> ImageAnnotations:
+        """Reads it.
+
+        Raises:
+            InputError: A shape lacks what it needs, or holds something else than numbers.
+        """
+        shapes: Mapping[str, Callable[[XmlElement], ObjectAnnotation | None]] = {
+            "box": _read_box,
+            "polygon": _read_polygon,
+            "ellipse": _read_ellipse,
+            "mask": functools.partial(_read_mask, size=self._size),
+            "skeleton": self._read_skeleton,
+        }
+        # Neither a line nor a point has an area, and a cuboid is none of the image's plane.
+        without_box = ("polyline", "points", "cuboid")
+        tags: dict[str, None] = {}
+        objects: list[ObjectAnnotation] = []
+        corrections: Counter[str] = Counter()
+        for shape in self._image.children:
+            if shape.tag not in (*shapes, *without_box, "tag"):
+                continue
+            label = " ".join(shape.required("label").split())
+            is_tag = shape.tag == "tag"
+            if not label or (self._labels is not None and label not in self._labels):
+                unknown = Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
+                if is_tag:
+                    unknown = Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
+                corrections[unknown.value] += 1
+            elif is_tag:
+                tags[label] = None
+            elif shape.tag in without_box or (item := shapes[shape.tag](shape)) is None:
+                corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += 1
+            else:
+                objects.append(
+                    msgspec.structs.replace(
+                        item,
+                        label=label,
+                        segmentation=item.segmentation if self._wants_masks else b"",
+                        attributes={_OCCLUDED: 1} if _is_set(shape, "occluded") else {},
+                    )
+                )
+        width, height = self._size
+        return ImageAnnotations(
+            image_id=escape_key(self._image.attributes.get("id", "")),
+            width=width,
+            height=height,
+            labels=tuple(tags),
+            objects=tuple(objects),
+            corrections=dict(sorted(corrections.items())),
+        )
+
+    def _read_skeleton(self, shape: XmlElement) -> ObjectAnnotation | None:
+        names = (self._labels or {}).get(" ".join(shape.attributes["label"].split()), ())
+        keypoints = [0.0] * (3 * len(names))
+        labelled: list[float] = []
+        for point in shape.all("points"):
+            name = " ".join(point.required("label").split())
+            coordinates = _coordinates(point)
+            if len(coordinates) != 2:
+                raise point.error("expected one point, `x,y`, in each <points> of a <skeleton>")
+            if name not in names:
+                raise point.error(f"the label declares no keypoint {name[:40]!r}")
+            if not _is_set(point, "outside"):
+                labelled += coordinates
+                visibility = 1.0 if _is_set(point, "occluded") else 2.0
+                first = 3 * names.index(name)
+                keypoints[first : first + 3] = (*coordinates, visibility)
+        if not labelled:
+            return None
+        return ObjectAnnotation(label="", bbox=_extent(labelled), keypoints=tuple(keypoints))
+
+
+def _is_set(element: XmlElement, name: str) -> bool:
+    return element.attributes.get(name) == "1"
+
+
+def _coordinate(shape: XmlElement, name: str, *, default: str | None = None) -> float:
+    text = shape.required(name) if default is None else shape.attributes.get(name, default)
+    return _limited(shape, text, what=name)
+
+
+def _limited(shape: XmlElement, text: str, *, what: str) -> float:
+    number = shape.parse_number(text.strip(), what=what)
+    if abs(number) > MAX_FLOAT32:
+        raise shape.error(f"{what}: too large a number")
+    return number
+
+
+def _coordinates(shape: XmlElement) -> list[float]:
+    """Reads `x,y;x,y;…`."""
+    points = [point.split(",") for point in shape.required("points").split(";")]
+    if any(len(point) != 2 for point in points):
+        raise shape.error("points: expected `x,y;x,y;…`")
+    return [_limited(shape, value, what="points") for point in points for value in point]
+
+
+def _extent(coordinates: Sequence[float]) -> Box:
+    xs, ys = coordinates[0::2], coordinates[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def _turned(
+    points: Sequence[tuple[float, float]], *, shape: XmlElement, center: tuple[float, float]
+) -> list[float]:
+    """Turns points around a centre, clockwise as CVAT does; gives `x, y, …`."""
+    angle = math.radians(_coordinate(shape, "rotation", default="0") % 360)
+    sine, cosine = math.sin(angle), math.cos(angle)
+    turned: list[float] = []
+    for x, y in points:
+        across, down = x - center[0], y - center[1]
+        turned += (
+            center[0] + across * cosine - down * sine,
+            center[1] + across * sine + down * cosine,
+        )
+    return turned
+
+
+def _read_box(shape: XmlElement) -> ObjectAnnotation:
+    xmin, ymin, xmax, ymax = (_coordinate(shape, name) for name in ("xtl", "ytl", "xbr", "ybr"))
+    if not _coordinate(shape, "rotation", default="0") % 360:
+        return ObjectAnnotation(label="", bbox=(xmin, ymin, xmax, ymax))
+    corners = [(xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax)]
+    polygon = _turned(corners, shape=shape, center=((xmin + xmax) / 2, (ymin + ymax) / 2))
+    return ObjectAnnotation(
+        label="",
+        bbox=_extent(polygon),
+        area=abs((xmax - xmin) * (ymax - ymin)),
+        segmentation=_encoder.encode([polygon]),
+    )
+
+
+def _read_polygon(shape: XmlElement) -> ObjectAnnotation:
+    polygon = _coordinates(shape)
+    return ObjectAnnotation(
+        label="", bbox=_extent(polygon), segmentation=_encoder.encode([polygon])
+    )
+
+
+def _read_ellipse(shape: XmlElement) -> ObjectAnnotation:
+    cx, cy, rx, ry = (_coordinate(shape, name) for name in ("cx", "cy", "rx", "ry"))
+    steps = [2 * math.pi * step / _ELLIPSE_POINTS for step in range(_ELLIPSE_POINTS)]
+    outline = [(cx + rx * math.cos(step), cy + ry * math.sin(step)) for step in steps]
+    polygon = _turned(outline, shape=shape, center=(cx, cy))
+    return ObjectAnnotation(
+        label="",
+        bbox=_extent(polygon),
+        area=math.pi * abs(rx * ry),
+        segmentation=_encoder.encode([polygon]),
+    )
+
+
+def _read_mask(shape: XmlElement, *, size: Size) -> ObjectAnnotation | None:
+    """Reads runs of 0 and 1 in turn, row by row, of a part of the image."""
+    left, top, width, height = (
+        int(_coordinate(shape, name)) for name in ("left", "top", "width", "height")
+    )
+    if not all(size):
+        raise shape.error("a mask needs the width and height of its <image>")
+    if min(left, top) < 0 or min(width, height) < 1 or width * height > _MAX_MASK_PIXELS:
+        raise shape.error("the mask's left, top, width and height are no part of an image")
+    texts = shape.required("rle").replace(",", " ").split()
+    counts = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 12]
+    if len(counts) != len(texts) or sum(counts) != width * height:
+        raise shape.error(f"rle: expected runs of {width * height} pixels in all")
+    values = np.zeros(len(counts), np.uint8)
+    values[1::2] = 1
+    patch = find_patch(np.repeat(values, counts).reshape(height, width))
+    if patch is None:
+        return None
+    patch = patch._replace(left=left + patch.left, top=top + patch.top)
+    return ObjectAnnotation(
+        label="",
+        bbox=patch.box,
+        area=int(patch.pixels.sum()),
+        segmentation=encode_patch(patch, frame=size),
+    )
