@@ -191,6 +191,24 @@ def test_holds_what_lies_below(root: str, storage: Storage) -> None:
     assert not storage.holds(f"{root}/dee")
 
 
+def test_names_what_lies_right_below(root: str, storage: Storage) -> None:
+    assert list(storage.names(root)) == []
+    for path in ("a.jpg", "train/cat/a.jpg", "train/b.jpg", "train-2.txt"):
+        write(storage, f"{root}/{path}", b"x")
+    assert sorted(storage.names(root)) == ["a.jpg", "train-2.txt", "train/"]
+    assert sorted(storage.names(f"{root}/train")) == ["b.jpg", "cat/"]
+    assert list(storage.names(f"{root}/trai")) == []
+
+
+def test_names_come_over_pages(
+    root: str, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shardbeam.transforms.storage.gcs._PAGE_SIZE", 2)
+    for path in ("a", "b/1", "b/2", "c", "d/1", "e"):
+        write(storage, f"{root}/{path}", b"x")
+    assert sorted(storage.names(root)) == ["a", "b/", "c", "d/", "e"]
+
+
 def test_renames_once(root: str, storage: Storage) -> None:
     write(storage, f"{root}/a", b"new")
     old = write(storage, f"{root}/deep/b", b"old")

@@ -14,10 +14,14 @@ from tests.support.gcs_server import ProxiedGcs
 from tests.support.odd_samples import ODD_SAMPLES, OddSample
 
 OF_ONE_IMAGE = (".jpg", ".jpeg", ".png", ".xml")
-IN_ARCHIVES = [sample for sample in ODD_SAMPLES if "archive" in sample.name]
+LOOKED_AT = [
+    sample
+    for sample in ODD_SAMPLES
+    if "archive" in sample.name or sample.name.endswith("folders of splits")
+]
 
 
-@pytest.mark.parametrize("sample", [*SAMPLES, *IN_ARCHIVES], ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", [*SAMPLES, *LOOKED_AT], ids=lambda sample: sample.name)
 def test_the_same_as_from_local_disk(
     sample: FormatSample | OddSample,
     gcs: ProxiedGcs,

@@ -252,7 +252,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 def _only_fields(data: bytes, fields: str) -> bytes:
     """Leaves out of a listing what was not asked for, as the real storage does."""
-    wanted = re.fullmatch(r"items\(([\w,]+)\),nextPageToken", fields)
+    wanted = re.fullmatch(r"(?:prefixes,)?items\(([\w,]+)\),nextPageToken", fields)
     assert wanted, fields
     page = json.loads(data)
     names = wanted[1].split(",")

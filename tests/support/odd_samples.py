@@ -458,8 +458,9 @@ YOLO = (
     ),
 )
 
-# WebDataset, filename-label
+# WebDataset, image-folder, filename-label
 
+_LABELS = "image/class/text"
 _ONE_TAR = tar_bytes({"1.jpg": plain_jpeg(), "1.cls": b"7"})
 _TAR = tar_bytes(
     {
@@ -474,7 +475,82 @@ _TAR = tar_bytes(
     }
 )
 
+_SPLIT_FOLDERS: Files = {
+    "readme.md": "flowers",
+    "Train/cat/a.jpg": plain_jpeg(),
+    "Train/dog/more/b.jpg": plain_jpeg(),
+    "valid/cat/a.jpg": plain_jpeg(),
+    "testing/dog/a.jpg": plain_jpeg(),
+}
+_FOLDS: Files = {"readme.md": "", "b/cat/a.jpg": plain_jpeg(), "a/cat/a.jpg": plain_jpeg()}
+# {split: {key: class}}
+_SPLIT_IMAGES = {
+    "Train": {"Train/cat/a.jpg": b"cat", "Train/dog/more/b.jpg": b"dog"},
+    "valid": {"valid/cat/a.jpg": b"cat"},
+    "testing": {"testing/dog/a.jpg": b"dog"},
+}
+_ALL_IMAGES = {key: label for images in _SPLIT_IMAGES.values() for key, label in images.items()}
+
 OTHERS = (
+    *(
+        OddSample(
+            f"image-folder: folders of splits{where}",
+            files,
+            f"image-folder --images {{data}}{below} {words}",
+            {
+                split: {key: {_LABELS: [label]} for key, label in images.items()}
+                for split, images in splits.items()
+            },
+            excluded={"not_an_image_name": 1},
+        )
+        for where, files, below, words, splits in (
+            ("", _SPLIT_FOLDERS, "", "", _SPLIT_IMAGES),
+            (" in an archive", {"a.zip": zip_bytes(_SPLIT_FOLDERS)}, "/a.zip", "", _SPLIT_IMAGES),
+            (" and of the config", _SPLIT_FOLDERS, "", "--split mine", {"mine": _ALL_IMAGES}),
+            (
+                " that are none",
+                _SPLIT_FOLDERS,
+                "",
+                "--no-split-folders",
+                {"train": {key: key.partition("/")[0].encode() for key in _ALL_IMAGES}},
+            ),
+            (
+                " of any name",
+                _FOLDS,
+                "",
+                "--split-folders",
+                {"a": {"a/cat/a.jpg": b"cat"}, "b": {"b/cat/a.jpg": b"cat"}},
+            ),
+        )
+    ),
+    *(
+        OddSample(
+            f"filename-label: {name}",
+            {"train/1_cat.jpg": plain_jpeg(), "TEST/x/2_dog.jpg": plain_jpeg()},
+            f"filename-label --images {{data}} {words}",
+            examples,
+        )
+        for name, words, examples in (
+            (
+                "folders of splits",
+                "",
+                {
+                    "train": {"train/1_cat.jpg": {_LABELS: [b"cat"]}},
+                    "TEST": {"TEST/x/2_dog.jpg": {_LABELS: [b"dog"]}},
+                },
+            ),
+            (
+                "folders that are no splits",
+                "--no-split-folders",
+                {
+                    "train": {
+                        "train/1_cat.jpg": {_LABELS: [b"cat"]},
+                        "TEST/x/2_dog.jpg": {_LABELS: [b"dog"]},
+                    }
+                },
+            ),
+        )
+    ),
     OddSample(
         "webdataset: bad samples, and a field",
         {"0.tar": _TAR},
@@ -526,8 +602,6 @@ OTHERS = (
 )
 
 # Tables, COCO's maps
-
-_LABELS = "image/class/text"
 
 
 def _coco(**sections: object) -> str:
@@ -928,6 +1002,21 @@ BAD_INPUTS = (
         "webdataset --tars {data}",
         1,
         "{data}/0.tar: byte 0: the tar is truncated",
+    ),
+    BadInput(
+        "image-folder: splits that hold images",
+        {"train/cat/1.jpg": plain_jpeg(), "test/1.jpg": plain_jpeg()},
+        "image-folder --images {data}",
+        1,
+        "{data}: the top folders are splits, not classes, and images lie directly in test/: "
+        "expected <split>/<class>/<image>",
+    ),
+    BadInput(
+        "image-folder: no folders of splits",
+        {"1.jpg": plain_jpeg()},
+        "image-folder --images {data} --split-folders",
+        1,
+        "{data}: split_folders: there are no folders",
     ),
     BadInput(
         "webdataset: a folder without tars",

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Annotated
 
-from shardbeam.configs.keys import Location, named
+from shardbeam.configs.keys import named
 from shardbeam.configs.patterns import compile_pattern
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import RejectedError
@@ -14,8 +14,9 @@ from shardbeam.transforms.core.patterns import search
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import ImageAnnotations
 from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.split_folders import SplitFolderFormat
 from shardbeam.transforms.formats.table_columns import ColumnType, column_feature
 
 _LABEL = "label"
@@ -23,11 +24,10 @@ _LABEL = "label"
 _AFTER_LAST_UNDERSCORE = r"_(?P<label>[^_/]+)\.[^._/]+$"
 
 
-class FilenameLabelFormat(Format, frozen=True, kw_only=True):
+class FilenameLabelFormat(SplitFolderFormat, frozen=True, kw_only=True):
     """The label in the file's name.
 
     Attributes:
-        images: Root folder of the images.
         pattern: A regular expression (Python's `re`), searched in the image's key. Its group
             `label` is the class; any other named group is a text feature of that name, empty where
             the group takes no part in the match. By default the label is what stands after the
@@ -36,7 +36,6 @@ class FilenameLabelFormat(Format, frozen=True, kw_only=True):
 
     SUMMARY = "the label in the file's name, found by a regular expression"
 
-    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     pattern: Annotated[str, named("regular expression with a group `label`", metavar="REGEX")] = (
         _AFTER_LAST_UNDERSCORE
     )

@@ -1,4 +1,4 @@
-"""A folder per class: `<class>/…/<image>`, the class being the key's first component."""
+"""A folder per class: `<class>/…/<image>`, below folders of splits where there are any."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAn
 from shardbeam.transforms.formats.annotation_file import decode_text, read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.split_folders import SplitFolderFormat
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
 
-class ImageFolderFormat(Format, frozen=True, kw_only=True):
+class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
     """A folder per class.
 
     Attributes:
-        images: Root folder of the images.
         classes: A UTF-8 text file with a class name a line, which gives each class its id (0 for
             the first) and leaves all other folders out; without it, the folders sorted by name.
     """
 
     SUMMARY = "a folder per class"
     kinds = frozenset({Kind.CLASSIFICATION})
+    needs_classes = True
 
-    images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     classes: Annotated[Location, named("file of class names")] | None = None
 
     @functools.cached_property
@@ -39,14 +39,17 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
             return None
         return read_class_ids(self.classes, storage=storage_for(self.classes))
 
-    def resolve(self) -> ImageFolderFormat:
-        """Reads the file of classes, so that a bad one is found before the run.
+    def resolve(self) -> Format:
+        """Finds the splits, and reads the file of classes, so that a bad one is found early.
 
         Raises:
-            InputError: It cannot be read or names no classes, or names one twice.
+            InputError: As for the base class; or the file of classes cannot be read or names no
+                classes, or names one twice.
         """
-        _ = self._ids
-        return self
+        resolved = super().resolve()
+        assert isinstance(resolved, ImageFolderFormat)
+        _ = resolved._ids
+        return resolved
 
     def annotation_files(self) -> Sequence[str]:
         """The classes file, if there is one: it declares the categories."""
@@ -68,7 +71,7 @@ class ImageFolderFormat(Format, frozen=True, kw_only=True):
         exclusion = listing_exclusion(key)
         if exclusion is not None:
             return exclusion
-        folder, slash, _ = key.partition("/")
+        folder, slash, _ = self.below_split(key).partition("/")
         # The names in an archive may begin with a slash.
         if not folder or not slash:
             raise RejectedError(

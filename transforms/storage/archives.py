@@ -74,6 +74,11 @@ def expand_root(root: str) -> Iterator[str]:
             yield join_uri(uri, inner) if inner else uri
 
 
+def is_archive(uri: str) -> bool:
+    """Whether a path leads to an archive, or to a folder inside one."""
+    return _locate(uri) is not None
+
+
 def fixed_folder(root: str) -> str:
     """Returns the folder that holds all that a root stands for, without wildcards."""
     parts = root.rstrip("/").split("/")[:-1]

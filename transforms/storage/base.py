@@ -99,6 +99,17 @@ class Storage(abc.ABC):
             InputError: `root` cannot be listed.
         """
 
+    def names(self, root: str) -> Iterator[str]:
+        """Yields the names right below `root`, those of folders with a slash behind them.
+
+        Nothing where there is no such folder.
+
+        Raises:
+            InputError: `root` cannot be listed.
+        """
+        split = (file.path.partition("/")[:2] for file in self.list(root))
+        yield from dict.fromkeys(map("".join, split))
+
     def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
         """Lists as `list` does, but leaves parts of a long listing, for other workers.
 

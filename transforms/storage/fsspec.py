@@ -79,6 +79,19 @@ class FsspecStorage(Storage):
                 below = name.removeprefix(prefix)
                 yield _stored_file(info, path=below, uri=f"{root}/{below}")
 
+    def names(self, root: str) -> Iterator[str]:
+        """Yields the names in a folder; see the base class."""
+        root = root.rstrip("/")
+        system, path = _file_system(root)
+        try:
+            found = self._attempt(lambda: system.ls(path, detail=True), uri=root)
+        except FileNotFoundError:
+            return
+        for info in found:
+            name = info["name"].rstrip("/").rpartition("/")[2]
+            if info["name"].rstrip("/") != path.rstrip("/"):
+                yield f"{name}/" if info["type"] == "directory" else name
+
     def stat(self, uri: str) -> StoredFile | None:
         """Describes a file; see the base class."""
         system, path = _file_system(uri)

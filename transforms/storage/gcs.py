@@ -80,6 +80,33 @@ class GcsStorage(Storage):
         """Yields every object below `root/`; see the base class."""
         return self.list_part(ListingPart(root))
 
+    def names(self, root: str) -> Iterator[str]:
+        """Yields the names right below `root/`, a page at a time; see the base class."""
+        bucket, name = _split(root)
+        prefix = f"{name.rstrip('/')}/" if name else ""
+
+        def request(token: str) -> tuple[list[str], str | None]:
+            iterator = gcs_client().list_blobs(
+                bucket,
+                prefix=prefix or None,
+                delimiter="/",
+                page_size=_PAGE_SIZE,
+                page_token=token or None,
+                fields=f"prefixes,{_LIST_FIELDS}",
+                timeout=failures.TIMEOUT_S,
+                retry=None,
+            )
+            blobs = [blob.name for blob in next(iterator.pages, ())]
+            return [*iterator.prefixes, *blobs], iterator.next_page_token
+
+        token: str | None = ""
+        while token is not None:
+            try:
+                found, token = attempt(partial(request, token), uri=root, operation="list")
+            except NotFound as error:
+                raise no_bucket(root) from error
+            yield from sorted(each.removeprefix(prefix) for each in found if each != prefix)
+
     def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
         """Lists the first pages, and leaves the rest in parts; see the base class."""
         return self._list(ListingPart(root), max_pages=_FIRST_PAGES)

@@ -34,6 +34,17 @@ class LocalStorage(Storage):
             raise InputError(uri=root, problem="expected a folder, found a file")
         yield from _walk(folder=root, prefix="", above=((status.st_dev, status.st_ino),))
 
+    def names(self, root: str) -> Iterator[str]:
+        """Yields the names in a folder; see the base class."""
+        try:
+            with os.scandir(root) as entries:
+                for entry in entries:
+                    yield f"{entry.name}/" if entry.is_dir() else entry.name
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise InputError(uri=root, problem=f"cannot be listed: {error.strerror}") from error
+
     def stat(self, uri: str) -> StoredFile | None:
         """Describes a regular file; see the base class."""
         try:
