@@ -99,8 +99,8 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
         verify: `decode` decodes every image in full, `header` reads its header, `none` only
             what is needed to describe it.
         damaged: Whether a JPEG whose data is damaged is rejected, or kept and counted.
-        wrong_extension: Whether an image whose name says another format is rejected, or kept
-            and counted.
+        wrong_extension: Whether an image whose name says another format is kept and counted, or
+            rejected.
         encoding: What images are re-encoded as where their own bytes cannot be stored.
         quality: JPEG quality of re-encoded images, 1 to 100.
         max_side: Images with a longer side than this (pixels) are resized to it.
@@ -117,7 +117,7 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
 
     verify: Literal["decode", "header", "none"] = "decode"
     damaged: Literal["reject", "keep"] = "reject"
-    wrong_extension: Literal["reject", "keep"] = "reject"
+    wrong_extension: Literal["reject", "keep"] = "keep"
     encoding: Literal["jpeg", "png"] = "jpeg"
     quality: Annotated[int, msgspec.Meta(ge=1, le=100)] = 95
     max_side: PositiveInt | None = None

@@ -17,7 +17,11 @@ from tests.support.image_makers import pixels
 PADLOCK = "dali/imgcodec/jpeg/orientation/padlock-406986_640_"
 CAT = "dali/imgcodec/webp/orientation/cat-lossy-2184682_640_"
 
-CORRECTIONS = {Correction.IMAGE_CONVERTED: "converted", Correction.ORIENTATION_APPLIED: "turned"}
+CORRECTIONS = {
+    Correction.IMAGE_CONVERTED: "converted",
+    Correction.ORIENTATION_APPLIED: "turned",
+    Correction.WRONG_EXTENSION_KEPT: "misnamed",
+}
 
 # Of each file the reject's reason, or what is stored.
 EXPECTED = {
@@ -91,10 +95,10 @@ EXPECTED = {
     "pillow/bmp/b/shortfile.bmp": "truncated",
     "pillow/bmp/q/rgba32.bmp": "jpeg 127x64 converted",
     "pillow/decompression_bomb.ico": "decompression_bomb",
-    # names that say something else, and no images
-    "dali/single/missnamed/bmp/0/jpeg.bmp": "wrong_extension",
-    "dali/single/missnamed/png/0/jpeg.png": "wrong_extension",
-    "datumaro/lfw_dataset/test/images/name0/name0_0001.jpg": "wrong_extension",
+    # names that say something else
+    "dali/single/missnamed/bmp/0/jpeg.bmp": "untouched jpeg 640x426 misnamed",
+    "dali/single/missnamed/png/0/jpeg.png": "untouched jpeg 640x426 misnamed",
+    "datumaro/lfw_dataset/test/images/name0/name0_0001.jpg": "untouched png 5x2 misnamed",
     # Its signature has lost the first byte.
     "pillow/pngtest_bad.png.bin": "not_an_image",
     "mmpretrain/LICENSE": "not_an_image",
@@ -139,7 +143,7 @@ def test_every_file_ends_as_image_or_reject(shared_data: Path) -> None:
 
 
 def upright(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.int16]]:
-    settings = ImageConfig(encoding="png", wrong_extension="keep")
+    settings = ImageConfig(encoding="png")
     stored = check_image(path.read_bytes(), name=path.name, settings=settings)
     return pixels(stored.data).astype(np.int16)
 

@@ -41,17 +41,17 @@ DEFAULT = {
     "damaged.jpg": "jpeg_damaged",
     "good.jpg": "jpeg 96x64 as it is",
     "good.png": "png 96x64 as it is",
-    "png.jpg": "wrong_extension",
+    "png.jpg": "png 96x64 as it is",
     "tall.png": "png 40x120 as it is",
     "truncated.jpg": "truncated",
     "turned.jpg": "jpeg 64x96",
     "webp.webp": "jpeg 96x64",
 }
 BOMBS = dict.fromkeys(
-    ("bad.png", "damaged.jpg", "good.jpg", "good.png", "turned.jpg", "webp.webp"),
+    ("bad.png", "damaged.jpg", "good.jpg", "good.png", "png.jpg", "turned.jpg", "webp.webp"),
     "decompression_bomb",
 )
-CONVERTED = {"image_converted": 1, "orientation_applied": 1}
+CONVERTED = {"image_converted": 1, "orientation_applied": 1, "wrong_extension_kept": 1}
 
 
 def build_images(
@@ -105,7 +105,6 @@ def outcomes(built: Build, files: Mapping[str, bytes]) -> dict[str, str]:
             {
                 "bad.png": "png 96x64 as it is",
                 "damaged.jpg": "jpeg 96x64 as it is",
-                "png.jpg": "png 96x64 as it is",
                 "truncated.jpg": "jpeg 96x64 as it is",
                 "turned.jpg": "jpeg 96x64 as it is",
             },
@@ -117,24 +116,24 @@ def outcomes(built: Build, files: Mapping[str, bytes]) -> dict[str, str]:
             {**CONVERTED, "jpeg_damage_kept": 1},
         ),
         (
-            {"wrong_extension": "keep"},
-            {"png.jpg": "png 96x64 as it is"},
-            {**CONVERTED, "wrong_extension_kept": 1},
+            {"wrong_extension": "reject"},
+            {"png.jpg": "wrong_extension"},
+            {"image_converted": 1, "orientation_applied": 1},
         ),
         (
             {"encoding": "png"},
             {"turned.jpg": "png 64x96", "webp.webp": "png 96x64"},
-            {"image_converted": 2, "orientation_applied": 1},
+            {**CONVERTED, "image_converted": 2},
         ),
         (
             {"orientation": "keep"},
             {"turned.jpg": "jpeg 96x64 as it is"},
-            {"image_converted": 1},
+            {"image_converted": 1, "wrong_extension_kept": 1},
         ),
         (
             {"max_side": 96, "encoding": "png"},
             {"tall.png": "png 32x96", "turned.jpg": "png 64x96", "webp.webp": "png 96x64"},
-            {"image_converted": 2, "orientation_applied": 1, "image_resized": 1},
+            {**CONVERTED, "image_converted": 2, "image_resized": 1},
         ),
         ({"max_pixels": 96 * 64}, {}, CONVERTED),
         ({"max_pixels": 96 * 64 - 1}, BOMBS, {}),

@@ -59,21 +59,6 @@ REJECTS: dict[Reason, tuple[str, ...]] = {
         "pillow/bmp/b/badpalettesize.bmp",
         "pillow/bmp/q/rgba16-4444.bmp",
     ),
-    Reason.WRONG_EXTENSION: (
-        "dali/single/missnamed/bmp/0/jpeg.bmp",
-        "dali/single/missnamed/jpeg/0/pbm.jpeg",
-        "dali/single/missnamed/jpeg/0/png.jpeg",
-        "dali/single/missnamed/png/0/jpeg.png",
-        "dali/single/missnamed/png/0/pgm.png",
-        "datumaro/icdar_dataset/text_localization/train/images/img_1.png",
-        "datumaro/icdar_dataset/text_localization/train/images/img_2.png",
-        "datumaro/icdar_dataset/text_segmentation/train/1_GT.bmp",
-        "datumaro/icdar_dataset/word_recognition/train/images/word_1.png",
-        "datumaro/icdar_dataset/word_recognition/train/images/word_2.png",
-        "datumaro/lfw_dataset/test/images/name0/name0_0001.jpg",
-        "datumaro/lfw_dataset/test/images/name1/name1_0001.jpg",
-        "datumaro/lfw_dataset/test/images/name1/name1_0002.jpg",
-    ),
     Reason.ZERO_BYTE: (
         "dali/single/jpeg_lossless/0/cat-3504008_640_grayscale_16bit.jpg",
         "mmpretrain/dataset/3.jpeg",
@@ -107,7 +92,11 @@ def test_every_sample_ends_as_an_example_or_as_the_table_says(
         "unlisted": 0,
         "excluded": {"hidden_file": 1, "not_an_image_name": len(files) - len(images) - 1},
     }
-    assert counts["corrections"] == {"image_converted": 127, "orientation_applied": 32}
+    assert counts["corrections"] == {
+        "image_converted": 129,
+        "orientation_applied": 32,
+        "wrong_extension_kept": 13,
+    }
     assert counts["rejected"] == {
         reason.value: len(names) for reason, names in sorted(REJECTS.items())
     }

@@ -27,9 +27,7 @@ from shardbeam.transforms.storage.find import storage_for
 _MAX_PROBLEMS = 100
 # Those of JPEG and PNG, of which all stored images are.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
-_STRICT = ImageConfig(
-    verify="decode", wrong_extension="keep", max_pixels=1 << 31, max_decoded_mb=1 << 31
-)
+_STRICT = ImageConfig(verify="decode", max_pixels=1 << 31, max_decoded_mb=1 << 31)
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
