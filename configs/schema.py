@@ -296,6 +296,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         splits: `{split: source}`.
         source: One source for all splits.
         fractions: `{split: fraction}`, adding up to 1.
+        exact: Whether splits have exactly these shares of the images, and not about these.
         group_by: A regular expression on the key; images whose first group (or whole match)
             is the same fall into the same split.
         unannotated: Whether images that no annotation file names are kept, left out or rejected.
@@ -322,6 +323,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         dict[Name, Fraction],
         named("make several splits, such as train=0.8,validation=0.2", metavar="NAME=FRACTION,..."),
     ] = {}
+    exact: Annotated[bool, named("make the sizes of these splits exact, before rejects")] = False
     group_by: Annotated[
         str | None,
         named("images whose path gives the same first group stay in one split", metavar="REGEX"),
@@ -375,6 +377,8 @@ class Config(_Strict, frozen=True, kw_only=True):
                 raise Problem((*path, "splits"), "expected names, each once")
 
     def _check_group_by(self) -> None:
+        if self.exact and not self.fractions:
+            raise Problem(("exact",), "only together with fractions")
         if self.group_by is None:
             return
         if not self.fractions:

@@ -189,6 +189,7 @@ def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> Sp
         group_by=config.group_by,
         seed=config.seed,
         predefined=predefined,
+        exact=config.exact,
     )
 
 

@@ -13,6 +13,7 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import in_global_window
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
+from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.joining import JoinSettings, join_key
@@ -54,6 +55,9 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     nearly twice as much. They become bytes where they are found, before they are put together:
     otherwise they would be encoded once more on the way.
 
+    Where splits are to have exact sizes, keys are joined twice: first to learn which become
+    records, since their hashes say where one split ends and the next begins.
+
     Args:
         sources: The sources.
         settings: What the config says about the join.
@@ -66,18 +70,34 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         self, inputs: tuple[PCollection[tuple[tuple[str, str], ListedImage | AnnotationEntry]], ...]
     ) -> JoinResult:
         """Adds the step: `(images, entries, …) | JoinAnnotations(...)`, in any order."""
-        joined = (
+        grouped = (
             [
                 values | f"Tag{number}" >> beam.Map(_tag).with_output_types(_Tagged)
                 for number, values in enumerate(inputs)
             ]
             | beam.Flatten()
             | beam.GroupByKey()
-            | "Join"
-            >> beam.ParDo(_JoinFn(sources=self.sources, settings=self.settings)).with_outputs(
-                _REJECTS, _CENSUS, main="records"
-            )
         )
+        splits = self.settings.splits
+        cuts: tuple[pvalue.AsSingleton, ...] = ()
+        if splits.exact:
+            about = msgspec.structs.replace(
+                self.settings, splits=msgspec.structs.replace(splits, exact=False)
+            )
+            counted = grouped | "JoinToCount" >> beam.ParDo(
+                _JoinFn(sources=self.sources, settings=about)
+            ).with_outputs(main="records")
+            cuts = (
+                pvalue.AsSingleton(
+                    counted.records
+                    | "FindPoint" >> beam.Map(_find_point, splits=splits).with_output_types(bytes)
+                    | "GatherPoints" >> beam.CombineGlobally(b"".join)
+                    | "CutSplits" >> beam.Map(splits.exact_cuts)
+                ),
+            )
+        joined = grouped | "Join" >> beam.ParDo(
+            _JoinFn(sources=self.sources, settings=self.settings), *cuts
+        ).with_outputs(_REJECTS, _CENSUS, main="records")
         joined[_REJECTS].element_type = Reject
         joined[_CENSUS].element_type = Census
         return JoinResult(records=joined.records, rejects=joined[_REJECTS], census=joined[_CENSUS])
@@ -87,6 +107,11 @@ def _tag(element: tuple[tuple[str, str], ListedImage | AnnotationEntry]) -> tupl
     (source, key), value = element
     side = _IMAGE if isinstance(value, ListedImage) else _ENTRY
     return f"{source}\0{key}".encode(), side + _encoder.encode(value)
+
+
+def _find_point(element: tuple[str, Record], *, splits: SplitAssignment) -> bytes:
+    _, record = element
+    return splits.point_of(source=record.source, key=record.key)
 
 
 @beam.typehints.with_output_types(tuple[str, Record])
@@ -102,8 +127,12 @@ class _JoinFn(beam.DoFn):
         self._census = Census()
 
     def process(
-        self, element: tuple[bytes, Iterable[bytes]]
+        self, element: tuple[bytes, Iterable[bytes]], cuts: tuple[int, ...] | None = None
     ) -> Iterator[tuple[str, Record] | pvalue.TaggedOutput[str, Reject]]:
+        settings = self.settings
+        if cuts is not None:
+            splits = msgspec.structs.replace(settings.splits, cuts=cuts)
+            settings = msgspec.structs.replace(settings, splits=splits)
         identity, values = element
         source, _, key = identity.decode().partition("\0")
         images = []
@@ -120,7 +149,7 @@ class _JoinFn(beam.DoFn):
             images=images,
             entries=entries,
             source_format=self._formats[source],
-            settings=self.settings,
+            settings=settings,
         )
         # The inputs of a table without images are its rows.
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.transforms.core.sharding import (
+    NO_SPLIT,
     SplitAssignment,
     example_hash,
     shard_count,
     shard_index,
+    share_out,
 )
 
 KEYS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -78,6 +83,54 @@ def test_fractions_are_kept_to() -> None:
     assert counts["train"] == pytest.approx(8000, abs=200)
     assert counts["validation"] == pytest.approx(1000, abs=150)
     assert counts["test"] == pytest.approx(1000, abs=150)
+
+
+@pytest.mark.parametrize(
+    ("count", "fractions", "sizes"),
+    [
+        (100, (0.8, 0.2), [80, 20]),
+        (100, (0.29, 0.71), [29, 71]),
+        (10, (0.25, 0.25, 0.5), [3, 2, 5]),
+        (3, (1 / 3, 1 / 3, 1 / 3), [1, 1, 1]),
+        (1, (0.1, 0.9), [0, 1]),
+        (0, (0.5, 0.5), [0, 0]),
+        (5, (1.0,), [5]),
+    ],
+)
+def test_numbers_are_shared_out(count: int, fractions: tuple[float, ...], sizes: list[int]) -> None:
+    named = {f"s{index}": fraction for index, fraction in enumerate(fractions)}
+    assert list(share_out(count, named).values()) == sizes
+
+
+@given(
+    st.lists(st.sampled_from(range(40)), max_size=80),
+    st.sampled_from([(0.8, 0.2), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8), (1.0,)]),
+    st.booleans(),
+)
+def test_exact_splits(numbers: list[int], fractions: tuple[float, ...], grouped: bool) -> None:
+    named = {f"s{index}": fraction for index, fraction in enumerate(fractions)}
+    splits = SplitAssignment(
+        by_source={}, fractions=named, exact=True, group_by="^(.*)_" if grouped else None
+    )
+    keys = [f"{number}_{index}" for index, number in enumerate(numbers)]
+    assert {splits.split_of(source="s", key=key) for key in keys} <= {NO_SPLIT}
+    points = b"".join(splits.point_of(source="s", key=key) for key in keys)
+
+    done = msgspec.structs.replace(splits, cuts=splits.exact_cuts(points))
+    found = [done.split_of(source="s", key=key) for key in keys]
+
+    sizes = share_out(len(keys), named)
+    if not grouped:
+        assert Counter(found) == Counter(sizes)
+    ends = wanted = 0
+    for split in named:
+        ends, wanted = ends + found.count(split), wanted + sizes[split]
+        assert 0 <= wanted - ends < max([1, *Counter(numbers).values()])
+    assert (
+        len({(number, split) for number, split in zip(numbers, found, strict=True)})
+        == len(set(numbers))
+        or not grouped
+    )
 
 
 def test_a_group_never_falls_into_two_splits() -> None:

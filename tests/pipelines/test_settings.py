@@ -222,6 +222,38 @@ def test_fractions_are_the_shares_of_the_splits(tmp_path: Path) -> None:
     assert sum(built.counts(split)["listed"] for split in fractions) == 100
 
 
+@pytest.mark.parametrize(
+    ("count", "fractions", "sizes"),
+    [
+        (100, {"train": 0.8, "test": 0.2}, [80, 20]),
+        (100, {"train": 0.7, "validation": 0.2, "test": 0.1}, [70, 20, 10]),
+        (7, {"train": 0.5, "test": 0.5}, [4, 3]),
+    ],
+)
+def test_exact_sizes_are_those_of_all_records(
+    tmp_path: Path, count: int, fractions: dict[str, float], sizes: list[int]
+) -> None:
+    source = make_folders(tmp_path / "in", {"cat": count})
+    # Excluded and rejected before there is a record, and rejected when it is read.
+    (tmp_path / "in" / "cat" / "notes.txt").write_bytes(b"")
+    (tmp_path / "in" / "stray.jpg").write_bytes(JPEG)
+    (tmp_path / "in" / "cat" / "000.jpg").write_bytes(JPEG[:200])
+    config: Json = {"source": source, "fractions": fractions, "rejects": {"max_ratio": 1}}
+    built = build_config({**config, "exact": True}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    counts = [built.counts(split) for split in fractions]
+    lost = [
+        sum(split["rejected"].values()) - split["rejected"].get("no_class_folder", 0)
+        for split in counts
+    ]
+    assert [split["examples"] + more for split, more in zip(counts, lost, strict=True)] == sizes
+    assert sum(split["listed"] for split in counts) == count + 2
+    about = set(order(build_config(config, folder=tmp_path, name="about"))["train"])
+    # Where it ends moves, and nothing else.
+    train = set(order(built)["train"])
+    assert train <= about or about <= train
+
+
 def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
     (tmp_path / "in" / "cat").mkdir(parents=True)
     for video, frame in itertools.product(range(12), range(5)):
@@ -234,7 +266,12 @@ def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
         "rejects": {"max_ratio": 0.1},
     }
     splits: dict[str, dict[str, set[str]]] = {}
-    for name, group_by in (("grouped", {"group_by": r"(video\d+)_"}), ("single", {})):
+    by_group = {"group_by": r"(video\d+)_"}
+    for name, group_by in (
+        ("grouped", by_group),
+        ("exact", {**by_group, "exact": True}),
+        ("single", {}),
+    ):
         built = build_config({**config, **group_by}, folder=tmp_path, name=name)
         assert built.exit_code == 0
         splits[name] = {}
@@ -243,8 +280,10 @@ def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
                 splits[name].setdefault(key.partition("_")[0], set()).add(split)
         rejects = {("cat/still.jpg", "group_not_matched"): 1} if group_by else {}
         assert built.reasons() == rejects
-    assert all(len(found) == 1 for found in splits["grouped"].values())
-    assert len(splits["grouped"]) == 12
+    for name in ("grouped", "exact"):
+        assert all(len(found) == 1 for found in splits[name].values())
+        assert len(splits[name]) == 12
+    assert Counter(split for (split,) in splits["exact"].values()) == {"train": 6, "test": 6}
     assert any(len(found) == 2 for found in splits["single"].values())
 
 

@@ -5,11 +5,15 @@ Nothing here depends on arrival order, on the number of workers or on the runner
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 
 import msgspec
+import numpy as np
 
 from shardbeam.transforms.core.patterns import search
 
@@ -17,6 +21,8 @@ HASH_BYTES = 16
 # Where there is no telling which split an input belongs to.
 NO_SPLIT = ""
 _HASH_RANGE = 1 << (8 * HASH_BYTES)
+# What `exact_cuts` keeps of each record's hash.
+_POINT_BYTES = 8
 
 
 def example_hash(*, seed: int, source: str, key: str) -> bytes:
@@ -47,6 +53,9 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             match) says stays together in one split.
         seed: Key of the hash.
         predefined: Splits that the source itself puts its images into; then nothing of the above.
+        exact: Whether splits have the sizes that `fractions` say, and not about these.
+        cuts: Then, where each split but the last ends (`exact_cuts`); None before all records
+            are known.
     """
 
     by_source: Mapping[str, str]
@@ -54,6 +63,8 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
     group_by: str | None = None
     seed: int = 0
     predefined: tuple[str, ...] = ()
+    exact: bool = False
+    cuts: tuple[int, ...] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,24 +81,53 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         """Finds the split of an example; a key without a group is a group of its own.
 
         Returns:
-            The split, or `NO_SPLIT` where the source should predefine it and does not.
+            The split, or `NO_SPLIT` where the source should predefine it and does not, or `cuts`
+            are not known yet.
         """
         if self.predefined:
             return predefined if predefined in self.predefined else NO_SPLIT
         split = self.by_source.get(source)
         if split is not None:
             return split
-        digest = _keyed_hash(
-            seed=self.seed, purpose=b"shardbeam-split", source=source, text=self._group(key)
-        )
-        point = int.from_bytes(digest, "big") / _HASH_RANGE
+        if self.exact and self.cuts is None:
+            return NO_SPLIT
+        digest = self._digest(source=source, key=key)
+        if self.cuts is not None:
+            point = int.from_bytes(digest[:_POINT_BYTES], "big")
+            return list(self.fractions)[bisect.bisect_right(self.cuts, point)]
+        share = int.from_bytes(digest, "big") / _HASH_RANGE
         upper = 0.0
         for split, fraction in self.fractions.items():
             upper += fraction
-            if point < upper:
+            if share < upper:
                 return split
         # The fractions' sum may round to just below 1.
         return max(self.fractions, key=lambda split: self.fractions[split])
+
+    def point_of(self, *, source: str, key: str) -> bytes:
+        """Where an example stands among all, as `exact_cuts` takes it."""
+        return self._digest(source=source, key=key)[:_POINT_BYTES]
+
+    def exact_cuts(self, points: bytes) -> tuple[int, ...]:
+        """Finds where each split but the last ends, so that their sizes are exact.
+
+        Of several examples, a point belongs to the next split as a whole: groups stay whole, and
+        a split is short by less than one group.
+
+        Args:
+            points: Those of all records, one after the other, in any order.
+        """
+        ordered = np.sort(np.frombuffer(points, f">u{_POINT_BYTES}"))
+        sizes = share_out(len(ordered), self.fractions)
+        *ends, _ = itertools.accumulate(sizes.values())
+        return tuple(
+            int(ordered[end]) if end < len(ordered) else 1 << 8 * _POINT_BYTES for end in ends
+        )
+
+    def _digest(self, *, source: str, key: str) -> bytes:
+        return _keyed_hash(
+            seed=self.seed, purpose=b"shardbeam-split", source=source, text=self._group(key)
+        )
 
     def _group(self, key: str) -> str:
         if self.group_by is None:
@@ -96,6 +136,18 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         if match is None:
             return key
         return match[1] if match.re.groups and match[1] is not None else match[0]
+
+
+def share_out(count: int, fractions: Mapping[str, float]) -> dict[str, int]:
+    """Shares a number out by fractions: rounded down, and the rest to the largest remainders."""
+    # As they are written: 0.29 of 100 is 29, and the float is a little less.
+    exact = {split: Fraction(repr(fraction)) for split, fraction in fractions.items()}
+    shares = {split: count * each / sum(exact.values()) for split, each in exact.items()}
+    sizes = {split: math.floor(share) for split, share in shares.items()}
+    by_remainder = sorted(shares, key=lambda split: sizes[split] - shares[split])
+    for split in by_remainder[: count - sum(sizes.values())]:
+        sizes[split] += 1
+    return sizes
 
 
 def _keyed_hash(*, seed: int, purpose: bytes, source: str, text: str) -> bytes:
