@@ -121,7 +121,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         """Finds classes, splits and labels; see the base class.
 
         Raises:
-            InputError: As for `find_layout`.
+            InputError: As for `LayoutFinder`.
         """
         layout = LayoutFinder(self.roots()[0], data=self.data).find(self.splits)
         return msgspec.structs.replace(self, _layout=layout)
