@@ -34,7 +34,6 @@ from shardbeam.configs.schema import Config
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import JSON
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.load import built_in_formats, find_format
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -665,8 +664,7 @@ def _config_from_flags(
         "output": {"path": given["output"]},
         **{flag: given[flag] for flag in _flags(Config) if flag in given},
     }
-    predefines_splits = format_class.predefined_splits is not Format.predefined_splits
-    if "fractions" in given or (predefines_splits and not given.get("split")):
+    if "fractions" in given or (not given.get("split") and format_class.predefines_splits(source)):
         raw["source"] = source
     else:
         raw["splits"] = {given.get("split", _DEFAULT_SPLIT): source}

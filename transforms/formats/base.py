@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -104,6 +104,11 @@ class Format(Source, frozen=True, kw_only=True):
     def raw_images(self) -> bool:
         """Whether its images are stored as bare pixels, which no reader can decode."""
         return False
+
+    @classmethod
+    def predefines_splits(cls, keys: Mapping[str, object]) -> bool:
+        """Whether a command that names no splits leaves them to the source of these keys."""
+        return cls.predefined_splits is not Format.predefined_splits
 
     def roots(self) -> tuple[str, ...]:
         """Folders of images, archives, or patterns of archives; none for tables without images."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar
 
 import msgspec
@@ -41,6 +42,18 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         bool | None, named("whether the top folders are splits (default: by their names)")
     ] = None
     _splits: tuple[str, ...] = ()
+
+    @classmethod
+    def predefines_splits(cls, keys: Mapping[str, object]) -> bool:
+        """Whether there are folders of splits; see the base class.
+
+        Raises:
+            InputError: The root cannot be listed.
+        """
+        asked = keys.get("split_folders")
+        if asked is None:
+            return bool(_look(os.path.expanduser(str(keys["images"])), by_name=True))
+        return bool(asked)
 
     def resolve(self) -> Format:
         """Finds the top folders that are splits; see the base class.
