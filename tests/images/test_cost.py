@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -19,9 +20,14 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import ImageAnnotations, MaskRole
+from shardbeam.transforms.examples import maps
+from shardbeam.transforms.formats.base import Kind
+from shardbeam.transforms.images import mask_file
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.jpeg import count_scans, scan_jpeg
 from tests.conftest import PROJECT_ROOT
+from tests.support import example_builders
 from tests.support.hostile_images import (
     avif_of_twelve_bits,
     gif_with_frames,
@@ -65,7 +71,7 @@ def figure(data: bytes, *, megapixels: float, **settings: Any) -> float:  # noqa
 def documented() -> dict[str, float]:
     """`{kind of image: bytes a pixel}` of the table in docs/limits.md."""
     text = (PROJECT_ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ((?:[\w:, -])+) \| [\d.]+ \| ([\d.]+) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| ((?:[\w:, -])+) \| \d+\.\d \| (\d+) \|", text, re.MULTILINE)
     return {kind: float(number) for kind, number in rows}
 
 
@@ -251,15 +257,15 @@ class RecordedBudget(MemoryBudget):
     def __init__(self) -> None:
         super().__init__()
         self.taken: list[float] = []
-        self._inside = False
+        self.inside = False
 
     @contextlib.contextmanager
     def take(self, size_bytes: float) -> Iterator[None]:
-        assert not self._inside
+        assert not self.inside
         self.taken.append(size_bytes)
-        self._inside = True
+        self.inside = True
         yield
-        self._inside = False
+        self.inside = False
 
 
 @pytest.mark.parametrize(
@@ -288,6 +294,27 @@ def test_opening_an_icon_takes_its_pixels_of_the_budget() -> None:
     check_image(data, name="", settings=ImageConfig(), memory=budget)
     assert budget.taken[0] == len(data) + 4 * 32 * 32
     assert len(budget.taken) == 2
+
+
+def test_masks_are_decoded_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = RecordedBudget()
+    decode = mask_file.read_indices
+
+    def read_indices(data: bytes, **settings: Any) -> mask_file.IndexMap:  # noqa: ANN401  # As it is.
+        assert budget.inside
+        return decode(data, **settings)
+
+    monkeypatch.setattr(maps, "read_indices", read_indices)
+    mask = example_builders.write_png(np.zeros((4, 6), np.uint8))
+    example_builders.render(
+        ImageAnnotations("1", 6, 4),
+        image=example_builders.make_image(size=(3, 2), file_size=(6, 4)),
+        masks={MaskRole.SEMANTIC: mask},
+        label_map=example_builders.make_label_map({}),
+        kinds=(Kind.SEMANTIC,),
+        memory=budget,
+    )
+    assert budget.taken == [len(mask) + 28 * 6 * 4]
 
 
 def test_scans_are_counted_as_libjpeg_finds_them() -> None:

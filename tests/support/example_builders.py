@@ -12,6 +12,7 @@ from PIL import ExifTags, Image, ImageOps
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
 from shardbeam.transforms.examples.boxes import AnnotatedAs
@@ -58,6 +59,7 @@ def render(
     label_map: LabelMap,
     kinds: Collection[Kind] = (Kind.DETECTION,),
     annotated_as: AnnotatedAs = "auto",
+    memory: MemoryBudget | None = None,
     **settings: Any,  # noqa: ANN401  # Those of EncoderSettings.
 ) -> Rendered:
     """Encodes an image with its annotations, and parses its Examples."""
@@ -66,6 +68,7 @@ def render(
             kinds=frozenset(kinds), image=ImageConfig(annotated_as=annotated_as), **settings
         ),
         label_map=label_map,
+        memory=memory,
     )
     encoded, corrections = encoder.encode_image(
         image or make_image(), key=key, annotations=annotations, sha256=sha256, masks=masks

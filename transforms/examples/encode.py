@@ -40,6 +40,10 @@ ENCODING_VERSION = 3
 
 _BYTES_PER_MB = 1_000_000
 
+# What a mask file takes while its pixels become numbers: 28 where they are Pascal VOC's colours, 16
+# where they are segments, 10 or less in one channel.
+_MASK_BYTES_PER_PIXEL = 28
+
 # What a row of a table without images has instead of one.
 _NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
 
@@ -308,7 +312,11 @@ class RecordEncoder:
         )
         per_annotation = self._settings.example_per == "annotation"
         objects = len(subject.objects)
-        rendered = [(group.by_object, group.values(subject)) for group in self._groups]
+        # A mask that is decoded has as many pixels as the image.
+        pixels = image.file_width * image.file_height
+        mask_bytes = (len(data) + _MASK_BYTES_PER_PIXEL * pixels for data in subject.masks.values())
+        with self._memory.take(sum(mask_bytes)):
+            rendered = [(group.by_object, group.values(subject)) for group in self._groups]
         examples = []
         for index in range(objects if per_annotation else 1):
             values = {
