@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -16,7 +16,7 @@ from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Reco
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.formats.joining import JoinSettings, join_key
+from shardbeam.transforms.formats.joining import JoinSettings, join_key, join_text
 from shardbeam.transforms.formats.sources import Source
 
 _REJECTS = "rejects"
@@ -70,9 +70,10 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         self, inputs: tuple[PCollection[tuple[tuple[str, str], ListedImage | AnnotationEntry]], ...]
     ) -> JoinResult:
         """Adds the step: `(images, entries, …) | JoinAnnotations(...)`, in any order."""
+        sources = {source.name: source for source in self.sources}
         grouped = (
             [
-                values | f"Tag{number}" >> beam.Map(_tag).with_output_types(_Tagged)
+                values | f"Tag{number}" >> beam.Map(_tag, sources).with_output_types(_Tagged)
                 for number, values in enumerate(inputs)
             ]
             | beam.Flatten()
@@ -103,8 +104,11 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         return JoinResult(records=joined.records, rejects=joined[_REJECTS], census=joined[_CENSUS])
 
 
-def _tag(element: tuple[tuple[str, str], ListedImage | AnnotationEntry]) -> tuple[bytes, bytes]:
-    (source, key), value = element
+def _tag(
+    element: tuple[tuple[str, str], ListedImage | AnnotationEntry], sources: Mapping[str, Source]
+) -> tuple[bytes, bytes]:
+    (source, text), value = element
+    key = join_text(text, source_format=sources[source].format)
     side = _IMAGE if isinstance(value, ListedImage) else _ENTRY
     return f"{source}\0{key}".encode(), side + _encoder.encode(value)
 
@@ -143,6 +147,8 @@ class _JoinFn(beam.DoFn):
                 images.append(_image_decoder.decode(payload))
             else:
                 entries.append(_entry_decoder.decode(payload))
+        # A missing image has the name by which the annotations know it.
+        key = min((entry.key for entry in entries), default=key)
         joined = join_key(
             source=source,
             key=key,

@@ -7,38 +7,53 @@ import pytest
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
-from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus
+from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus, merge_censuses
 from shardbeam.transforms.dataset.files import describe_data
 from shardbeam.transforms.dataset.judge import check_join, count_splits, judge
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import RejectsFile
-from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.coco import CocoFormat
+from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.sources import Source
 from tests.support.manifests import make_shard_result
 
-SOURCE = Source("train", ImageFolderFormat(images="/data/images"))
+SOURCE = Source("train", CocoFormat(images="/data/images", annotations=["a.json"]))
+BY_SUFFIX = "by their last folder and name, without case and extension: --match suffix"
+BY_NAME = "by their name alone, without case and extension: --match name"
 
 
 @pytest.mark.parametrize(
     ("listed", "referenced", "mend"),
     [
         ("train2017/1.jpg", "1.jpg", "move the root down: add /train2017 to `images`"),
-        ("1.jpg", "train2017/1.jpg", "move the root up: take /train2017 from `images`"),
-        ("train2017/1.jpg", "2.jpg", "move the root down: try `images` with /train2017 added"),
-        ("1.jpg", "train2017/2.jpg", "move the root up: try the folder that holds train2017/"),
-        ("a/1.jpg", "a\\1.jpg", "replace the backslashes"),
-        ("a.jpg", "b.jpg", "check that `images` and `annotations` belong together"),
+        ("1.jpg", "images/1.jpg", "move the root up: take /images from `images`"),
+        ("1.jpg", "train2017/1.jpg", BY_NAME),
+        ("1.jpg", "/data/train/1.jpg", BY_NAME),
+        ("a/1.jpg", "gs://bucket/a/1.jpg", BY_SUFFIX),
+        ("a/1.jpg", "b/c/A/1.JPEG", BY_SUFFIX),
+        ("a/1.jpg", "a\\1.jpg", BY_SUFFIX),
+        ("a/1.jpg", "1", BY_NAME),
+        ("a.jpg", "b.jpg", "check that the images and the annotations belong together"),
+        ("a/1.jpg", "2.jpg", "check that the images and the annotations belong together"),
     ],
 )
 def test_a_join_without_a_match_stops_with_a_mend(listed: str, referenced: str, mend: str) -> None:
-    seen = SourceCensus(referenced=5, listed_key=listed, referenced_key=referenced)
+    census = Census()
+    for key, count in ((listed, 1), (referenced, 0), ("other.jpg", 0), ("another.jpg", 1)):
+        joined = JoinedKey(split="train")
+        census.add_joined(joined, source="train", key=key, listed=count, referenced=1 - count)
     with pytest.raises(InputError) as caught:
-        check_join(Census(sources={"train": seen}), sources=[SOURCE])
+        check_join(merge_censuses([census]), sources=[SOURCE])
     message = str(caught.value)
-    assert message.startswith("/data/images: none of the 5 annotated images is listed here: ")
-    assert repr(listed) in message
-    assert repr(referenced) in message
+    assert message.startswith("/data/images: none of the 2 annotated images is listed here: ")
     assert mend in message
+    assert ("1 of 2 names that were tried match then" in message) == ("check that" not in message)
+
+
+def test_a_join_never_shows_one_name_as_its_own_opposite() -> None:
+    seen = SourceCensus(referenced=1, listed_key="a.jpg", referenced_key="a.jpg")
+    with pytest.raises(InputError, match=r"name 'a\.jpg', the listing holds the same, though"):
+        check_join(Census(sources={"train": seen}), sources=[SOURCE])
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from shardbeam.transforms.formats.names import (
     escape_key,
     key_problem,
     listing_exclusion,
+    loosened,
     normalize_key,
 )
 
@@ -35,6 +36,20 @@ from shardbeam.transforms.formats.names import (
 )
 def test_normalize_key(name: str, key: str) -> None:
     assert normalize_key(name) == key
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix", "bare"),
+    [
+        ("/data/A/b.JPG", "a/b", "b"),
+        ("gs://bucket/a/b.c.png", "a/b.c", "b.c"),
+        ("C:\\a\\b.jpg", "a/b", "b"),
+        ("b.001", "b.001", "b.001"),
+        ("./b.jpg", "b", "b"),
+    ],
+)
+def test_loosened(name: str, suffix: str, bare: str) -> None:
+    assert [loosened(name, match) for match in ("path", "suffix", "name")] == [name, suffix, bare]
 
 
 @given(name=st.text(st.sampled_from("a.é/\u0301")))

@@ -63,7 +63,7 @@ def check_refused(built: Build, *parts: str, exit_code: int = 1) -> None:
     ("listed", "file_name", "mend"),
     [
         ("train2017/1.jpg", "1.jpg", "add /train2017 to `images`"),
-        ("1.jpg", "2.jpg", "check that `images` and `annotations` belong together"),
+        ("1.jpg", "2.jpg", "check that the images and the annotations belong together"),
     ],
 )
 @pytest.mark.parametrize("unannotated", ["keep", "drop"])

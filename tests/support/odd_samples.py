@@ -727,6 +727,35 @@ TABLES = (
         },
     ),
     OddSample(
+        "csv: match by name, also of paths elsewhere; two that fit are refused",
+        {
+            **{f"images/{key}": plain_jpeg() for key in ("x/a.jpg", "B.JPG", "c.jpg", "d.jpg")},
+            "images/x/D.jpg": plain_jpeg(),
+            "data.csv": "image,label\n/old/a.jpg,cat\ngs://bucket/b.jpeg,dog\n1/c.jpg,cat\n"
+            "2/c.jpg,dog\nd.jpg,cat\n",
+        },
+        "csv --manifest {data}/data.csv --image-root {data}/images --match name "
+        "--set rejects.max_ratio=0.9",
+        {"train": {"x/a.jpg": {_LABELS: [b"cat"]}, "B.JPG": {_LABELS: [b"dog"]}}},
+        rejects=dict.fromkeys(("c.jpg", "d.jpg", "x/D.jpg"), "ambiguous_stem"),
+        details={"c.jpg": "annotations name several images that may be this: 1/c.jpg, 2/c.jpg"},
+    ),
+    OddSample(
+        "coco: match by suffix",
+        {
+            "images/deep/VAL/a.JPEG": plain_jpeg(),
+            "images/b.jpg": plain_jpeg(),
+            "a.json": _coco(
+                annotations=[{"id": 1, "image_id": 1, "category_id": 18, "bbox": [0, 0, 16, 12]}]
+            ),
+        },
+        "coco --images {data}/images --annotations {data}/a.json --match suffix "
+        "--set rejects.max_ratio=0.9",
+        {"train": {"deep/VAL/a.JPEG": _objects(xmin=[0]), "b.jpg": _objects(xmin=[])}},
+        rejects={"val/b.jpg": "missing_image"},
+        unannotated=1,
+    ),
+    OddSample(
         "open-images: what one file verified to be absent is no label of another",
         {
             "images/a.jpg": plain_jpeg(),

@@ -6,6 +6,7 @@ of its own elements, and all of them are merged into one, in any order.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 
 import msgspec
@@ -16,7 +17,9 @@ from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerpri
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
 from shardbeam.transforms.dataset.rejects import first_rejects
 from shardbeam.transforms.formats.joining import JoinedKey
-from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.names import listing_exclusion, loosened
+
+SAMPLE_KEYS = 64
 
 
 class ListingSummary(msgspec.Struct):
@@ -54,12 +57,18 @@ class SourceCensus(msgspec.Struct):
         listed_key: The first listed key of an image, of those in the fewest folders; empty where
             there is none.
         referenced_key: The first key that the annotation files name, likewise.
+        listed_sample: Some listed keys, and
+        referenced_sample: some that annotation files name, to find out what would match: of both
+            those whose names, without their folders, have the smallest hashes. None is kept where
+            anything matches.
     """
 
     referenced: int = 0
     matched: int = 0
     listed_key: str = ""
     referenced_key: str = ""
+    listed_sample: set[str] = set()
+    referenced_sample: set[str] = set()
 
     def add(self, other: SourceCensus) -> None:
         """Adds another count of the same source."""
@@ -67,6 +76,19 @@ class SourceCensus(msgspec.Struct):
         self.matched += other.matched
         self.listed_key = _first(self.listed_key, other.listed_key)
         self.referenced_key = _first(self.referenced_key, other.referenced_key)
+        if self.matched:
+            self.listed_sample = self.referenced_sample = set()
+            return
+        self.listed_sample.update(other.listed_sample)
+        self.referenced_sample.update(other.referenced_sample)
+        # Keys that come one by one are not sorted each time.
+        if max(len(self.listed_sample), len(self.referenced_sample)) > 2 * SAMPLE_KEYS:
+            self.cut_samples()
+
+    def cut_samples(self) -> None:
+        """Leaves as many keys in the samples as `SAMPLE_KEYS`."""
+        self.listed_sample = set(sorted(self.listed_sample, key=_by_hash)[:SAMPLE_KEYS])
+        self.referenced_sample = set(sorted(self.referenced_sample, key=_by_hash)[:SAMPLE_KEYS])
 
 
 class Census(msgspec.Struct):
@@ -128,12 +150,16 @@ class Census(msgspec.Struct):
         for reject in joined.rejects:
             self.add_reject(reject)
         names_a_file = all(r.reason is not Reason.UNKNOWN_IMAGE_ID for r in joined.rejects)
+        listed_key = key if listed and listing_exclusion(key) is None else ""
+        referenced_key = key if referenced and names_a_file else ""
         self.sources.setdefault(source, SourceCensus()).add(
             SourceCensus(
                 referenced=int(referenced > 0),
                 matched=int(referenced > 0 and listed > 0),
-                listed_key=key if listed and listing_exclusion(key) is None else "",
-                referenced_key=key if referenced and names_a_file else "",
+                listed_key=listed_key,
+                referenced_key=referenced_key,
+                listed_sample={listed_key} - {""},
+                referenced_sample={referenced_key} - {""},
             )
         )
 
@@ -161,11 +187,17 @@ def merge_censuses(censuses: Iterable[Census]) -> Census:
     merged = Census()
     for census in censuses:
         merged.add(census)
+    for seen in merged.sources.values():
+        seen.cut_samples()
     return merged
 
 
 def _first(one: str, other: str) -> str:
     return min(one, other, key=_by_depth) if one and other else one or other
+
+
+def _by_hash(key: str) -> tuple[int, str]:
+    return zlib.crc32(loosened(key, "name").encode()), key
 
 
 def _by_depth(key: str) -> tuple[int, str]:

@@ -6,6 +6,7 @@ Each number is data of the step that knows it; counters of Beam's count retries 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardbeam.transforms.core.errors import InputError
@@ -15,7 +16,15 @@ from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import RejectsFile, describe_rejects, first_rejects
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.names import loosened
 from shardbeam.transforms.formats.sources import Source
+
+# {`match`: what it joins by}
+_MATCHES = {
+    "suffix": "their last folder and name, without case and extension",
+    "name": "their name alone, without case and extension",
+}
 
 
 def check_join(census: Census, *, sources: Iterable[Source]) -> None:
@@ -29,30 +38,54 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
         if seen.referenced and not seen.matched:
             listed = repr(seen.listed_key) if seen.listed_key else "no image"
             referenced = repr(seen.referenced_key) if seen.referenced_key else "no file"
+            if listed == referenced:
+                listed = "the same, though this format joins by the name without the extension"
             raise InputError(
                 uri=", ".join(source.format.roots()),
                 problem=(
                     f"none of the {seen.referenced} annotated images is listed here: the "
                     f"annotations name {referenced}, the listing holds {listed}; "
-                    f"{next(_mends(listed=seen.listed_key, referenced=seen.referenced_key))}"
+                    f"{_mend(seen, source_format=source.format)}"
                 ),
             )
 
 
-def _mends(*, listed: str, referenced: str) -> Iterator[str]:
-    """Yields what may mend the config, the likeliest first."""
-    if "\\" in referenced:
-        yield "the annotations' names are Windows paths: replace the backslashes"
-    if listed.endswith(f"/{referenced}"):
-        yield f"move the root down: add /{listed.removesuffix(f'/{referenced}')} to `images`"
-    if referenced.endswith(f"/{listed}"):
-        yield f"move the root up: take /{referenced.removesuffix(f'/{listed}')} from `images`"
-    listed_folder, referenced_folder = listed.rpartition("/")[0], referenced.rpartition("/")[0]
-    if listed_folder and referenced and not referenced_folder:
-        yield f"move the root down: try `images` with /{listed_folder} added"
-    if referenced_folder and listed and not listed_folder:
-        yield f"move the root up: try the folder that holds {referenced_folder}/"
-    yield "check that `images` and `annotations` belong together"
+def _mend(seen: SourceCensus, *, source_format: Format) -> str:
+    """Says how most names would match, of those that the census has kept."""
+    roots, root_key = source_format.roots(), source_format.ROOTS[0]
+    by_name = {loosened(key, "name"): key for key in sorted(seen.listed_sample)}
+    mends: Counter[str] = Counter()
+    for name in sorted(seen.referenced_sample):
+        listed = by_name.get(loosened(name, "name"), "")
+        if listed.endswith(f"/{name}"):
+            mends[
+                f"move the root down: add /{listed.removesuffix(f'/{name}')} to `{root_key}`"
+            ] += 1
+        folders = name.removesuffix(f"/{listed}")
+        if (
+            listed
+            and folders != name
+            and any(root.rstrip("/").endswith(f"/{folders}") for root in roots)
+        ):
+            mends[f"move the root up: take /{folders} from `{root_key}`"] += 1
+    if not mends:
+        for match in ("suffix", "name"):
+            listed_ends = {loosened(key, match) for key in seen.listed_sample}
+            count = sum(loosened(name, match) in listed_ends for name in seen.referenced_sample)
+            mends[match] = count
+    mend, count = mends.most_common(1)[0]
+    if not count:
+        return (
+            "no name is like one of the others, whatever its folder, case and extension: check "
+            "that the images and the annotations belong together"
+        )
+    if mend in ("suffix", "name"):
+        mend = (
+            f"join them by {_MATCHES[mend]}: --match {mend} (`match: {mend}`)"
+            if hasattr(source_format, "match")
+            else f"rename the images or mend the annotations: they agree in {_MATCHES[mend]}"
+        )
+    return f"{mend}; {count} of {len(seen.referenced_sample)} names that were tried match then"
 
 
 def count_splits(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from shardbeam.configs.keys import named
 from shardbeam.configs.schema import Source
 from shardbeam.transforms.core.kinds import Kind as Kind
 from shardbeam.transforms.core.reasons import Exclusion
@@ -22,6 +23,12 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
+
+# The key `match` of a format whose annotations name images by their paths.
+Match = Annotated[
+    Literal["path", "suffix", "name"],
+    named("join images by path, by last folder and name, or by name alone"),
+]
 
 
 class Role(enum.Enum):
@@ -67,8 +74,11 @@ class Format(Source, frozen=True, kw_only=True):
     The fields are the keys that the config may have beside `format`, each with its type, its
     default and, for the command's flags, its help (`shardbeam.configs.keys.named`). Keys that
     contradict each other are refused in `__post_init__`, by raising
-    `shardbeam.configs.problem.Problem`. A field whose name begins with `_` is no key:
+    `shardbeam.configs.problem.Problem`. A field whose name begins with `_` is no key.
+    Some fields mean the same in all formats:
 
+    - `match: Match = "path"`, where a format has it, says by how much of its name an image is
+      joined.
     - `_masks: bool = False`, where a format has it, says whether objects carry their masks
       (`masks: png` in the config).
     - What `resolve` finds out is kept in such fields.

@@ -26,7 +26,7 @@ from shardbeam.transforms.core.records import (
     MaskRole,
     Segment,
 )
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.coco_file import (
     AnnotationReader,
     CocoFile,
@@ -94,6 +94,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     semantic_masks: (
         Annotated[Location, named("folder of PNGs with a class id a pixel", metavar="DIR")] | None
     ) = None
+    match: Match = "path"
     tasks: Annotated[list[Task], msgspec.Meta(min_length=1), named("which keys to fill")] | None = (
         None
     )

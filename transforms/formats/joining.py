@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import NO_SPLIT, SplitAssignment
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.names import listing_exclusion, loosened
 
 # Reasons for which a part of what a source says about an image cannot be read.
 _INCOMPLETE = frozenset({Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING})
@@ -101,12 +101,19 @@ class _Merged(NamedTuple):
         return None
 
 
+def join_text(text: str, *, source_format: Format) -> str:
+    """What an image or an entry is joined by, as the key `match` of its format says."""
+    if Kind.ROWS in source_format.kinds:
+        return text
+    return loosened(text, getattr(source_format, "match", "path"))
+
+
 def join_key(
     *,
     source: str,
     key: str,
     images: Iterable[ListedImage],
-    entries: Iterable[AnnotationEntry],
+    entries: Collection[AnnotationEntry],
     source_format: Format,
     settings: JoinSettings,
 ) -> JoinedKey:
@@ -163,9 +170,17 @@ def join_key(
             reject(defect, listed=False)
         return done()
 
+    detail = ""
+    # One annotation file has one name for an image, unless `match` takes several for the same.
+    named = {(entry.file_index, entry.key) for entry in entries}
     if listed[-1].key != image_key:
-        names = ", ".join(dict.fromkeys(image.key for image in listed))
-        ambiguous = _Defect(Reason.AMBIGUOUS_STEM, f"annotations name all of these alike: {names}")
+        names = dict.fromkeys(image.key for image in listed)
+        detail = f"annotations name all of these alike: {', '.join(names)}"
+    elif len(named) > len({index for index, _ in named}):
+        names = dict.fromkeys(name for _, name in sorted(named))
+        detail = f"annotations name several images that may be this: {', '.join(names)}"
+    if detail:
+        ambiguous = _Defect(Reason.AMBIGUOUS_STEM, detail)
         for image in listed:
             reject(ambiguous, listed=True, key=image.key)
         for defect in merged.defects:

@@ -22,7 +22,7 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     value_list,
 )
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.coco_file import AnnotationReader, CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.base import Storage
@@ -70,6 +70,7 @@ class LvisFormat(Format, frozen=True, kw_only=True):
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     annotations: Annotated[list[Location], msgspec.Meta(min_length=1), named("LVIS JSON file")]
+    match: Match = "path"
     _masks: bool = False
 
     @property

@@ -39,6 +39,21 @@ def without_extension(key: str) -> str:
     return stem if dot and stem and not stem.endswith("/") and "/" not in extension else key
 
 
+def loosened(name: str, match: str) -> str:
+    """What a name is joined by.
+
+    Args:
+        name: What it would be joined by otherwise.
+        match: `path` for the name as it is; `suffix` for the last folder and the file's name;
+            `name` for that alone. Both leave case and the image's extension out.
+    """
+    if match == "path":
+        return name
+    parts = normalize_key(name.replace("\\", "/")).split("/")
+    end = "/".join(parts[-2 if match == "suffix" else -1 :])
+    return (without_extension(end) if is_image_name(end) else end).casefold()
+
+
 def key_problem(key: str) -> str | None:
     """Says in words why a text cannot be a key; None if it can.
 

@@ -32,7 +32,7 @@ from shardbeam.transforms.examples.features import (
     FeatureRole,
     value_list,
 )
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.csv_table import OPEN_QUOTE, header_cells, split_cells
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
@@ -90,6 +90,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
     boxes: Annotated[list[Location], named("CSV file of boxes")] = []
     classes: Annotated[Location, named("file of class names")] | None = None
     image_labels: Annotated[list[Location], named("CSV file of image-level labels")] = []
+    match: Match = "path"
 
     def __post_init__(self) -> None:
         self.check_some("boxes", "image_labels")

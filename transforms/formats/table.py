@@ -29,7 +29,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.examples.features import ExtraFeature
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.names import (
     escape_key,
     is_image_name,
@@ -166,6 +166,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
     ) = None
     split_column: Annotated[str, named("column of the split")] | None = None
     columns: dict[str, str] = {}
+    match: Match = "path"
     splits: Annotated[list[Name] | None, named("split whose rows are used")] = None
     _layout: TableLayout = TableLayout()
 
@@ -484,6 +485,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if problem is not None:
             raise CellError(problem, reason=Reason.UNREADABLE_NAME, key=escape_key(name))
         key = None if self._roots is None else self._roots.key_of(name)
+        if key is None and self._roots is not None and self.match != "path":
+            return normalize_key(name)
         if key is None:
             # As it is there, it equals no listed key.
             raise CellError(

@@ -34,7 +34,7 @@ from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind, Role
-from shardbeam.transforms.formats.joining import JoinSettings, join_key
+from shardbeam.transforms.formats.joining import JoinSettings, join_key, join_text
 from shardbeam.transforms.formats.names import key_problem, normalize_key
 from shardbeam.transforms.formats.sources import PlacedFile, Source, list_files, read_listed_file
 from shardbeam.transforms.storage.archives import expand_root
@@ -285,9 +285,9 @@ def _join(made: Format, read: _Read) -> FormatReport:
     images: defaultdict[str, list[ListedImage]] = defaultdict(list)
     entries: defaultdict[str, list[AnnotationEntry]] = defaultdict(list)
     for join, image in read.images:
-        images[join].append(image)
+        images[join_text(join, source_format=made)].append(image)
     for entry in read.entries:
-        entries[entry.key].append(entry)
+        entries[join_text(entry.key, source_format=made)].append(entry)
     found = [
         join_key(
             source=_SOURCE,
