@@ -7,6 +7,7 @@ with the file's name.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import math
@@ -16,6 +17,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from PIL import Image
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.records import (
@@ -32,6 +35,7 @@ from shardbeam.transforms.storage.image_bytes import read_bytes
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.fuzz.outcome import FOLDER, read_or_refuse
 from tests.support.archive_files import tar_bytes, write_files
+from tests.support.image_makers import save
 from tests.support.making import make_format
 from tests.support.table_reading import read_parts
 from tests.support.voc_files import voc_object, voc_xml
@@ -102,6 +106,26 @@ test</subsets><labels><label><name>dog</name></label>
 <skeleton label="dog"><points label="nose" points="1,2" outside="0"/></skeleton>
 </image><image id="8" name="b.jpg" subset="test" width="64" height="48"/></annotations>
 """
+_MASK = base64.b64encode(save(Image.new("L", (2, 1), 1), "PNG")).decode()
+_LABELME = json.dumps(
+    {
+        "flags": {"day": True, "night": False},
+        "shapes": [
+            {
+                "label": "dog",
+                "points": [[1, 2], [3, 4.5], [5, 7]],
+                "shape_type": kind,
+                "group_id": 1,
+            }
+            | ({"mask": _MASK} if kind == "mask" else {})
+            for kind in ("polygon", "rectangle", "circle", "mask", "line", None)
+        ],
+        "imagePath": "../a.jpg",
+        "imageData": None,
+        "imageWidth": 64,
+        "imageHeight": 48,
+    }
+)
 _SAMPLE = '{"label": 7, "caption": "A cat", "n": 1, "f": 0.5, "s": "text"}'
 
 SEEDS = (
@@ -165,6 +189,15 @@ SEEDS = (
         "cvat",
         {"images": "@/images", "annotations": ["@/cvat.xml"], "_masks": True},
         {"cvat.xml": _CVAT, "images/train/a.jpg": b"x"},
+    ),
+    Seed(
+        "labelme",
+        {"root": "@", "_masks": True},
+        {
+            "a.jpg": b"x",
+            "x/a.json": _LABELME,
+            "x/b.json": _LABELME.replace("../a.jpg", "b.jpg").replace("null", '"/9j/AA=="'),
+        },
     ),
     Seed("open-images", {"images": "i", "boxes": ["@/a.csv"]}, {"a.csv": _OPEN_IMAGES}),
     Seed(

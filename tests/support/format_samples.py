@@ -282,6 +282,34 @@ SAMPLES = (
         split="Test",
     ),
     FormatSample(
+        "labelme",
+        "labelme/primitives",
+        ("--root", "{data}"),
+        {"train": 1},
+        "primitives.jpg",
+        {
+            "image/object/class/text": [
+                *(b"rectangle", b"circle", b"rectangle", b"polygon", b"octagon")
+            ],
+            # The circle's radius is that of a triangle of 30 and 41 pixels.
+            "image/object/bbox/xmin": [
+                *(32 / 560, (195 - 2581**0.5) / 560, 391 / 560, 45 / 560, 417 / 560)
+            ],
+            "image/object/bbox/ymax": [
+                *(135 / 450, (84 + 2581**0.5) / 450, 135 / 450, 406 / 450, 405 / 450)
+            ],
+        },
+    ),
+    FormatSample(
+        "labelme",
+        "labelme/classification/data_annotated",
+        ("--root", "{data}"),
+        {"train": 2},
+        "0002.jpg",
+        {"image/class/text": [b"dog"]},
+        variant="flags",
+    ),
+    FormatSample(
         "open-images",
         "datumaro/open_images_dataset/v6",
         (

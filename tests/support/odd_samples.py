@@ -5,6 +5,7 @@ Each is so small that all it must give can be written down: every image, reject 
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
 from collections.abc import Mapping
@@ -978,7 +979,167 @@ CVAT = (
     ),
 )
 
-ODD_SAMPLES = (*VOC, *YOLO, *CVAT, *OTHERS, *TABLES)
+# LabelMe
+
+
+def _labelme(
+    *shapes: dict[str, object], path: str | None = "a.jpg", data: bytes = b"", **more: object
+) -> str:
+    """A file of an image of 32 x 24 pixels."""
+    picture = base64.b64encode(data).decode() or None
+    file: dict[str, object] = {
+        "flags": {},
+        "shapes": shapes,
+        "imagePath": path,
+        "imageData": picture,
+    }
+    return json.dumps(file | {"imageWidth": 32, "imageHeight": 24} | more)
+
+
+def _shape(kind: str | None, *points: tuple[float, float], **more: object) -> dict[str, object]:
+    return {"label": "dog", "points": points, "shape_type": kind, "group_id": None} | more
+
+
+def _patch_png(rows: list[list[int]]) -> str:
+    return base64.b64encode(save(Image.fromarray(np.array(rows, np.uint8)), "PNG")).decode()
+
+
+_MASK = _patch_png([[1, 1, 0], [1, 1, 1]])
+
+LABELME = (
+    OddSample(
+        "labelme: shapes of every kind",
+        {
+            "images/a.jpg": plain_jpeg(),
+            "json/a.json": _labelme(
+                _shape("rectangle", (16, 12), (8, 6)),
+                # Without a type, as old files are; parts of one object.
+                _shape(None, (0, 0), (4, 0), (4, 3), (0, 3), group_id=1),
+                _shape("polygon", (8, 0), (12, 0), (12, 6), (8, 6), group_id=1),
+                _shape("circle", (16, 12), (16, 16), label="cat"),
+                _shape("mask", (2.5, 4.5), (4.5, 5.5), mask=_MASK),
+                _shape("mask", (0, 0), (1, 0), mask=_patch_png([[0, 0]])),
+                *(
+                    _shape(kind, (1, 1), (2, 2))
+                    for kind in ("line", "linestrip", "point", "points")
+                ),
+                _shape("rectangle", (0, 0), (8, 8), label="__ignore__"),
+                path="..\\images\\a.jpg",
+                flags={"day": True, "night": False, "__ignore__": True},
+            ),
+            "other/b.jpg": plain_jpeg(),
+            "other/b.json": _labelme(path="C:\\photos\\b.jpg"),
+        },
+        "labelme --root {data}",
+        {
+            "train": {
+                "images/a.jpg": _objects(
+                    xmin=[0.25, 0, 12 / 32, 2 / 32],
+                    **{
+                        "image/object/bbox/ymax": [0.5, 0.25, 16 / 24, 6 / 24],
+                        "image/object/class/text": [b"dog", b"dog", b"cat", b"dog"],
+                        "image/class/text": [b"day"],
+                    },
+                ),
+                "other/b.jpg": _objects(xmin=[]),
+            }
+        },
+        corrections={
+            "excluded_label_dropped": 1,
+            "object_of_excluded_label_dropped": 1,
+            "object_without_box_dropped": 5,
+        },
+    ),
+    OddSample(
+        "labelme: masks, and the picture inside",
+        {
+            # There is no such file, and none outside of the root is looked for.
+            "a.json": _labelme(
+                _shape("mask", (2, 4), (4, 5), mask=_MASK),
+                _shape("polygon", (0, 0), (4, 0), (4, 3), (0, 3), group_id=1),
+                _shape("polygon", (8, 0), (12, 0), (12, 6), (8, 6), group_id=1),
+                path="../../a.bmp",
+                data=plain_jpeg(),
+            ),
+            "b.jpg": plain_jpeg(),
+            "b.json": _labelme(_shape("rectangle", (8, 0), (9, 9)), path="b.jpg", data=b"unused"),
+        },
+        "labelme --root {data} --set masks=png",
+        {
+            "train": {
+                "a.jpg": _objects(xmin=[2 / 32, 0], **{"image/object/mask": [5, 4 * 3 + 4 * 6]}),
+                "b.jpg": _objects(xmin=[0.25]),
+            }
+        },
+        corrections={"mask_empty_no_segmentation": 1},
+    ),
+    OddSample(
+        "labelme: bad files",
+        {
+            **{f"{name}.jpg": plain_jpeg() for name in "abcdefg"},
+            "a.json": _labelme(_shape("rectangle", (8, 0), (9, 9))),
+            "b.json": _labelme(_shape("star", (8, 0), (9, 9)), path="b.jpg"),
+            "c.json": _labelme(_shape("circle", (8, 0)), path="c.jpg"),
+            "d.json": _labelme(_shape("mask", (8, 0), (9, 9), mask="?"), path="d.jpg"),
+            "e.json": _labelme(_shape("polygon"), path="e.jpg"),
+            "f.json": _labelme(_shape("rectangle", (8, 0), (9, 9), label=""), path="f.jpg"),
+            "g.json": _labelme(path="g.jpg", imageWidth=16, imageHeight=12),
+            "h.json": _labelme(_shape("rectangle", (8, 0), (9, 9)), path="h.jpg"),
+            "i.json": _labelme(path="i.jpg").replace("null", '"?"'),
+            "j.json": _labelme(path=None),
+            "k.json": '{"images": []}',
+            "l.json": '{"shapes": [',
+            "m.json": _labelme(path="m.jpg", data=b"no picture"),
+            "n.json": _labelme(path="a.jpg"),
+        },
+        "labelme --root {data} --set rejects.max_ratio=1",
+        {"train": {"a.jpg": _objects(xmin=[0.25]), "g.jpg": _objects(xmin=[])}},
+        rejects={
+            **{f"{name}.jpg": "annotation_malformed" for name in "bcdef"},
+            "a.jpg": "duplicate_key",
+            "h.jpg": "missing_image",
+            "i.jpg": "image_unreadable",
+            **{f"{name}.json": "annotation_malformed" for name in "jkl"},
+            "m.jpg": "not_an_image",
+        },
+        details={
+            "b.jpg": "b.json: $.shapes[0]: unknown shape_type 'star'",
+            "c.jpg": "c.json: $.shapes[0]: points: a circle has two, got 1",
+            "d.jpg": "d.json: $.shapes[0]: expected base64",
+            "e.jpg": "e.json: $.shapes[0]: points: expected [x, y] of each point",
+            "f.jpg": "f.json: $.shapes[0]: the label is empty",
+            "i.jpg": "imageData: expected base64",
+            "j.json": "j.json: imagePath: expected an image's path, got ''",
+            "k.json": "k.json: $: object missing required field 'shapes'",
+            "l.json": "l.json: line 1, column 13: the JSON ends in the middle",
+        },
+        corrections={"size_corrected": 1},
+    ),
+    OddSample(
+        "labelme: in archives",
+        {
+            "labelme.zip": zip_bytes(
+                {
+                    "x/a.json": _labelme(_shape("rectangle", (8, 0), (9, 9))),
+                    "x/a.jpg": plain_jpeg(),
+                    "x/b.json": _labelme(path="b.jpg", data=plain_jpeg()),
+                }
+            ),
+        },
+        "labelme --root {data}/labelme.zip --set rejects.max_ratio=1",
+        {"train": {"x/a.jpg": _objects(xmin=[0.25])}},
+        rejects={"x/b.jpg": "image_unreadable"},
+        details={"x/b.jpg": "the picture lies in a JSON file inside a zip archive"},
+    ),
+    OddSample(
+        "labelme: the picture inside, in a tar",
+        {"labelme.tar": tar_bytes({"b.json": _labelme(path="b.jpg", data=plain_jpeg()).encode()})},
+        "labelme --root {data}/labelme.tar",
+        {"train": {"b.jpg": _objects(xmin=[])}},
+    ),
+)
+
+ODD_SAMPLES = (*VOC, *YOLO, *CVAT, *LABELME, *OTHERS, *TABLES)
 
 BAD_INPUTS = (
     *(

@@ -24,12 +24,14 @@ class Coding(str, enum.Enum):
     Attributes:
         FILE: As an image file.
         DEFLATED: As an image file, compressed with raw DEFLATE (RFC 1951), as zip archives do.
+        BASE64: As an image file in base64 (RFC 4648), as JSON files hold one.
         CIFAR_PNG: As 3,072 pixel values of a CIFAR batch, to be stored as a PNG.
         CIFAR_RAW: The same, to be stored as they are.
     """
 
     FILE = ""
     DEFLATED = "deflated"
+    BASE64 = "base64"
     CIFAR_PNG = "cifar_png"
     CIFAR_RAW = "cifar_raw"
 

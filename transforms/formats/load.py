@@ -23,6 +23,7 @@ _BUILT_IN = {
     "voc": "shardbeam.transforms.formats.voc:VocFormat",
     "yolo": "shardbeam.transforms.formats.yolo:YoloFormat",
     "cvat": "shardbeam.transforms.formats.cvat:CvatFormat",
+    "labelme": "shardbeam.transforms.formats.labelme:LabelMeFormat",
     "open-images": "shardbeam.transforms.formats.open_images:OpenImagesFormat",
     "csv": "shardbeam.transforms.formats.csv_table:CsvFormat",
     "jsonl": "shardbeam.transforms.formats.json_lines:JsonLinesFormat",

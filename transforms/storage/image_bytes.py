@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import zlib
 
@@ -55,9 +56,26 @@ def _read_checked(file: ImageRef, *, unreadable: Reason) -> bytes:
         )
     if file.coding is Coding.DEFLATED:
         data = _inflate(data, file=file, unreadable=unreadable)
+    if file.coding is Coding.BASE64:
+        try:
+            data = decode_base64(data)
+        except ValueError as error:
+            raise RejectedError(unreadable, str(error)) from error
     if file.crc32 >= 0 and zlib.crc32(data) != file.crc32:
         raise RejectedError(unreadable, "the checksum in its archive is that of other bytes")
     return data
+
+
+def decode_base64(data: bytes) -> bytes:
+    """Decodes base64, of which a file may hold a picture.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise ValueError(f"expected base64: {error}") from error
 
 
 def _read_range(file: ImageRef) -> bytes:

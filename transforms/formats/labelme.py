@@ -1,0 +1,330 @@
+"""LabelMe: a JSON file an image, with shapes, flags, and often the picture itself.
+
+The format: https://github.com/wkentaro/labelme (`labelme/label_file.py`, `labelme/utils/shape.py`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.reasons import Correction, Reason
+from shardbeam.transforms.core.records import (
+    AnnotationEntry,
+    Category,
+    Coding,
+    ImageAnnotations,
+    ImageRef,
+    ListedImage,
+    ObjectAnnotation,
+    encode_annotations,
+)
+from shardbeam.transforms.examples.boxes import Box, Size
+from shardbeam.transforms.examples.features import MAX_FLOAT32
+from shardbeam.transforms.examples.patches import find_patch
+from shardbeam.transforms.examples.segmentation import encode_patch
+from shardbeam.transforms.formats.annotation_file import decode_json
+from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.names import (
+    is_hidden,
+    key_problem,
+    normalize_key,
+    without_extension,
+)
+from shardbeam.transforms.formats.root_files import RootFiles
+from shardbeam.transforms.images.mask_file import read_indices
+from shardbeam.transforms.images.png import scan_png
+from shardbeam.transforms.storage.image_bytes import decode_base64, read_bytes
+
+# A line or a point has no area.
+_WITHOUT_BOX = frozenset({"line", "linestrip", "point", "points"})
+# LabelMe's own names of what is no class.
+_NO_CLASSES = frozenset({"__ignore__", "_background_"})
+_CIRCLE_POINTS = 64
+_MAX_MASK_PIXELS = 1 << 27
+
+# Of another machine: it names nothing below the root.
+_ABSOLUTE = re.compile(r"/|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")
+_BASE64 = re.compile(rb'"[A-Za-z0-9+/]+={0,2}"')
+# What LabelMe saves is one of these, whatever the image's own format.
+_PICTURES = ((b'"/9j/', (".jpg", ".jpeg")), (b'"iVBORw0KGgo', (".png",)))
+_ABSENT = (b"", b"null", b'""')
+
+_Side = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+class _Shape(msgspec.Struct):
+    label: str
+    points: list[tuple[float, float]]
+    shape_type: str | None = None
+    group_id: int | str | None = None
+    mask: str | None = None
+
+
+class _File(msgspec.Struct):
+    shapes: list[_Shape]
+    imagePath: str | None = None  # LabelMe's names.
+    imageData: msgspec.Raw = msgspec.Raw(b"")
+    imageWidth: _Side | None = None
+    imageHeight: _Side | None = None
+    flags: dict[str, bool] | None = None
+
+
+_decoder = msgspec.json.Decoder(_File)
+_encoder = msgspec.json.Encoder()
+
+
+class LabelMeFormat(Format, frozen=True, kw_only=True):
+    """LabelMe: JSON files and their images below one folder.
+
+    A file is about the image that `imagePath` names, relative to the file; where that leads out
+    of the root, the image of that name beside the file. Where it is not there, the image is the
+    one in `imageData`.
+
+    Attributes:
+        root: The folder that holds everything, at any depth.
+        _masks: Whether objects carry their polygons and masks.
+    """
+
+    SUMMARY = "LabelMe JSON: boxes, polygons, masks, and flags as labels"
+    ROOTS = ("root",)
+    lists_annotations = True
+
+    root: Annotated[Location, named("folder of the JSON files and their images", metavar="DIR")]
+    _masks: bool = False
+
+    @functools.cached_property
+    def kinds(self) -> frozenset[Kind]:
+        """Objects and labels, and masks if they are asked for."""
+        kinds = {Kind.DETECTION, Kind.CLASSIFICATION}
+        return frozenset(kinds | {Kind.INSTANCE_MASKS} if self._masks else kinds)
+
+    @functools.cached_property
+    def _files(self) -> RootFiles:
+        return RootFiles(self.root)
+
+    def place(self, path: str, *, root: int) -> Place:
+        """Takes JSON files, which may hold a picture, for containers; see the base class."""
+        key = normalize_key(path)
+        if key.lower().endswith(".json") and not is_hidden(key):
+            return Place(role=Role.CONTAINER)
+        return Place(role=Role.IMAGE, key=key, join=key)
+
+    def read_container(
+        self, file: ImageRef, *, path: str, root: int
+    ) -> Iterator[ListedImage | AnnotationEntry | Category]:
+        """Parses one JSON file, and lists the picture in it where there is no file of it.
+
+        What is wrong with it is the defect of its entry.
+        """
+        key = normalize_key(path)
+        try:
+            data = read_bytes(file, unreadable=Reason.ANNOTATION_MALFORMED)
+            found = decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path)
+            image_path = _image_path(found.imagePath or "", beside=path)
+            key = normalize_key(image_path)
+            if (problem := key_problem(key)) is not None:
+                key = normalize_key(path)
+                raise RejectedError(Reason.UNREADABLE_NAME, f"imagePath: {problem}")
+            picture = bytes(found.imageData)
+            if picture not in _ABSENT and self._files.find(image_path) is None:
+                key = _picture_key(key, picture=picture)
+                yield ListedImage(key=key, image=_picture(picture, file=file, data=data))
+            annotations = self._annotations(found, uri=path)
+        except (InputError, RejectedError) as error:
+            yield _defect(error, key=key, path=path)
+            return
+        names = (*annotations.labels, *(item.label for item in annotations.objects))
+        for name in dict.fromkeys(names):
+            # The same origin for all, so that equal ones are one.
+            yield Category(name=name, origin=self.root)
+        # Two files about one image are not to be added up.
+        yield AnnotationEntry(
+            key=key, annotations=encode_annotations(annotations), image_id=normalize_key(path)
+        )
+
+    def _annotations(self, found: _File, *, uri: str) -> ImageAnnotations:
+        size = (found.imageWidth or 0, found.imageHeight or 0)
+        flags = [name for name, is_set in (found.flags or {}).items() if is_set and name.strip()]
+        corrections: Counter[str] = Counter()
+        # Shapes of one label and group are parts of one object, as far as they are outlines.
+        objects: dict[tuple[object, ...], ObjectAnnotation] = {}
+        outlines: dict[tuple[object, ...], list[list[float]]] = {}
+        for index, shape in enumerate(found.shapes):
+            label = " ".join(shape.label.split())
+            place = f"$.shapes[{index}]"
+            try:
+                item, outline = _read_shape(shape, label=label, size=size)
+            except (ValueError, RejectedError) as error:
+                raise InputError(uri=uri, place=place, problem=str(error)) from error
+            if label in _NO_CLASSES:
+                corrections[Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED.value] += 1
+                continue
+            if item is None:
+                corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += 1
+                continue
+            is_part = outline is not None and shape.group_id is not None
+            identity: tuple[object, ...] = (label, shape.group_id) if is_part else (index,)
+            if identity in objects:
+                item = msgspec.structs.replace(
+                    item, bbox=_union(objects[identity].bbox, item.bbox), area=-1.0
+                )
+            if outline is not None:
+                outlines.setdefault(identity, []).append(outline)
+            objects[identity] = item
+        for identity, parts in outlines.items():
+            segmentation = _encoder.encode(parts)
+            objects[identity] = msgspec.structs.replace(
+                objects[identity], segmentation=segmentation
+            )
+        items = list(objects.values())
+        if not self._masks:
+            items = [msgspec.structs.replace(item, segmentation=b"") for item in items]
+        labels = [name for name in flags if name not in _NO_CLASSES]
+        if len(labels) < len(flags):
+            corrections[Correction.EXCLUDED_LABEL_DROPPED.value] += len(flags) - len(labels)
+        return ImageAnnotations(
+            image_id="",
+            width=size[0],
+            height=size[1],
+            labels=tuple(labels),
+            objects=tuple(items),
+            corrections=dict(sorted(corrections.items())),
+        )
+
+
+def _defect(error: InputError | RejectedError, *, key: str, path: str) -> AnnotationEntry:
+    if isinstance(error, RejectedError):
+        reason, text = error.reason, error.detail
+    else:
+        place = f"{error.place}: " if error.place else ""
+        reason, text = Reason.ANNOTATION_MALFORMED, f"{place}{error.problem}"
+    return AnnotationEntry(key=key, defect=reason, detail=f"{path}: {text}")
+
+
+def _image_path(text: str, *, beside: str) -> str:
+    """The path below the root of the image that a file names."""
+    text = text.replace("\\", "/")
+    name = text.rpartition("/")[2]
+    if name in ("", ".", ".."):
+        raise RejectedError(
+            Reason.ANNOTATION_MALFORMED, f"imagePath: expected an image's path, got {text[:40]!r}"
+        )
+    folder = beside.split("/")[:-1]
+    parts = list(folder)
+    if _ABSOLUTE.match(text):
+        return "/".join([*folder, name])
+    for part in text.split("/"):
+        if part == ".." and not parts:
+            return "/".join([*folder, name])
+        if part == "..":
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _picture_key(key: str, *, picture: bytes) -> str:
+    for start, extensions in _PICTURES:
+        if picture.startswith(start) and not key.lower().endswith(extensions):
+            return f"{without_extension(key)}{extensions[0]}"
+    return key
+
+
+def _picture(picture: bytes, *, file: ImageRef, data: bytes) -> ImageRef:
+    """Where the picture lies: the text between the quotes."""
+    problem = ""
+    if file.header_bytes or file.coding is not Coding.FILE:
+        problem = "the picture lies in a JSON file inside a zip archive: unpack the archive"
+    elif not _BASE64.fullmatch(picture):
+        problem = "imageData: expected base64"
+    return ImageRef(
+        uri=file.uri,
+        size_bytes=len(picture) - 2,
+        version=file.version,
+        offset=file.offset + data.find(picture) + 1,
+        whole=False,
+        coding=Coding.BASE64,
+        problem=problem,
+    )
+
+
+def _read_shape(
+    shape: _Shape, *, label: str, size: Size
+) -> tuple[ObjectAnnotation | None, list[float] | None]:
+    """Reads a shape: its object, if it has a box, and its outline, if it has one."""
+    kind = shape.shape_type or "polygon"
+    points = shape.points
+    if not label:
+        raise ValueError("the label is empty")
+    if not points or any(not abs(value) <= MAX_FLOAT32 for point in points for value in point):
+        raise ValueError("points: expected [x, y] of each point")
+    if kind in _WITHOUT_BOX:
+        return None, None
+    if kind == "polygon":
+        outline = [value for point in points for value in point]
+        return ObjectAnnotation(label=label, bbox=_extent(outline)), outline
+    if kind not in ("rectangle", "circle", "mask"):
+        raise ValueError(f"unknown shape_type {kind[:40]!r}")
+    if len(points) < 2:
+        raise ValueError(f"points: a {kind} has two, got {len(points)}")
+    (x, y), (other_x, other_y) = points[:2]
+    if kind == "rectangle":
+        corners = [value for point in points for value in point]
+        return ObjectAnnotation(label=label, bbox=_extent(corners)), None
+    if kind == "circle":
+        radius = math.hypot(other_x - x, other_y - y)
+        steps = [2 * math.pi * step / _CIRCLE_POINTS for step in range(_CIRCLE_POINTS)]
+        outline = [
+            value
+            for step in steps
+            for value in (x + radius * math.cos(step), y + radius * math.sin(step))
+        ]
+        box = (x - radius, y - radius, x + radius, y + radius)
+        return ObjectAnnotation(label=label, bbox=box, area=math.pi * radius**2), outline
+    return _read_mask(shape, label=label, left=int(x), top=int(y), size=size), None
+
+
+def _read_mask(
+    shape: _Shape, *, label: str, left: int, top: int, size: Size
+) -> ObjectAnnotation | None:
+    if not all(size):
+        raise ValueError("a mask needs imageWidth and imageHeight")
+    png = decode_base64((shape.mask or "").encode())
+    header = scan_png(png, complete=True)
+    if header.width * header.height > _MAX_MASK_PIXELS:
+        raise ValueError(f"mask: {header.width}x{header.height} pixels are too many")
+    pixels = read_indices(png, size=(header.width, header.height))
+    patch = find_patch((pixels != 0).view("uint8"))
+    if patch is None:
+        return None
+    patch = patch._replace(left=left + patch.left, top=top + patch.top)
+    return ObjectAnnotation(
+        label=label,
+        bbox=patch.box,
+        area=int(patch.pixels.sum()),
+        segmentation=encode_patch(patch, frame=size),
+    )
+
+
+def _extent(coordinates: list[float]) -> Box:
+    xs, ys = coordinates[0::2], coordinates[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def _union(box: Box, other: Box) -> Box:
+    return (
+        min(box[0], other[0]),
+        min(box[1], other[1]),
+        max(box[2], other[2]),
+        max(box[3], other[3]),
+    )
