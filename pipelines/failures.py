@@ -29,6 +29,10 @@ class RunError(Exception):
     """A run failed; the message is one line that names the file, the place and the fix."""
 
 
+class NotStartedError(RunError):
+    """A runner is not there, so that no job was started."""
+
+
 def explain_failure(error: Exception | None) -> Exception:
     """Returns what to raise for a run that could not record its outcome.
 

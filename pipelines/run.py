@@ -24,7 +24,12 @@ from apache_beam.runners.runner import PipelineRunner
 
 from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.build import build_dataset, gather_records, list_inputs
-from shardbeam.pipelines.failures import UsageError, ended_as_failed, explain_failure
+from shardbeam.pipelines.failures import (
+    NotStartedError,
+    UsageError,
+    ended_as_failed,
+    explain_failure,
+)
 from shardbeam.pipelines.interrupts import (
     NOTHING_WRITTEN,
     say_when_interrupted,
@@ -43,7 +48,14 @@ from shardbeam.pipelines.output import (
 from shardbeam.pipelines.plan import Plan, make_plan
 from shardbeam.pipelines.progress import ProgressMonitor, StagedProgress
 from shardbeam.pipelines.report import Summary, print_summary
-from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, UsageMeter, make_runner
+from shardbeam.pipelines.runners import (
+    DATAFLOW_RUNNER,
+    LocalRunner,
+    UsageMeter,
+    check_runner,
+    make_runner,
+    submit,
+)
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings
@@ -349,10 +361,11 @@ def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None
 
 def _run_to_end(pipeline: beam.Pipeline, *, runner: PipelineRunner, meter: UsageMeter) -> None:
     """Runs a pipeline to its end, and adds up what its workers counted."""
+    check_runner(pipeline.options)
     on_cluster = type(runner).__name__ in _CLUSTER_RUNNERS
     if on_cluster:
         say_when_interrupted(f"interrupted; {_CLUSTER_WORDS}")
-    result = pipeline.run()
+    result = submit(pipeline, runner=runner)
     if on_cluster:
 
         def cancel() -> str:
@@ -372,6 +385,8 @@ def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
         from shardbeam.pipelines.dataflow import JobEndedError
 
         return isinstance(error, JobEndedError)
+    if isinstance(error, NotStartedError):
+        return True
     return name not in _CLUSTER_RUNNERS or ended_as_failed(error)
 
 

@@ -5,25 +5,41 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import socket
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import apache_beam
+import grpc
 from apache_beam.metrics.metric import MetricsFilter
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+    StandardOptions,
+)
 from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.portability.fn_api_runner import fn_runner
-from apache_beam.runners.portability.portable_runner import JobServiceHandle
+from apache_beam.runners.portability.portable_runner import JobServiceHandle, PortableRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from shardbeam.configs.nearest import did_you_mean
-from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.failures import NotStartedError, RunError, UsageError
 from shardbeam.transforms.beam.stages import BYTES_RECEIVED, BYTES_SENT, REQUESTS, USAGE_NAMESPACE
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 DATAFLOW_RUNNER = "DataflowRunner"
+# How long a runner may take to answer; downloads may do so at each step.
+_ANSWER_S = 5
+_HOST_PORT = re.compile(r"(?:https?://)?(?P<host>[^/:\[\]]+):(?P<port>\d+)/?")
+# {runner: the flag that names the file that Beam would download}
+_LOCAL_FILES = {
+    "PrismRunner": "--prism_location",
+    "FlinkRunner": "--flink_job_server_jar",
+    "SparkRunner": "--spark_job_server_jar",
+}
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +88,59 @@ def make_runner(options: PipelineOptions) -> PipelineRunner:
     if name in (None, "DirectRunner"):
         return LocalRunner(options=options)
     return create_runner(name)
+
+
+def check_runner(options: PipelineOptions) -> None:
+    """Looks whether the job server and the Flink master that the options name are there.
+
+    Raises:
+        NotStartedError: One of them does not answer.
+    """
+    endpoint = options.view_as(PortableOptions).job_endpoint
+    if endpoint and _HOST_PORT.fullmatch(endpoint):
+        with grpc.insecure_channel(endpoint) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=_ANSWER_S)
+            except grpc.FutureTimeoutError:
+                raise NotStartedError(
+                    f"--job_endpoint: no job server answers at {endpoint}; start one there first"
+                ) from None
+    runner = options.view_as(StandardOptions).runner
+    master = _HOST_PORT.fullmatch(options.view_as(FlinkRunnerOptions).flink_master or "")
+    if runner == "FlinkRunner" and master and not endpoint:
+        try:
+            with socket.create_connection((master["host"], int(master["port"])), _ANSWER_S):
+                pass
+        except OSError as error:
+            raise NotStartedError(
+                f"--flink_master: no Flink answers at {master[0]} ({error}); start it there first"
+            ) from error
+
+
+def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  # noqa: ANN401  # Each runner's result has a class of its own.
+    """Hands a pipeline to its runner; one in this process runs it to its end.
+
+    Raises:
+        NotStartedError: A runner of its own process cannot be started, such as without a network.
+        RunError: Its job server does not answer any more.
+    """
+    if not isinstance(runner, PortableRunner):
+        return pipeline.run()
+    name = type(runner).__name__
+    timeout_s = socket.getdefaulttimeout()
+    # Beam's downloads would wait for minutes where a network answers nothing.
+    socket.setdefaulttimeout(_ANSWER_S)
+    try:
+        return pipeline.run()
+    except grpc.RpcError as error:
+        raise RunError(f"--runner={name}: its job server broke off: {error}") from error
+    except (RuntimeError, NotImplementedError, OSError, ValueError) as error:
+        flag = _LOCAL_FILES.get(name)
+        hint = f"; without a network, give the file with {flag}" if flag else ""
+        text = str(error).rstrip(".")
+        raise NotStartedError(f"--runner={name} cannot be started: {text}{hint}") from error
+    finally:
+        socket.setdefaulttimeout(timeout_s)
 
 
 def beam_parser() -> argparse.ArgumentParser:

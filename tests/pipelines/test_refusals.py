@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,36 @@ def test_images_that_are_not_there_are_named(make: str, tmp_path: Path) -> None:
         (root / "cat").mkdir(parents=True)
     built = build("image-folder", "--images", root, output=tmp_path / "out")
     check_refused(built, "found a file" if make == "file" else "no files found", f"{root}: ")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ("--runner=PortableRunner", "--job_endpoint=localhost:9"),
+            "--job_endpoint: no job server answers at localhost:9",
+        ),
+        (
+            ("--runner=FlinkRunner", "--flink_master=localhost:9"),
+            "--flink_master: no Flink answers at localhost:9 (",
+        ),
+        (
+            ("--runner=PrismRunner", "--prism_location=/nowhere/prism"),
+            "--runner=PrismRunner cannot be started: ",
+        ),
+        (("--runner=PortableRunner",), "--runner=PortableRunner cannot be started: "),
+    ],
+)
+def test_runners_that_are_not_there_fail_at_once(
+    flags: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    root = make_images(tmp_path / "images", "cat/1.jpg")
+    started_s = time.monotonic()
+    built = build("image-folder", "--images", root, *flags, output=tmp_path / "out")
+    # 15 s, on a machine that does nothing else.
+    assert time.monotonic() - started_s < 30
+    check_refused(built, message)
+    assert "job server was told" not in built.stderr
 
 
 @pytest.mark.parametrize("flag", ["--images", "--output"])
