@@ -92,7 +92,7 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
                 pvalue.AsSingleton(
                     counted.records
                     | "FindPoint" >> beam.Map(_find_point, splits=splits).with_output_types(bytes)
-                    | "GatherPoints" >> beam.CombineGlobally(b"".join)
+                    | "GatherPoints" >> beam.CombineGlobally(_GatherFn())
                     | "CutSplits" >> beam.Map(splits.exact_cuts)
                 ),
             )
@@ -111,6 +111,23 @@ def _tag(
     key = join_text(text, source_format=sources[source].format)
     side = _IMAGE if isinstance(value, ListedImage) else _ENTRY
     return f"{source}\0{key}".encode(), side + _encoder.encode(value)
+
+
+class _GatherFn(beam.CombineFn):
+    """Puts points one after the other: a function of Beam's would copy all for every ten."""
+
+    def create_accumulator(self) -> bytearray:
+        return bytearray()
+
+    def add_input(self, gathered: bytearray, point: bytes) -> bytearray:
+        gathered += point
+        return gathered
+
+    def merge_accumulators(self, accumulators: Iterable[bytearray]) -> bytearray:
+        return bytearray().join(accumulators)
+
+    def extract_output(self, gathered: bytearray) -> bytes:
+        return bytes(gathered)
 
 
 def _find_point(element: tuple[str, Record], *, splits: SplitAssignment) -> bytes:

@@ -253,7 +253,8 @@ def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
         total.add(split)
     dropped = {code: count for code, count in total.corrections.items() if code in DROPPED_OBJECTS}
     causes = [f"{count:,} {code}" for code, count in dropped.items()]
-    if total.unannotated >= total.images:
+    # Some of them may have been rejected since they were counted.
+    if total.unannotated >= total.images + sum(total.rejected.values()) - total.unlisted:
         causes.append(f"no annotations name any of the {total.images:,} images")
     if total.objects or not causes:
         return []
