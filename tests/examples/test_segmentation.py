@@ -13,7 +13,12 @@ from pycocotools import mask as coco_mask
 
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.examples.boxes import Box, Size
-from shardbeam.transforms.examples.segmentation import draw_segmentation, has_segmentation
+from shardbeam.transforms.examples.patches import Patch
+from shardbeam.transforms.examples.segmentation import (
+    draw_segmentation,
+    encode_patch,
+    has_segmentation,
+)
 
 FRAME = (20, 10)
 TRIANGLE = [2.0, 2.0, 9.0, 2.0, 2.0, 8.0]
@@ -137,6 +142,26 @@ def test_runs(box: tuple[int, int, int, int], *, compressed: bool) -> None:
     mask = rectangle(box)
 
     np.testing.assert_array_equal(draw(runs(mask, compressed=compressed)), mask)
+
+
+@given(
+    rows=st.integers(1, 4).flatmap(
+        lambda width: st.lists(
+            st.lists(st.integers(0, 1), min_size=width, max_size=width), min_size=1, max_size=4
+        )
+    ),
+    left=st.integers(-3, 21) | st.just(10**30),
+    top=st.integers(-3, 11) | st.just(10**30),
+)
+def test_patches_become_runs(rows: list[list[int]], left: int, top: int) -> None:
+    patch = Patch(np.array(rows, np.uint8), left=left, top=top)
+    expected = np.zeros((10, 20), np.uint8)
+    for row, values in enumerate(rows, top):
+        for column, value in enumerate(values, left):
+            if 0 <= row < 10 and 0 <= column < 20:
+                expected[row, column] = value
+
+    np.testing.assert_array_equal(draw(json.loads(encode_patch(patch, frame=(20, 10)))), expected)
 
 
 def test_runs_as_whole_floats_and_without_a_size() -> None:

@@ -1062,7 +1062,9 @@ LABELME = (
                 data=plain_jpeg(),
             ),
             "b.jpg": plain_jpeg(),
-            "b.json": _labelme(_shape("rectangle", (8, 0), (9, 9)), path="b.jpg", data=b"unused"),
+            "b.json": _labelme(
+                _shape("rectangle", (8, 0), (9, 9), label="\ud83d"), path="b.jpg", data=b"unused"
+            ),
         },
         "labelme --root {data} --set masks=png",
         {
@@ -1071,7 +1073,7 @@ LABELME = (
                 "b.jpg": _objects(xmin=[0.25]),
             }
         },
-        corrections={"mask_empty_no_segmentation": 1},
+        corrections={"lone_surrogate_replaced": 1, "mask_empty_no_segmentation": 1},
     ),
     OddSample(
         "labelme: bad files",

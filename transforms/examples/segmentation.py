@@ -221,9 +221,10 @@ def parse_counts(text: bytes) -> npt.NDArray[np.int64]:
 def encode_patch(patch: Patch, *, frame: Size) -> bytes:
     """Writes a mask as runs in numbers, in JSON; what lies beyond the frame is left out."""
     width, height = frame
-    left, top = max(0, patch.left), max(0, patch.top)
-    rows = slice(top - patch.top, max(0, height - patch.top))
-    pixels = patch.pixels[rows, left - patch.left : max(0, width - patch.left)]
+    # A place may be any number that a file holds.
+    left, top = min(max(0, patch.left), width), min(max(0, patch.top), height)
+    rows = slice(max(0, -patch.top), max(0, height - patch.top))
+    pixels = patch.pixels[rows, max(0, -patch.left) : max(0, width - patch.left)]
     # Of each column, the rows at which runs of 1 begin and end.
     columns, edges = np.nonzero(np.diff(np.pad(pixels.T, ((0, 0), (1, 1)))))
     places = (columns + left) * height + edges + top

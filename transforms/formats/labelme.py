@@ -32,7 +32,11 @@ from shardbeam.transforms.examples.boxes import Box, Size
 from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.examples.patches import find_patch
 from shardbeam.transforms.examples.segmentation import encode_patch
-from shardbeam.transforms.formats.annotation_file import decode_json
+from shardbeam.transforms.formats.annotation_file import (
+    count_mended,
+    decode_json,
+    mend_surrogates,
+)
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import (
     is_hidden,
@@ -140,6 +144,10 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
                 key = _picture_key(key, picture=picture)
                 yield ListedImage(key=key, image=_picture(picture, file=file, data=data))
             annotations = self._annotations(found, uri=path)
+            if lone := count_mended(mend_surrogates(data)) - count_mended(data):
+                count = {Correction.LONE_SURROGATE_REPLACED.value: lone}
+                corrections = {**annotations.corrections, **count}
+                annotations = msgspec.structs.replace(annotations, corrections=corrections)
         except (InputError, RejectedError) as error:
             yield _defect(error, key=key, path=path)
             return
