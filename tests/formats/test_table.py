@@ -134,7 +134,7 @@ def test_a_cell_of_another_type_is_a_reject_with_its_place(
 
 def test_columns_have_no_meaning_where_there_are_no_images(read: Read) -> None:
     row = {"label": "cat", "image": "a.jpg"}
-    assert read(row).values() == [row]
+    assert read(row, no_images=True).values() == [row]
     uri = {"image_uri": "x"}
     assert read(uri, columns={"image_uri": "string"}).values() == [uri]
 
@@ -466,7 +466,7 @@ def test_tables_hold_what_a_build_relies_on(
         (
             {"image_uri": "x"},
             {},
-            r"set image_root to their folder, or columns to {image_uri: str",
+            r"set image_root to their folder \(--image-root\), or no_images",
         ),
         ({"abc": 1}, {"columns": {"abd": "int"}}, r"columns\.abd: no column is named 'abd'; did"),
         (

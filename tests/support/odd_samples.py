@@ -621,6 +621,12 @@ def _sky_and_dog() -> bytes:
     return save(Image.fromarray(classes), "PNG")
 
 
+_IMAGE_ROWS: Files = {
+    "images/a.jpg": plain_jpeg(),
+    "m.csv": "filename,label\na.jpg,cat\nb.PNG,dog\n",
+    "m.jsonl": '{"path": "x/a.jpg", "label": "cat"}\n',
+}
+
 TABLES = (
     OddSample(
         "csv: splits as TFRecorder has them",
@@ -1194,6 +1200,27 @@ BAD_INPUTS = (
         "webdataset --tars {data}",
         1,
         "{data}/0.tar: byte 0: the tar is truncated",
+    ),
+    *(
+        BadInput(
+            f"{name}: rows that name images",
+            _IMAGE_ROWS,
+            f"{name} --manifest {{data}}/m.{name}",
+            1,
+            f"{{data}}/m.{name}: the rows name images (column {column}): set image_root to their "
+            "folder (--image-root), or no_images (--no-images) to write the rows alone",
+        )
+        for name, column in (
+            ("csv", "'filename', such as 'a.jpg'"),
+            ("jsonl", "'path', such as 'x/a.jpg'"),
+        )
+    ),
+    BadInput(
+        "csv: rows with images and without",
+        _IMAGE_ROWS,
+        "csv --manifest {data}/m.csv --image-root {data}/images --no-images",
+        2,
+        "not together with image_root; take one of them out",
     ),
     BadInput(
         "image-folder: splits that hold images",

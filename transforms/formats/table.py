@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -152,6 +152,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
     image_root: Annotated[
         list[Location], named("folder of the images that rows name", metavar="DIR")
     ] = []
+    no_images: Annotated[bool, named("write the rows alone, although they name images")] = False
     image_column: Annotated[str, named("column of the image's path or URI")] | None = None
     label_column: Annotated[str, named("column of the labels")] | None = None
     label_separator: (
@@ -184,6 +185,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
             _ = self._roots
         except ValueError as error:
             raise Problem(("image_root",), str(error)) from error
+        if self.no_images and self.image_root:
+            raise Problem(("no_images",), "not together with image_root; take one of them out")
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
@@ -277,7 +280,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             found = tuple(first_of(names, free) for names in candidates)
             return found if all(found) else ()
 
-        image = self._image_column(names)
+        image = self._image_column(names, values=values)
         split = self._find("split", self.split_column, _SPLIT_NAMES, names)
         # The columns of rows without images have no meaning but their names.
         if (self.label_column or self.one_hot) and not image:
@@ -338,7 +341,9 @@ class TableFormat(Format, frozen=True, kw_only=True):
             and not any(is_image_name(json_text(value).strip()) for value in values(image)),
         )
 
-    def _image_column(self, names: Sequence[str]) -> str:
+    def _image_column(
+        self, names: Sequence[str], *, values: Callable[[str], Iterable[object]]
+    ) -> str:
         if self._roots is not None:
             image = self._find("image", self.image_column, _IMAGE_NAMES, names)
             if not image:
@@ -349,11 +354,15 @@ class TableFormat(Format, frozen=True, kw_only=True):
             return image
         if self.image_column:
             raise self._error("image_column: image_root is missing: the folder of these images")
-        uris = first_of(_URI_NAMES, [name for name in names if name not in self.columns])
-        if uris:
+        free = [name for name in names if name not in self.columns and not self.no_images]
+        uris = first_of(_URI_NAMES, free)
+        column = uris or first_of(_IMAGE_NAMES, free)
+        cells = [json_text(cell).strip() for cell in values(column) if cell is not None]
+        if uris or (cells and all(map(is_image_name, cells))):
+            shown = f", such as {cells[0][:60]!r}" if cells else ""
             raise self._error(
-                f"the rows name images (column {uris!r}): set image_root to their folder, or "
-                f"columns to {{{uris}: string}} to write the names alone"
+                f"the rows name images (column {column!r}{shown}): set image_root to their folder "
+                "(--image-root), or no_images (--no-images) to write the rows alone"
             )
         return ""
 
