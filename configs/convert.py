@@ -62,6 +62,9 @@ class _Converter:
             if origin is dict:
                 return self._convert_items(value, *arguments, path=path)
             return self._convert_struct(value, typing.cast(type[Any], kind), path=path)
+        if origin is list and isinstance(value, str):
+            # A list of one may be written without its brackets.
+            value = [value]
         if origin is list and isinstance(value, (list, tuple)):
             value = [
                 self.convert(item, arguments[0], path=(*path, index))
@@ -104,7 +107,9 @@ class _Converter:
         except Exception as error:
             # The class of a user's own format may raise anything.
             text = " ".join(str(error).split())
-            raise Problem(path, f"{type(error).__name__}: {text}") from error
+            if not text or not isinstance(error, ValueError):
+                text = f"{type(error).__name__}: {text}"
+            raise Problem(path, text) from error
 
     def _source_class(self, value: Mapping[object, object], *, path: Path) -> type[Source]:
         path = (*path, "format")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ from shardbeam.pipelines.arguments import (
 from shardbeam.pipelines.failures import UsageError, explain_os_error
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.logs import (
+    OWN_LOGGER,
     configure_logging,
     escape,
     everything_as_json,
@@ -154,6 +156,12 @@ def _run_build(arguments: BuildArguments) -> int:
 
     if arguments.verbose:
         log_everything()
+        logging.getLogger(OWN_LOGGER).info(
+            "%s of %s into %s",
+            arguments.command,
+            arguments.config.name,
+            escape(arguments.config.output.path),
+        )
     return run_build(arguments) if arguments.command == "build" else run_plan(arguments)
 
 

@@ -448,10 +448,12 @@ def _check_replaceable(
 
 
 def _refused_for_readers(plan: Plan, *, cause: str = "") -> UsageError:
+    fix = "choose another version"
+    if FINGERPRINT not in placeholders(plan.output_template):
+        fix = f"put {{fingerprint}} into output.path, or {fix}"
     return UsageError(
         f"{plan.output}{cause}: readers are led here by {plan.latest}, and would see half a "
-        "dataset while it is replaced; put {fingerprint} into output.path, or choose another "
-        "version"
+        f"dataset while it is replaced; {fix}"
     )
 
 

@@ -131,7 +131,7 @@ def test_a_merge_may_swap_two_names() -> None:
             "name: expected a name (a letter, then letters, digits and _), got 'my-data'",
         ),
         ({"description": 3}, "description: expected str, got 3; quote it"),
-        ({"labels": {"include": "cat"}}, "labels.include: expected a list, each str, got 'cat'"),
+        ({"labels": {"include": 1}}, "labels.include: expected a list, each str, got 1"),
         ({"labels": {"include": ["a", 1]}}, "labels.include[1]: expected str, got 1; quote it"),
         (
             {"labels": {"merge": {"a.b": 1}}},
@@ -149,8 +149,8 @@ def test_a_merge_may_swap_two_names() -> None:
         ({"output": {"path": ""}}, "output.path: expected a path or URI, got ''"),
         ({"output": {}}, "output.path: missing; expected a path or URI"),
         (
-            {"splits": {"train": {**COCO, "annotations": "a.json"}}},
-            "splits.train.annotations: expected a list, each a path or URI, got 'a.json'",
+            {"splits": {"train": {**COCO, "annotations": ""}}},
+            "splits.train.annotations[0]: expected a path or URI, got ''",
         ),
         (
             {"splits": {"train": {**COCO, "annotations": []}}},

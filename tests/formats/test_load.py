@@ -230,7 +230,7 @@ def test_mended_file_can_be_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"length": 0}, "ValueError: length: expected at least 1"),
+        ({"length": 0}, "length: expected at least 1"),
         ({"length": "a"}, "length: expected int, got 'a'"),
         ({"lenght": 1}, "lenght: unknown key; did you mean length"),
     ],

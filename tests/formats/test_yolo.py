@@ -624,7 +624,7 @@ _NO_DATASET: Files = {"images/a.jpg": THERE, "texts/a.txt": ""}
         ({**_NO_DATASET, "classes.txt": "dog"}, "", "no labels found: .*text files are in texts"),
         ({**_NO_DATASET, "obj.data": "names = x.y\n"}, "", "'x.y' is not there: tried x.y"),
         ({**_NO_DATASET, "data.yaml": "names: dog"}, "", "line 1: names: expected a list"),
-        ({}, "/nowhere", "no files found"),
+        ({}, "/nowhere", "there is no such folder"),
         ({"data.yaml": ""}, "/data.yaml", "expected a folder, found a file"),
     ],
 )

@@ -294,10 +294,12 @@ def test_with_a_config_file_set_does_what_flags_do_without(flag: str, key: str) 
 def test_keys_of_one_value_are_flags_by_their_last_name(target: str) -> None:
     config = parse_build(
         f"{target} --masks png --max-side 512 --max_pixels=9 --num-shards 4 --seed 3 "
-        "--description 'a: b' --max-ratio 0.5 --seed 4 --output o2 --name n2"
+        "--description 'a: b' --max-ratio 0.5 --seed 4 --output o2 --name n2 "
+        "--set labels.include=cat"
     ).config
     assert (config.masks, config.image.max_side, config.image.max_pixels) == ("png", 512, 9)
     assert (config.output.num_shards, config.seed, config.description) == (4, 4, "a: b")
+    assert config.labels.include == ["cat"]
     assert (config.rejects.max_ratio, config.output.path, config.name) == (0.5, "o2", "n2")
 
 

@@ -107,15 +107,22 @@ def test_a_bad_annotation_file_is_named_with_the_place(
     check_refused(build_coco(images, good, bad, folder=tmp_path), f"{bad}: ", *parts)
 
 
-@pytest.mark.parametrize("make", ["empty folders", "file"])
-def test_images_that_are_not_there_are_named(make: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        ("empty folders", "no files found"),
+        ("file", "found a file"),
+        ("nothing", "there is no such folder"),
+    ],
+)
+def test_images_that_are_not_there_are_named(make: str, problem: str, tmp_path: Path) -> None:
     root = tmp_path / "images"
     if make == "file":
         root.touch()
-    else:
+    elif make != "nothing":
         (root / "cat").mkdir(parents=True)
     built = build("image-folder", "--images", root, output=tmp_path / "out")
-    check_refused(built, "found a file" if make == "file" else "no files found", f"{root}: ")
+    check_refused(built, problem, f"{root}: ")
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,9 @@ def test_what_readers_are_led_to_is_not_replaced(inputs: Path) -> None:
         "another version"
     )
     assert read_tree(inputs.parent / "d") == before
+    build(inputs, "{version}-{fingerprint}", *flags)
+    advice = message(run(*words(inputs, "{version}-{fingerprint}", "--overwrite", *flags)))
+    assert advice.endswith("while it is replaced; choose another version")
     build(inputs, "{version}", "--version", "1.0.1", *flags)
     assert pointed(inputs) == "1.0.1"
     # Nobody is led to the old one any more.

@@ -13,7 +13,7 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, ImageRef
 from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
-from shardbeam.transforms.storage.archives import expand_root, is_pattern, list_root
+from shardbeam.transforms.storage.archives import expand_root, is_pattern, list_root, nothing_found
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
@@ -39,7 +39,7 @@ class RootFiles:
     def check(self) -> None:
         """Raises InputError where there are no files, or they cannot be listed."""
         if next(self.walk(), None) is None:
-            raise InputError(uri=self.root, problem="no files found; is this the dataset's folder?")
+            raise nothing_found(self.root, whose="the dataset's")
 
     def find(self, path: str) -> ImageRef | None:
         """Finds one file; None where there is none."""

@@ -24,7 +24,7 @@ from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.base import Format, Place, Role
 from shardbeam.transforms.formats.load import name_format, restore_format
 from shardbeam.transforms.formats.names import escape_key, is_encodable
-from shardbeam.transforms.storage.archives import begin_root, list_root_part
+from shardbeam.transforms.storage.archives import begin_root, list_root_part, nothing_found
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
@@ -126,7 +126,7 @@ def list_files(
         else:
             yield _place(*listed, source=source, root=root, splits=splits)
     if empty:
-        raise InputError(uri=where, problem="no files found; is this the images' folder?")
+        raise nothing_found(where, whose="the images'")
 
 
 def read_listed_file(

@@ -163,7 +163,8 @@ def _parse_shape(content: bytes) -> _Shape:
         or shape.filtering
         or shape.interlacing > 1
     ):
-        raise RejectedError(Reason.CORRUPT, f"PNG: the header holds impossible values: {shape}")
+        values = ", ".join(f"{name} {value}" for name, value in shape._asdict().items())
+        raise RejectedError(Reason.CORRUPT, f"PNG: the header holds impossible values: {values}")
     return shape
 
 

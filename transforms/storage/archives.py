@@ -112,6 +112,13 @@ def begin_root(
         yield archive.uri.rpartition("/")[2], archive
 
 
+def nothing_found(uri: str, *, whose: str) -> InputError:
+    """Makes the error of a root without files: it is not there, or it is empty."""
+    if not is_uri(uri) and not os.path.lexists(uri):
+        return InputError(uri=uri, problem="there is no such folder")
+    return InputError(uri=uri, problem=f"no files found; is this {whose} folder?")
+
+
 def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, ImageRef]]:
     """Yields `(path below the root, where it lies)` for every file of a folder or archive.
 
