@@ -297,6 +297,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         source: One source for all splits.
         fractions: `{split: fraction}`, adding up to 1.
         exact: Whether splits have exactly these shares of the images, and not about these.
+        stratify: Whether of each class, too: of images with several, of the rarest one.
         group_by: A regular expression on the key; images whose first group (or whole match)
             is the same fall into the same split.
         unannotated: Whether images that no annotation file names are kept, left out or rejected.
@@ -324,6 +325,9 @@ class Config(_Strict, frozen=True, kw_only=True):
         named("make several splits, such as train=0.8,validation=0.2", metavar="NAME=FRACTION,..."),
     ] = {}
     exact: Annotated[bool, named("make the sizes of these splits exact, before rejects")] = False
+    stratify: Annotated[
+        bool, named("share out each class in these fractions, too, by an image's rarest")
+    ] = False
     group_by: Annotated[
         str | None,
         named("images whose path gives the same first group stay in one split", metavar="REGEX"),
@@ -377,8 +381,11 @@ class Config(_Strict, frozen=True, kw_only=True):
                 raise Problem((*path, "splits"), "expected names, each once")
 
     def _check_group_by(self) -> None:
-        if self.exact and not self.fractions:
-            raise Problem(("exact",), "only together with fractions")
+        for key in ("exact", "stratify"):
+            if getattr(self, key) and not self.fractions:
+                raise Problem((key,), "only together with fractions")
+        if self.stratify and self.group_by is not None:
+            raise Problem(("stratify",), "not together with group_by, whose groups stay whole")
         if self.group_by is None:
             return
         if not self.fractions:

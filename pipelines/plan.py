@@ -96,6 +96,8 @@ def make_plan(config: schema.Config) -> Plan:
     except Problem as problem:
         raise _wrong(problem.text, *problem.path) from problem
     encoder = _encoder_settings(config, formats=formats)
+    if config.stratify and not encoder.kinds & {Kind.CLASSIFICATION, Kind.DETECTION}:
+        raise _wrong("there are no classes of images or objects to stratify by", "stratify")
     labels = LabelSettings(
         **msgspec.structs.asdict(config.labels),
         map_ids=_map_ids(encoder),
@@ -189,7 +191,8 @@ def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> Sp
         group_by=config.group_by,
         seed=config.seed,
         predefined=predefined,
-        exact=config.exact,
+        exact=config.exact or config.stratify,
+        stratify=config.stratify,
     )
 
 

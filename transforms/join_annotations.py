@@ -10,10 +10,11 @@ import apache_beam as beam
 import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
+from apache_beam.transforms.combiners import Count, ToDict
 
 from shardbeam.transforms.beam.stages import in_global_window
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
-from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.core.sharding import SplitCuts
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.joining import JoinSettings, join_key, join_text
@@ -56,7 +57,7 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     otherwise they would be encoded once more on the way.
 
     Where splits are to have exact sizes, keys are joined twice: first to learn which become
-    records, since their hashes say where one split ends and the next begins.
+    records, and of which classes, since their hashes say where a split ends.
 
     Args:
         sources: The sources.
@@ -83,17 +84,29 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
         cuts: tuple[pvalue.AsSingleton, ...] = ()
         if splits.exact:
             about = msgspec.structs.replace(
-                self.settings, splits=msgspec.structs.replace(splits, exact=False)
+                self.settings,
+                splits=msgspec.structs.replace(splits, exact=False, stratify=False),
             )
             counted = grouped | "JoinToCount" >> beam.ParDo(
                 _JoinFn(sources=self.sources, settings=about)
             ).with_outputs(main="records")
+            # (classes, point)
+            points = counted.records | "FindPoint" >> beam.Map(
+                _find_point, settings=self.settings
+            ).with_output_types(tuple[tuple[str, ...], bytes])
+            images = pvalue.AsDict(
+                points
+                | "GiveClasses" >> beam.FlatMap(_give_classes).with_output_types(str)
+                | "CountImages" >> Count.PerElement()
+            )
             cuts = (
                 pvalue.AsSingleton(
-                    counted.records
-                    | "FindPoint" >> beam.Map(_find_point, splits=splits).with_output_types(bytes)
-                    | "GatherPoints" >> beam.CombineGlobally(_GatherFn())
-                    | "CutSplits" >> beam.Map(splits.exact_cuts)
+                    points
+                    | "FindStratum"
+                    >> beam.Map(_find_stratum, images).with_output_types(tuple[str, bytes])
+                    | "GatherPoints" >> beam.CombinePerKey(_GatherFn())
+                    | "GatherStrata" >> ToDict()
+                    | "CutSplits" >> beam.Map(splits.cut, images).with_output_types(SplitCuts)
                 ),
             )
         joined = grouped | "Join" >> beam.ParDo(
@@ -130,9 +143,23 @@ class _GatherFn(beam.CombineFn):
         return bytes(gathered)
 
 
-def _find_point(element: tuple[str, Record], *, splits: SplitAssignment) -> bytes:
+def _find_point(
+    element: tuple[str, Record], *, settings: JoinSettings
+) -> tuple[tuple[str, ...], bytes]:
     _, record = element
-    return splits.point_of(source=record.source, key=record.key)
+    classes = settings.classes_of(record.annotations) if settings.splits.stratify else ()
+    return classes, settings.splits.point_of(source=record.source, key=record.key)
+
+
+def _give_classes(element: tuple[tuple[str, ...], bytes]) -> tuple[str, ...]:
+    return element[0]
+
+
+def _find_stratum(
+    element: tuple[tuple[str, ...], bytes], images: Mapping[str, int]
+) -> tuple[str, bytes]:
+    classes, point = element
+    return SplitCuts({}, images).stratum(classes), point
 
 
 @beam.typehints.with_output_types(tuple[str, Record])
@@ -148,7 +175,7 @@ class _JoinFn(beam.DoFn):
         self._census = Census()
 
     def process(
-        self, element: tuple[bytes, Iterable[bytes]], cuts: tuple[int, ...] | None = None
+        self, element: tuple[bytes, Iterable[bytes]], cuts: SplitCuts | None = None
     ) -> Iterator[tuple[str, Record] | pvalue.TaggedOutput[str, Reject]]:
         settings = self.settings
         if cuts is not None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
+from fractions import Fraction
 
 import msgspec
 import pytest
@@ -99,7 +101,7 @@ def test_fractions_are_kept_to() -> None:
 )
 def test_numbers_are_shared_out(count: int, fractions: tuple[float, ...], sizes: list[int]) -> None:
     named = {f"s{index}": fraction for index, fraction in enumerate(fractions)}
-    assert list(share_out(count, named).values()) == sizes
+    assert list(share_out(count, named, owed={}).values()) == sizes
 
 
 @given(
@@ -116,10 +118,10 @@ def test_exact_splits(numbers: list[int], fractions: tuple[float, ...], grouped:
     assert {splits.split_of(source="s", key=key) for key in keys} <= {NO_SPLIT}
     points = b"".join(splits.point_of(source="s", key=key) for key in keys)
 
-    done = msgspec.structs.replace(splits, cuts=splits.exact_cuts(points))
+    done = msgspec.structs.replace(splits, cuts=splits.cut({"": points} if points else {}, {}))
     found = [done.split_of(source="s", key=key) for key in keys]
 
-    sizes = share_out(len(keys), named)
+    sizes = share_out(len(keys), named, owed={})
     if not grouped:
         assert Counter(found) == Counter(sizes)
     ends = wanted = 0
@@ -131,6 +133,22 @@ def test_exact_splits(numbers: list[int], fractions: tuple[float, ...], grouped:
         == len(set(numbers))
         or not grouped
     )
+
+
+@given(
+    st.lists(st.integers(0, 30), max_size=40),
+    st.sampled_from([(0.8, 0.2), (0.5, 0.25, 0.25), (0.1, 0.1, 0.8)]),
+)
+def test_strata_add_up_to_the_sizes_of_all(counts: list[int], fractions: tuple[float, ...]) -> None:
+    named = {f"s{index}": fraction for index, fraction in enumerate(fractions)}
+    owed: dict[str, Fraction] = {}
+    shared = [share_out(count, named, owed=owed) for count in counts]
+    for split, fraction in named.items():
+        assert sum(sizes[split] for sizes in shared) < fraction * sum(counts) + 1
+        for count, sizes in zip(counts, shared, strict=True):
+            assert math.floor(fraction * count) <= sizes[split] < fraction * count + len(named)
+    for count, sizes in zip(counts, shared, strict=True):
+        assert sum(sizes.values()) == count
 
 
 def test_a_group_never_falls_into_two_splits() -> None:

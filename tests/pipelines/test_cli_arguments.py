@@ -243,6 +243,8 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             "--split: not together with --fractions, which names the splits",
         ),
         (f"{COCO} --group-by x", "--group-by: only together with fractions"),
+        (f"{COCO} --exact", "--exact: only together with fractions"),
+        (f"{COCO} --stratify", "--stratify: only together with fractions"),
         (
             f"{COCO} --set image.qualty=3",
             "--set: image.qualty: unknown key; did you mean image.quality?",

@@ -254,6 +254,84 @@ def test_exact_sizes_are_those_of_all_records(
     assert train <= about or about <= train
 
 
+def test_stratified_splits_share_out_each_class(tmp_path: Path) -> None:
+    fractions = {"train": 0.8, "test": 0.2}
+    source = make_folders(tmp_path / "in", {"cat": 30, "dog": 16, "eel": 5, "fox": 5})
+    # One key each: the second file is a reject of the split of the first.
+    for name in (
+        "a\u0301",
+        "\u00e1",
+        "e\u0301",
+        "\u00e9",
+        "i\u0301",
+        "\u00ed",
+        "o\u0301",
+        "\u00f3",
+    ):
+        (tmp_path / "in" / "dog" / f"{name}.jpg").write_bytes(JPEG)
+    # They become no records, and are in no stratum.
+    (tmp_path / "in" / "stray.jpg").write_bytes(JPEG)
+    (tmp_path / "in" / "cat" / "notes.txt").write_bytes(b"")
+    config: Json = {"source": source, "fractions": fractions, "rejects": {"max_ratio": 1}}
+    built = build_config({**config, "stratify": True}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    found = {
+        split: Counter(key.partition("/")[0] for key in keys)
+        for split, keys in order(built).items()
+    }
+    assert found == {
+        "train": {"cat": 24, "dog": 16, "eel": 4, "fox": 4},
+        "test": {"cat": 6, "dog": 4, "eel": 1, "fox": 1},
+    }
+    assert Counter(reason for _, reason in built.reasons()) == {
+        "no_class_folder": 1,
+        "duplicate_key": 4,
+    }
+
+
+def test_images_of_objects_are_stratified_by_their_rarest_class(tmp_path: Path) -> None:
+    rows = ["image,xmin,ymin,xmax,ymax,class"]
+    images = [("cat",)] * 20 + [("cat", "dog")] * 10 + [()] * 5
+    (tmp_path / "in").mkdir()
+    for number, names in enumerate(images):
+        (tmp_path / "in" / f"{number}.jpg").write_bytes(JPEG)
+        rows += [f"{number}.jpg,1,1,9,9,{name}" for name in names]
+    rows.append("10.jpg,1,,9,9,cat")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    source = {
+        "format": "csv",
+        "manifest": [str(tmp_path / "t.csv")],
+        "image_root": [str(tmp_path / "in")],
+    }
+    config = {"source": source, "fractions": {"a": 0.8, "b": 0.2}, "rejects": {"max_ratio": 1}}
+    built = build_config({**config, "stratify": True}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    found = Counter(
+        (split, images[int(key.partition(".")[0])])
+        for split, keys in order(built).items()
+        for key in keys
+    )
+    assert [found["b", names] for names in (("cat", "dog"), ())] == [2, 1]
+    assert [built.counts(split)["examples"] for split in "ab"] == [27, 7]
+    assert built.reasons() == {("10.jpg", "annotation_malformed"): 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"stratify": True, "group_by": "x"}, "not together with group_by"),
+        ({"stratify": True}, "there are no classes of images or objects to stratify by"),
+    ],
+)
+def test_what_cannot_be_stratified(tmp_path: Path, settings: Json, problem: str) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n2\n")
+    source = {"format": "csv", "manifest": [str(tmp_path / "t.csv")]}
+    config = {"source": source, "fractions": {"a": 0.5, "b": 0.5}, **settings}
+    built = build_config(config, folder=tmp_path)
+    assert built.exit_code == 2
+    assert problem in built.stderr
+
+
 def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
     (tmp_path / "in" / "cat").mkdir(parents=True)
     for video, frame in itertools.product(range(12), range(5)):

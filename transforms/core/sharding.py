@@ -9,7 +9,7 @@ import bisect
 import hashlib
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 import msgspec
@@ -21,8 +21,9 @@ HASH_BYTES = 16
 # Where there is no telling which split an input belongs to.
 NO_SPLIT = ""
 _HASH_RANGE = 1 << (8 * HASH_BYTES)
-# What `exact_cuts` keeps of each record's hash.
+# What `cut` keeps of each record's hash.
 _POINT_BYTES = 8
+_LAST_POINT = (1 << 8 * _POINT_BYTES) - 1
 
 
 def example_hash(*, seed: int, source: str, key: str) -> bytes:
@@ -43,6 +44,23 @@ def shard_count(*, num_bytes: int, num_examples: int, shard_size_bytes: int) -> 
     return max(1, min(num_examples, math.ceil(num_bytes / shard_size_bytes)))
 
 
+class SplitCuts(msgspec.Struct, frozen=True):
+    """Where splits of exact sizes end.
+
+    Attributes:
+        ends: `{stratum: the point where each split but the last ends}`.
+        images: `{class: images that have it}`, where splits are stratified.
+    """
+
+    ends: Mapping[str, tuple[int, ...]]
+    images: Mapping[str, int] = {}
+
+    def stratum(self, classes: Iterable[str]) -> str:
+        """The rarest of an image's classes; empty where it has none."""
+        known = [name for name in classes if name in self.images]
+        return min(known, key=lambda name: (self.images[name], name), default="")
+
+
 class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """Which split an example belongs to.
 
@@ -54,8 +72,8 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         seed: Key of the hash.
         predefined: Splits that the source itself puts its images into; then nothing of the above.
         exact: Whether splits have the sizes that `fractions` say, and not about these.
-        cuts: Then, where each split but the last ends (`exact_cuts`); None before all records
-            are known.
+        stratify: Whether each class has these shares, too.
+        cuts: Where they end (`cut`); None before all records are known.
     """
 
     by_source: Mapping[str, str]
@@ -64,7 +82,8 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     predefined: tuple[str, ...] = ()
     exact: bool = False
-    cuts: tuple[int, ...] | None = None
+    stratify: bool = False
+    cuts: SplitCuts | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -77,7 +96,9 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             return True
         return search(self.group_by, key, setting="group_by") is not None
 
-    def split_of(self, *, source: str, key: str, predefined: str = NO_SPLIT) -> str:
+    def split_of(
+        self, *, source: str, key: str, predefined: str = NO_SPLIT, classes: Iterable[str] = ()
+    ) -> str:
         """Finds the split of an example; a key without a group is a group of its own.
 
         Returns:
@@ -92,9 +113,10 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         if self.exact and self.cuts is None:
             return NO_SPLIT
         digest = self._digest(source=source, key=key)
-        if self.cuts is not None:
+        ends = None if self.cuts is None else self.cuts.ends.get(self.cuts.stratum(classes))
+        if ends is not None:
             point = int.from_bytes(digest[:_POINT_BYTES], "big")
-            return list(self.fractions)[bisect.bisect_right(self.cuts, point)]
+            return list(self.fractions)[bisect.bisect_right(ends, point)]
         share = int.from_bytes(digest, "big") / _HASH_RANGE
         upper = 0.0
         for split, fraction in self.fractions.items():
@@ -105,24 +127,29 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.fractions, key=lambda split: self.fractions[split])
 
     def point_of(self, *, source: str, key: str) -> bytes:
-        """Where an example stands among all, as `exact_cuts` takes it."""
+        """Where an example stands among all, as `cut` takes it."""
         return self._digest(source=source, key=key)[:_POINT_BYTES]
 
-    def exact_cuts(self, points: bytes) -> tuple[int, ...]:
-        """Finds where each split but the last ends, so that their sizes are exact.
+    def cut(self, points: Mapping[str, bytes], images: Mapping[str, int]) -> SplitCuts:
+        """Finds where splits end, so that their sizes are exact, over all and of each stratum.
 
         Of several examples, a point belongs to the next split as a whole: groups stay whole, and
         a split is short by less than one group.
 
         Args:
-            points: Those of all records, one after the other, in any order.
+            points: Those of all records of a stratum, one after the other, in any order.
+            images: As `SplitCuts` has them.
         """
-        ordered = np.sort(np.frombuffer(points, f">u{_POINT_BYTES}"))
-        sizes = share_out(len(ordered), self.fractions)
-        *ends, _ = itertools.accumulate(sizes.values())
-        return tuple(
-            int(ordered[end]) if end < len(ordered) else 1 << 8 * _POINT_BYTES for end in ends
-        )
+        ends = {}
+        owed: dict[str, Fraction] = {}
+        for stratum in sorted(points):
+            ordered = np.sort(np.frombuffer(points[stratum], f">u{_POINT_BYTES}"))
+            sizes = share_out(len(ordered), self.fractions, owed=owed)
+            *ranks, _ = itertools.accumulate(sizes.values())
+            ends[stratum] = tuple(
+                int(ordered[rank]) if rank < len(ordered) else _LAST_POINT for rank in ranks
+            )
+        return SplitCuts(ends, images)
 
     def _digest(self, *, source: str, key: str) -> bytes:
         return _keyed_hash(
@@ -138,15 +165,26 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         return match[1] if match.re.groups and match[1] is not None else match[0]
 
 
-def share_out(count: int, fractions: Mapping[str, float]) -> dict[str, int]:
-    """Shares a number out by fractions: rounded down, and the rest to the largest remainders."""
+def share_out(
+    count: int, fractions: Mapping[str, float], *, owed: dict[str, Fraction]
+) -> dict[str, int]:
+    """Shares a number out by fractions: rounded down, and the rest to those that are owed most.
+
+    Args:
+        count: The number.
+        fractions: `{split: fraction}`.
+        owed: What each split is owed by the numbers before; becomes what it is owed then.
+    """
     # As they are written: 0.29 of 100 is 29, and the float is a little less.
     exact = {split: Fraction(repr(fraction)) for split, fraction in fractions.items()}
     shares = {split: count * each / sum(exact.values()) for split, each in exact.items()}
     sizes = {split: math.floor(share) for split, share in shares.items()}
-    by_remainder = sorted(shares, key=lambda split: sizes[split] - shares[split])
-    for split in by_remainder[: count - sum(sizes.values())]:
+    for split, share in shares.items():
+        owed[split] = owed.get(split, Fraction()) + share - sizes[split]
+    for _ in range(count - sum(sizes.values())):
+        split = max(owed, key=lambda split: owed[split])
         sizes[split] += 1
+        owed[split] -= 1
     return sizes
 
 

@@ -46,6 +46,12 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     unannotated: Literal["keep", "drop", "reject"] = "keep"
     example_per: Literal["image", "annotation"] = "image"
 
+    def classes_of(self, annotations: bytes) -> tuple[str, ...]:
+        """The classes, as they are written, that a record's annotations name."""
+        found = decode_annotations(annotations)
+        labels = dict.fromkeys((*found.labels, *(item.label for item in found.objects)))
+        return tuple(name for label in labels if (name := self.labels.written_name(label)))
+
 
 class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
     """What became of all that is joined by one text.
@@ -236,6 +242,11 @@ def join_key(
         problem = f"group_by ({pattern}) finds nothing in the key"
         reject(_Defect(Reason.GROUP_NOT_MATCHED, problem), listed=True)
         return done(labels=labels)
+    if settings.splits.stratify:
+        split = settings.splits.split_of(
+            source=source, key=image_key, classes=settings.classes_of(annotations)
+        )
+        rejects = [msgspec.structs.replace(each, split=split) for each in rejects]
     examples = 1
     if settings.example_per == "annotation":
         examples = len(decode_annotations(annotations).objects)
@@ -247,7 +258,9 @@ def join_key(
         split=split,
         examples=examples,
     )
-    return done(record=record, unannotated=unannotated, labels=labels)
+    return JoinedKey(
+        split=split, record=record, unannotated=unannotated, labels=labels, rejects=rejects
+    )
 
 
 def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format) -> _Merged:
