@@ -84,6 +84,24 @@ def test_cifar(folder: Path) -> None:
     assert (folder / "out" / "test.tfrecords").exists()
 
 
+@pytest.mark.parametrize(
+    ("page", "sample", "name"),
+    [
+        ("cvat.md", "datumaro/cvat_dataset/for_images/export_project", "export"),
+        ("labelme.md", "labelme/bbox_detection/data_annotated", "data_annotated"),
+    ],
+)
+def test_exports_of_tools(
+    folder: Path, shared_data: Path, page: str, sample: str, name: str
+) -> None:
+    (folder / name).symlink_to(shared_data / sample)
+    (config,) = blocks(f"{DOCS}/{page}", "yaml")
+    (folder / "config.yaml").write_text(config, encoding="utf-8")
+
+    run_commands(page, count=1)
+    assert run("build", "config.yaml", "--overwrite").exit_code == 0
+
+
 def test_filename_label(folder: Path, shapes: Path) -> None:
     (folder / "flowers").mkdir()
     for index, image in enumerate(sorted((shapes / "images").iterdir())[:4]):
