@@ -150,9 +150,10 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
         include: Only these names; all where None.
         exclude: Not these names.
         merge: `{new name: [old names]}`, applied before `include` and `exclude`.
-        ids: `source` keeps the source's ids; `contiguous` numbers the names.
+        ids: `source` keeps the source's ids, all of them shifted by one where objects are labelled
+            and the smallest is 0; `contiguous` numbers the names.
         first_id: The smallest contiguous id; by default 1 where objects are labelled (0 is
-            the background), and 0 where images are.
+            the background), and 0 where images are. With `source`, 0 keeps ids that begin at 0.
     """
 
     include: list[str] | None = None

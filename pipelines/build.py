@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.write_shards import WriteShards
+
+_log = logging.getLogger(__name__)
 
 
 def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
@@ -138,7 +141,18 @@ def _check(
 ) -> Census:
     check_join(census, sources=sources)
     # A class that there is not may be why a split is empty: its error comes before that.
-    _build_label_map(census, settings=settings, objects=objects)
+    label_map = _build_label_map(census, settings=settings, objects=objects)
+    zero = [
+        name
+        for name, ids in label_map.source_ids.items()
+        if 0 in ids and (label_map.lookup(name) or ("", 0))[1] == 1
+    ]
+    if settings.ids == "source" and zero:
+        _log.warning(
+            "class %r has the id 0, which is the background to readers of objects: all ids are "
+            "written plus 1; labels.first_id: 0 keeps them",
+            zero[0],
+        )
     return census
 
 

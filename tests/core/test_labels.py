@@ -56,7 +56,11 @@ _VEHICLES = {"vehicle": ["truck", "car"]}
         ([], LabelSettings(), {}),
         # Of several sources, or files, that may leave ids out.
         ([{"dog": 18}, {"dog": 18}], LabelSettings(), {"dog": 18}),
-        ([{"cat": 0, "dog": 1}, {"dog": None}], LabelSettings(), {"cat": 0, "dog": 1}),
+        # 0 is the background.
+        ([{"cat": 0, "dog": 7}, {"dog": None}], LabelSettings(), {"cat": 1, "dog": 8}),
+        ([{"cat": 0, "dog": 7}], LabelSettings(first_id=1), {"cat": 1, "dog": 8}),
+        ([{"cat": 0, "dog": 7}], LabelSettings(first_id=0), {"cat": 0, "dog": 7}),
+        ([{"cat": 0, "dog": 7}], LabelSettings(exclude=["cat"]), {"dog": 7}),
         # Contiguous ids keep the sources' order.
         (
             [{"zebra": 3, "ant": 90, "bee": 7}],
@@ -165,7 +169,7 @@ def test_sources_that_contradict_each_other(
             "'cta'; did you mean 'cat'?",
         ),
         (LabelSettings(exclude=["cat", "dog"]), "labels.exclude", "no class is left"),
-        (LabelSettings(first_id=1), "labels.first_id", "labels.ids: contiguous"),
+        (LabelSettings(first_id=0), "labels.first_id", "labels.ids: contiguous"),
     ],
 )
 def test_settings_that_do_not_fit(settings: LabelSettings, place: str, problem: str) -> None:
@@ -249,7 +253,10 @@ def test_the_map_depends_on_no_order_and_no_two_names_share_an_id(
         assert sorted(label_map.ids.values()) == list(range(first, first + len(label_map.ids)))
     else:
         declared = {item.source_id for item in categories if item.name in label_map.names}
-        assert declared <= {None} or set(label_map.ids.values()) <= declared
+        # Of objects, ids from 0 on are shifted by one.
+        shift = int(objects and 0 in declared and settings.first_id != 0)
+        expected_ids = {item + shift for item in declared if item is not None}
+        assert declared <= {None} or set(label_map.ids.values()) <= expected_ids
 
 
 def test_of_two_lists_of_keypoints_the_longer_counts() -> None:

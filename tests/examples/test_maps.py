@@ -134,7 +134,12 @@ def test_an_id_of_two_classes_is_refused() -> None:
     [
         ({"map_ids": (0, 254)}, "set labels.ids: contiguous"),
         ({"map_ids": (0, 1), "ids": "contiguous"}, "labels.include"),
-        ({"map_ids": (2, 400), "map_ids_hint": "; or else"}, "contiguous; or else"),
+        ({"map_ids": (1, 255), "map_ids_hint": "; or else"}, "contiguous; or else"),
+        # More bits do not help an id that is too small.
+        (
+            {"map_ids": (2, 400), "first_id": 1, "map_ids_hint": "; or"},
+            "first_id: 2, or take it out",
+        ),
     ],
 )
 def test_ids_that_pixels_cannot_hold_are_an_error(settings: dict[str, Any], fix: str) -> None:

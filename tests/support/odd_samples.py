@@ -783,6 +783,36 @@ TABLES = (
             }
         },
     ),
+    *(
+        OddSample(
+            f"coco: a category 0{kept}",
+            {
+                "images/val/a.jpg": plain_jpeg(),
+                "images/val/b.jpg": plain_jpeg(),
+                "instances.json": _coco(
+                    categories=[{"id": 0, "name": "dog"}, {"id": 7, "name": "sky"}],
+                    annotations=[
+                        {"id": k, "image_id": 1, "category_id": category, "bbox": [0, 0, 16, 3]}
+                        for k, category in enumerate((0, 7))
+                    ],
+                ),
+            },
+            f"coco --images {{data}}/images --annotations {{data}}/instances.json {words}",
+            {
+                "train": {
+                    "val/a.jpg": {
+                        "image/object/class/text": [b"dog", b"sky"],
+                        **_class_ids(*ids),
+                    },
+                    "val/b.jpg": _objects(xmin=[]),
+                }
+            },
+        )
+        for kept, words, ids in (
+            ("", "", (1, 8)),
+            (", kept", "--set labels.first_id=0", (0, 7)),
+        )
+    ),
     OddSample(
         "coco: semantic masks by stem",
         {

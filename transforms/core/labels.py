@@ -84,7 +84,7 @@ def build_label_map(
         raise _config_error("exclude" if settings.exclude else "include", "no class is left")
 
     if settings.ids == "source" and any(category.source_id is not None for category in kept):
-        ids = _source_ids(kept, names=names, settings=settings)
+        ids = _source_ids(kept, names=names, settings=settings, objects=objects)
     else:
         first = settings.first_id if settings.first_id is not None else int(objects)
         distinct = dict.fromkeys(names[category.name] for category in kept)
@@ -116,12 +116,14 @@ def _check_ids(ids: Mapping[str, int], *, settings: LabelSettings) -> None:
     for name, label_id in ids.items():
         if not smallest <= label_id <= greatest:
             fix = "set labels.ids: contiguous"
-            if settings.ids == "contiguous":
+            if label_id < smallest and settings.first_id is not None:
+                fix = f"set labels.first_id: {smallest}, or take it out"
+            elif settings.ids == "contiguous":
                 fix = "mend it with labels.first_id, labels.include or labels.merge"
             raise _config_error(
                 "ids",
                 f"class {name!r} has id {label_id}, and pixels of the maps can hold {smallest} to "
-                f"{greatest}; {fix}{settings.map_ids_hint}",
+                f"{greatest}; {fix}{settings.map_ids_hint if label_id > greatest else ''}",
             )
 
 
@@ -144,9 +146,16 @@ def _source_order(category: Category) -> tuple[bool, int, str, str]:
 
 
 def _source_ids(
-    categories: Sequence[Category], *, names: Mapping[str, str], settings: LabelSettings
+    categories: Sequence[Category],
+    *,
+    names: Mapping[str, str],
+    settings: LabelSettings,
+    objects: bool,
 ) -> dict[str, int]:
-    if settings.first_id is not None:
+    lowest = min(each.source_id for each in categories if each.source_id is not None)
+    # 0 is the background to those who read objects.
+    shift = int(objects and lowest == 0 and settings.first_id != 0)
+    if settings.first_id not in (None, lowest + shift):
         raise _config_error(
             "first_id", "has no effect on the source's own ids; set labels.ids: contiguous"
         )
@@ -174,7 +183,7 @@ def _source_ids(
                 f"{first.origin}; set labels.ids: contiguous, or give both one name with "
                 f"labels.merge",
             )
-        ids[name] = smallest
+        ids[name] = smallest + shift
         owners[smallest] = first
     for category in categories:
         if names[category.name] not in ids:
