@@ -259,7 +259,7 @@ commands:
   verify    read every byte of a dataset, and print what is wrong with it
   sample    draw a small dataset to try things with
 
-shardbeam COMMAND --help tells about a command.
+shardbeam COMMAND --help tells about a command, shardbeam build FORMAT --help about a format.
 
 exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects, 4 another run writes
 to the output, 5 verify has found damage, 130 interrupted
@@ -394,6 +394,23 @@ class FlagParser(argparse.ArgumentParser):
                 hint = self._instead.get(flag) or did_you_mean(flag, known, show=str)
                 raise UsageError(f"unknown flag {flag}{hint}")
         return vars(namespace)
+
+
+def describe_format(name: str, *, command: str = "build") -> str:
+    """Makes the help of a format: what it reads, a command as an example, and its flags."""
+    format_class = built_in_formats()[name]
+    keys = _flags(format_class).values()
+    needed = [f"{flag_name(key.name)} {key.metavar}" for key in keys if key.required]
+    usage = " ".join([f"shardbeam {command} {name}", *needed, "--output DIR [flags]"])
+    parser = FlagParser(
+        usage=usage,
+        description=format_class.SUMMARY,
+        epilog=f"`shardbeam {command} --help` lists the flags of all runs.",
+    )
+    group = parser.add_argument_group("the dataset")
+    for key in (*keys, *_flags(_OutputFlags).values(), *_flags(Config).values()):
+        parser.add_flag(group, key)
+    return parser.format_help()
 
 
 def make_parser(command: str = "", *, beam: argparse.ArgumentParser | None = None) -> FlagParser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import time
@@ -18,6 +19,7 @@ from shardbeam.pipelines.arguments import (
     SampleArguments,
     ShowArguments,
     VerifyArguments,
+    describe_format,
     make_parser,
     parse_arguments,
 )
@@ -32,6 +34,7 @@ from shardbeam.pipelines.logs import (
     wants_json_log,
     write_stdout,
 )
+from shardbeam.transforms.formats.load import built_in_formats
 
 _FAILED = 1
 _USAGE = 2
@@ -70,6 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help(words: Sequence[str]) -> str:
+    for command, word in itertools.pairwise(words):
+        if COMMANDS.get(command) is BuildArguments and word in built_in_formats():
+            return describe_format(word, command=command)
     return make_parser(next((word for word in words if word in COMMANDS), "")).format_help()
 
 

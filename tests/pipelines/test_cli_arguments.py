@@ -19,6 +19,7 @@ from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.arguments import (
     BuildArguments,
     SampleArguments,
+    describe_format,
     flags_of,
     make_parser,
     parse_arguments,
@@ -303,6 +304,14 @@ def test_keys_of_one_value_are_flags_by_their_last_name(target: str) -> None:
     assert (config.output.num_shards, config.seed, config.description) == (4, 4, "a: b")
     assert config.labels.include == ["cat"]
     assert (config.rejects.max_ratio, config.output.path, config.name) == (0.5, "o2", "n2")
+
+
+@pytest.mark.parametrize("name", sorted(built_in_formats()))
+def test_each_format_has_a_help_of_its_own(name: str) -> None:
+    text = describe_format(name)
+    assert text.startswith(f"usage: shardbeam build {name} --")
+    assert built_in_formats()[name].SUMMARY in text
+    assert ("--panoptic-masks" in text) == (name == "coco")
 
 
 def test_flags_of_keys_leave_beams_alone_and_are_not_in_the_help() -> None:
