@@ -7,32 +7,40 @@ import importlib.util
 import json
 import os
 import re
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-import google.cloud.storage as storage
-from apache_beam.io.gcp.gcsio import create_storage_client
 from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
     PipelineOptions,
     SetupOptions,
     WorkerOptions,
 )
-from apache_beam.runners.dataflow.dataflow_runner import (
-    DataflowPipelineResult,
-    DataflowRunner,
-)
-from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
 from apache_beam.runners.runner import PipelineRunner, PipelineState
 from apache_beam.utils.retry import PermanentException
-from google.api_core.exceptions import GoogleAPICallError, NotFound
 
 from shardbeam.pipelines.failures import RunError, UsageError
+from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.logs import escape, write_line, write_stdout
-from shardbeam.pipelines.plan import Plan
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, check_image
+
+try:
+    import google.cloud.storage as storage
+    from apache_beam.io.gcp.gcsio import create_storage_client
+    from apache_beam.runners.dataflow.dataflow_runner import (
+        DataflowPipelineResult,
+        DataflowRunner,
+    )
+    from apache_beam.runners.dataflow.internal.apiclient import DataflowApplicationClient
+    from google.api_core.exceptions import GoogleAPICallError, NotFound
+except ImportError as missing:
+    raise UsageError(
+        f"--runner={DATAFLOW_RUNNER}: a package that only Dataflow needs is missing "
+        f"({missing}); run: pip install 'shardbeam[dataflow]'"
+    ) from missing
 
 _POLL_S = 5.0
 _SETUP_FILES = ("setup.py", "pyproject.toml")
@@ -66,14 +74,23 @@ class Job(NamedTuple):
             f"gcloud dataflow jobs cancel {self.id} --region={self.region} --project={self.project}"
         )
 
-    def follow(self) -> None:
-        """Waits until it ends.
+    def follow(self, *, json_log: bool = False) -> None:
+        """Says on stderr where it runs, as a JSON line if so asked, and waits until it ends.
 
         Raises:
             JobEndedError: It failed (with all that the service says of it, in several lines), or
                 was cancelled.
             RunError: The service does not know it any more, or does not answer.
         """
+        say_when_interrupted(
+            f"interrupted; job {self.id} goes on without this command. To cancel it: "
+            f"{self.cancel_command}"
+        )
+        message = f"job {self.id}: {self.console}"
+        if json_log:
+            write_line(message)
+        else:
+            sys.stderr.write(f"shardbeam: {message}\n")
         try:
             while not PipelineState.is_terminal(state := self.result.state):
                 time.sleep(_POLL_S)
@@ -113,13 +130,22 @@ class Job(NamedTuple):
                 return
 
 
-def prepare_job(options: PipelineOptions, *, plan: Plan, previous: str = "") -> None:
+def prepare_job(
+    options: PipelineOptions,
+    *,
+    name: str,
+    folders: Mapping[str, str],
+    files: Mapping[str, str],
+    read: Mapping[str, str],
+) -> None:
     """Checks all that can be before anything is staged, and fills in what can be worked out.
 
     Args:
         options: The job's options.
-        plan: The build.
-        previous: Folder of the dataset whose unchanged shards are copied; empty for none.
+        name: What the job is named after.
+        folders: `{setting: URI}` of folders that its workers fill, which have to be near them.
+        files: `{setting: URI}` of single files that they write; empty for none.
+        read: `{URI: what to do where it is local}` of what they read.
 
     Raises:
         UsageError: The job could not run: a flag is missing, a path is out of its workers' reach,
@@ -134,38 +160,19 @@ def prepare_job(options: PipelineOptions, *, plan: Plan, previous: str = "") -> 
     written = {"--temp_location": google.temp_location}
     if google.staging_location:
         written["--staging_location"] = google.staging_location
-    written["output.path"] = plan.output
-    for name, uri in {**written, "output.latest": plan.latest}.items():
+    written |= folders
+    for setting, uri in {**written, **files}.items():
         if uri and not uri.startswith("gs://"):
-            raise UsageError(f"{name}: Dataflow writes to gs:// only, got {uri}")
-    _check_inputs(plan, previous=previous)
+            raise UsageError(f"{setting}: Dataflow writes to gs:// only, got {uri}")
+    for uri, remedy in read.items():
+        if "://" not in uri:
+            raise UsageError(f"{uri}: a local path, which Dataflow's workers cannot read; {remedy}")
     _check_code(options)
     client = create_storage_client(options, not google.no_auth)
-    for name, uri in written.items():
-        _check_bucket(uri, name=name, region=google.region, client=client)
+    for setting, uri in written.items():
+        _check_bucket(uri, name=setting, region=google.region, client=client)
     if not google.job_name:
-        google.job_name = _job_name(plan.dataset.name)
-
-
-def _check_inputs(plan: Plan, *, previous: str) -> None:
-    """Refuses paths that only this machine knows."""
-    if previous and "://" not in previous:
-        raise UsageError(
-            f"--reuse: {previous}: a local path, which Dataflow's workers cannot read; name a "
-            "dataset on gs://"
-        )
-    for source in plan.sources:
-        module, own_format, _ = source.format.format.rpartition(".py:")
-        if own_format:
-            raise UsageError(
-                f"{module}.py: Dataflow's workers do not have this file; put the format into a "
-                "package of their image, and name it package.module:Class"
-            )
-        for uri in (*source.format.roots(), *source.format.annotation_files()):
-            if "://" not in uri:
-                raise UsageError(
-                    f"{uri}: a local path, which Dataflow's workers cannot read; copy it to gs://"
-                )
+        google.job_name = _job_name(name)
 
 
 def _check_code(options: PipelineOptions) -> None:
@@ -212,9 +219,9 @@ def _check_bucket(uri: str, *, name: str, region: str, client: storage.Client) -
         )
 
 
-def _job_name(dataset: str) -> str:
-    """Names a job by its dataset and its start: small letters, digits and dashes."""
-    name = re.sub(r"[^a-z0-9]+", "-", dataset.lower()).strip("-")
+def _job_name(name: str) -> str:
+    """Names a job by its purpose and its start: small letters, digits and dashes."""
+    name = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return f"shardbeam-{name}-{datetime.datetime.now(tz=datetime.timezone.utc):%Y%m%d-%H%M%S}"
 
 

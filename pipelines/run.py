@@ -26,7 +26,6 @@ from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.build import build_dataset, gather_records, list_inputs
 from shardbeam.pipelines.failures import (
     NotStartedError,
-    UsageError,
     ended_as_failed,
     explain_failure,
 )
@@ -35,7 +34,6 @@ from shardbeam.pipelines.interrupts import (
     say_when_interrupted,
     temporary_folder,
 )
-from shardbeam.pipelines.logs import write_line
 from shardbeam.pipelines.output import (
     Inputs,
     Output,
@@ -269,16 +267,7 @@ class _Run:
         return sys.stderr.isatty() if wait is None else wait
 
     def _follow_job(self, job: Job) -> None:
-        say_when_interrupted(
-            f"interrupted; job {job.id} goes on without this command. To cancel it: "
-            f"{job.cancel_command}"
-        )
-        message = f"job {job.id}: {job.console}"
-        if self._arguments.json_log:
-            write_line(message)
-        else:
-            sys.stderr.write(f"shardbeam: {message}\n")
-        job.follow()
+        job.follow(json_log=self._arguments.json_log)
         self._meter.add_result(job.result)
 
     def _follow(self, follow: Callable[[], None], *, staging: Staging, lease: Lease) -> int:
@@ -348,15 +337,24 @@ def _now() -> datetime.datetime:
 
 def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None:
     # Imported here: its clients take a while, and no other runner needs them.
-    try:
-        from shardbeam.pipelines.dataflow import prepare_job
-    except ImportError as error:
-        raise UsageError(
-            f"--runner={DATAFLOW_RUNNER}: a package that only Dataflow needs is missing "
-            f"({error}); run: pip install 'shardbeam[dataflow]'"
-        ) from error
+    from shardbeam.pipelines.dataflow import prepare_job
 
-    prepare_job(options, plan=plan, previous=previous)
+    read = {previous: "name a dataset on gs:// for --reuse"} if previous else {}
+    for source in plan.sources:
+        module, own_format, _ = source.format.format.rpartition(".py:")
+        if own_format:
+            read[f"{module}.py"] = (
+                "put the format into a package of their image, and name it package.module:Class"
+            )
+        for uri in (*source.format.roots(), *source.format.annotation_files()):
+            read.setdefault(uri, "copy it to gs://")
+    prepare_job(
+        options,
+        name=plan.dataset.name,
+        folders={"output.path": plan.output},
+        files={"output.latest": plan.latest},
+        read=read,
+    )
 
 
 def _run_to_end(pipeline: beam.Pipeline, *, runner: PipelineRunner, meter: UsageMeter) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.filesize import decimal
@@ -17,6 +18,10 @@ from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import ShardReport, merge_reports
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 WHOLE, DAMAGED = 0, 5
 # A person reads no more; the report has them all.
@@ -85,15 +90,14 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
 
     options = PipelineOptions([], **arguments.beam_options)
     runner = make_runner(options)
-    if type(runner).__name__ == DATAFLOW_RUNNER:
-        raise UsageError(
-            f"--runner={DATAFLOW_RUNNER}: verify runs in this process, on Flink and on Prism"
-        )
     if not arguments.report and not isinstance(runner, LocalRunner):
         raise UsageError(
             f"--runner={type(runner).__name__}: name a file that its workers and this machine "
             "see, for the result: --report URI"
         )
+    on_dataflow = type(runner).__name__ == DATAFLOW_RUNNER
+    if on_dataflow:
+        _prepare_job(options, checks=checks, report=arguments.report or "")
     with temporary_folder(_INTERRUPTED) as folder:
         if not isinstance(runner, LocalRunner):
             say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
@@ -107,10 +111,38 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
             | "WriteReport" >> beam.Map(_write_report, uri=uri)
         )
         try:
-            pipeline.run().wait_until_finish()
+            if on_dataflow:
+                _follow_job(pipeline, options=options)
+            else:
+                pipeline.run().wait_until_finish()
         except Exception as error:
             raise explain_failure(error) from error
         return msgspec.json.decode(storage_for(uri).read(uri), type=ShardReport)
+
+
+def _prepare_job(options: PipelineOptions, *, checks: Checks, report: str) -> None:
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+    # Imported here: its clients take a while, and no other runner needs them.
+    from shardbeam.pipelines.dataflow import prepare_job
+
+    if options.view_as(GoogleCloudOptions).template_location:
+        raise UsageError("--template_location: verify reads the result of a job, not of a template")
+    prepare_job(
+        options,
+        name="verify",
+        folders={},
+        files={"--report": report},
+        read={checks.path: "copy it to gs://"},
+    )
+
+
+def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
+    from shardbeam.pipelines.dataflow import submit_job
+
+    job = submit_job(pipeline, runner=pipeline.runner, options=options)
+    assert job is not None
+    job.follow()
 
 
 def _write_report(reports: Iterable[ShardReport], *, uri: str) -> None:

@@ -63,6 +63,36 @@ def test_a_job(cloud: Cloud, expected: Tree) -> None:
     assert json.loads(record)["runner"] == "DataflowRunner"
 
 
+def test_a_dataset_is_verified_by_a_job(cloud: Cloud) -> None:
+    assert run(*cloud.words("--runner=DirectRunner")).exit_code == 0
+    cloud.service.run_jobs(gcs=cloud.gcs)
+    flags = (*cloud.job_flags, f"--sdk_container_image={IMAGE}")
+    words = ("verify", cloud.output, "--report", f"{cloud.bucket}/report.json", *flags)
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.splitlines()[-1] == f"shardbeam: job {JOB_ID}: {CONSOLE}"
+    assert result.stdout.startswith(f"whole: {cloud.output}: shards: ")
+    assert cloud.service.job is not None
+    assert re.fullmatch(r"shardbeam-verify-\d{8}-\d{6}", cloud.service.job["name"])
+
+    tree = cloud.gcs.read_tree(cloud.output)
+    # One that is not empty.
+    shard = max(
+        (name for name in tree if name.startswith("coco-")), key=lambda name: len(tree[name])
+    )
+    data = tree[shard]
+    cloud.gcs.write(f"{cloud.output}/{shard}", data[:200] + bytes([data[200] ^ 1]) + data[201:])
+    result = run(*words)
+    assert result.exit_code == 5
+    assert result.stdout.startswith(f"{shard}: byte 0: ")
+
+    cloud.service.states = ["JOB_STATE_CANCELLED"]
+    cloud.service.on_submit = lambda job: None
+    result = run(*words)
+    assert result.exit_code == 1
+    assert f"job {JOB_ID} was cancelled" in result.stderr.splitlines()[-1]
+
+
 def test_a_job_names_the_latest_version_by_itself(cloud: Cloud, expected: Tree) -> None:
     cloud.service.run_jobs(gcs=cloud.gcs)
     versions = ("--output", f"{cloud.output}/{{fingerprint}}")

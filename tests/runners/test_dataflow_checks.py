@@ -27,7 +27,7 @@ VERSIONS = own_versions()
         (["--images", "pictures"], "pictures: a local path, which Dataflow's workers cannot read"),
         (
             ["--reuse", "{built}"],
-            "--reuse: {built}: a local path, which Dataflow's workers cannot read; name a",
+            "{built}: a local path, which Dataflow's workers cannot read; name a dataset on gs:// ",
         ),
         (["--reuse", "gs://no-such-bucket/x"], "--reuse: no committed dataset of "),
         (["--setup_file=nowhere/setup.py"], "--setup_file: no such file: "),
@@ -52,6 +52,35 @@ def test_refusals(flags: Sequence[str], message: str, cloud: Cloud, built: Path)
     assert message in line
     assert cloud.service.job is None
     assert [name for name in cloud.gcs.names(cloud.bucket) if name.startswith("tmp/")] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "flags", "message"),
+    [
+        (
+            "{built}",
+            ("--report={bucket}/r",),
+            "{built}: a local path, which Dataflow's workers cannot read; copy it to gs://",
+        ),
+        ("{bucket}/x", (), "name a file that its workers and this machine see"),
+        ("{bucket}/x", ("--report={built}/r",), "--report: Dataflow writes to gs:// only, got "),
+        (
+            "{bucket}/x",
+            ("--report={bucket}/r", "--template_location={bucket}/t"),
+            "--template_location: verify reads the result of a job",
+        ),
+    ],
+)
+def test_refusals_of_verify(
+    path: str, flags: Sequence[str], message: str, cloud: Cloud, built: Path
+) -> None:
+    cloud.gcs.write(f"{cloud.bucket}/x/x.tfrecord", b"")
+    words = [word.format(built=built, bucket=cloud.bucket) for word in (path, *flags)]
+    result = run("verify", *words, *cloud.job_flags, f"--sdk_container_image={IMAGE}")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert message.format(built=built) in line
+    assert cloud.service.job is None
 
 
 @pytest.fixture
@@ -89,7 +118,10 @@ def test_a_format_of_ones_own_in_a_file(cloud: Cloud, tmp_path: Path) -> None:
     flags = [*cloud.job_flags, f"--sdk_container_image={IMAGE}"]
     result = run("build", str(config), *flags)
     assert result.exit_code == 2
-    assert f"{tmp_path}/own.py: Dataflow's workers do not have this file" in result.stderr
+    assert (
+        f"{tmp_path}/own.py: a local path, which Dataflow's workers cannot read; put the "
+        in result.stderr
+    )
     assert cloud.service.job is None
 
 
