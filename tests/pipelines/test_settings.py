@@ -348,6 +348,7 @@ def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
     for name, group_by in (
         ("grouped", by_group),
         ("exact", {**by_group, "exact": True}),
+        ("uneven", {**by_group, "exact": True, "fractions": {"train": 0.8, "test": 0.2}}),
         ("single", {}),
     ):
         built = build_config({**config, **group_by}, folder=tmp_path, name=name)
@@ -356,12 +357,15 @@ def test_group_by_keeps_groups_in_one_split(tmp_path: Path) -> None:
         for split, keys in order(built).items():
             for key in keys:
                 splits[name].setdefault(key.partition("_")[0], set()).add(split)
+        assert (built.summary["warnings"] == []) is (name != "uneven")
         rejects = {("cat/still.jpg", "group_not_matched"): 1} if group_by else {}
         assert built.reasons() == rejects
     for name in ("grouped", "exact"):
         assert all(len(found) == 1 for found in splits[name].values())
         assert len(splits[name]) == 12
     assert Counter(split for (split,) in splits["exact"].values()) == {"train": 6, "test": 6}
+    # Nine groups of five are 45 images.
+    assert Counter(split for (split,) in splits["uneven"].values()) == {"train": 9, "test": 3}
     assert any(len(found) == 2 for found in splits["single"].values())
 
 

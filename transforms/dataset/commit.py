@@ -17,7 +17,13 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult
 from shardbeam.transforms.dataset.index import index_path
-from shardbeam.transforms.dataset.judge import count_resumed, count_reuse, count_splits, judge
+from shardbeam.transforms.dataset.judge import (
+    count_resumed,
+    count_reuse,
+    count_splits,
+    judge,
+    warn_of_groups,
+)
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
     MANIFEST,
@@ -192,6 +198,7 @@ def finish(
             outcome=Outcome(
                 status=Status.COMMITTED,
                 splits=splits,
+                warnings=tuple(warn_of_groups(census, config=dataset.config)),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 reuse=count_reuse(run.previous, shards),
                 resumed=count_resumed(shards),

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS
-from shardbeam.transforms.core.sharding import NO_SPLIT
+from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
@@ -244,6 +245,21 @@ def judge(
         warnings=tuple(_warnings(splits)) if objects else (),
         rejects=rejects_root if any(split.rejected for split in splits.values()) else "",
     )
+
+
+def warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+    """Says which splits of exact sizes have others, because groups stay whole."""
+    if not (config.get("exact") and config.get("group_by")):
+        return
+    images = {
+        split: census.splits.get(split, SplitOutcome()).images for split in config["fractions"]
+    }
+    for split, size in share_out(sum(images.values()), config["fractions"], owed={}).items():
+        if images[split] != size:
+            yield (
+                f"split {split!r} was to have {size:,} images and has {images[split]:,}: groups "
+                "(group_by) stay whole"
+            )
 
 
 def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
