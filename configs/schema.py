@@ -76,19 +76,21 @@ class Source(_Strict, frozen=True, kw_only=True, dict=True):
 
     # Whether the key `splits` chooses among the splits that the source predefines.
     CHOOSES_SPLITS: ClassVar[bool] = False
+    # Keys one of which is needed, the usual one first.
+    SOME_OF: ClassVar[tuple[str, ...]] = ()
 
     format: FormatName = ""
 
-    def check_some(self, *keys: str) -> None:
-        """Checks that one of several keys is given.
+    def check_some(self) -> None:
+        """Checks that one of `SOME_OF` is given.
 
         Raises:
             Problem: None of them is.
         """
-        if not any(getattr(self, key) for key in keys):
+        if not any(getattr(self, key) for key in self.SOME_OF):
             raise Problem(
-                (keys[0],),
-                f"missing; {self.format or type(self).__name__} needs {' or '.join(keys)}",
+                (self.SOME_OF[0],),
+                f"missing; {self.format or type(self).__name__} needs {' or '.join(self.SOME_OF)}",
             )
 
 

@@ -400,7 +400,11 @@ def describe_format(name: str, *, command: str = "build") -> str:
     """Makes the help of a format: what it reads, a command as an example, and its flags."""
     format_class = built_in_formats()[name]
     keys = _flags(format_class).values()
-    needed = [f"{flag_name(key.name)} {key.metavar}" for key in keys if key.required]
+    needed = [
+        f"{flag_name(key.name)} {key.metavar}"
+        for key in keys
+        if key.required or key.name in format_class.SOME_OF[:1]
+    ]
     usage = " ".join([f"shardbeam {command} {name}", *needed, "--output DIR [flags]"])
     parser = FlagParser(
         usage=usage,

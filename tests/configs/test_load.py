@@ -89,7 +89,8 @@ def test_a_merge_may_swap_two_names() -> None:
         ),
         (
             {"splits": {"train": {**FOLDERS, "annotations": []}}},
-            "splits.train.annotations: unknown key; expected format, images or classes",
+            "splits.train.annotations: unknown key; expected format, images, split_folders or "
+            "classes",
         ),
         (
             {"splits": {"train": {**COCO, "anotations": []}}},
@@ -98,8 +99,8 @@ def test_a_merge_may_swap_two_names() -> None:
         (
             {"a\nb": 1},
             "'a\\nb': unknown key; expected name, version, description, seed, splits, "
-            "source, fractions, group_by, unannotated, objects, masks, example_per, image, "
-            "panoptic, labels, features, output or rejects",
+            "source, fractions, exact, stratify, group_by, unannotated, objects, masks, "
+            "example_per, image, panoptic, labels, features, output or rejects",
         ),
         # Wrong values.
         ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),

@@ -33,6 +33,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "seed": st.integers(min_value=0, max_value=2**63 - 1),
     "source": st.just({"format": "image-folder", "images": "x"}),
     "fractions": st.just({"train": 0.25, "test": 0.75}),
+    "exact": st.just(False),
+    "stratify": st.just(False),
     "group_by": st.just(r"^([^/]+)/"),
     "masks": st.sampled_from(["png", "none"]),
     "example_per": st.sampled_from(["image", "annotation"]),

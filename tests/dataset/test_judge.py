@@ -228,14 +228,3 @@ def test_a_dataset_that_lost_all_of_its_objects_is_refused(
     assert outcome.status is (Status.REFUSED if problem else Status.APPROVED)
     assert problem in outcome.message
     assert judge(splits, max_ratio=0, rejects_root="").status is Status.APPROVED
-
-
-def test_more_unannotated_images_than_others_are_a_warning() -> None:
-    splits = {
-        split: SplitOutcome(listed=3, examples=3, images=3, unannotated=unannotated, objects=9)
-        for split, unannotated in (("train", 1), ("test", 2))
-    }
-    outcome = judge(splits, max_ratio=0, rejects_root="", objects=True)
-    assert [warning.partition(";")[0] for warning in outcome.warnings] == [
-        "more than half of the images of split 'test' have no annotations"
-    ]

@@ -142,10 +142,12 @@ def test_unannotated(tmp_path: Path) -> None:
     kept = build_settings(source, folder=tmp_path, name="kept", unannotated="keep")
     assert (kept.counts()["examples"], kept.counts()["unannotated"]) == (4, 3)
     assert sum(example.boxes == [] for example in kept.examples()) == 3
+    (warning,) = kept.summary["warnings"]
+    assert warning.startswith("more than half of the images of split 'train' have no annotations")
     dropped = build_settings(source, folder=tmp_path, name="dropped", unannotated="drop")
     assert [example.key for example in dropped.examples()] == ["all.jpg"]
     assert dropped.counts()["excluded"] == {"unannotated": 3}
-    assert dropped.counts()["unannotated"] == 0
+    assert (dropped.counts()["unannotated"], dropped.summary["warnings"]) == (0, [])
 
     strict = {"splits": {"train": source}, "unannotated": "reject", "rejects": {"max_ratio": 1}}
     rejected = build_config(strict, folder=tmp_path, name="rejected")

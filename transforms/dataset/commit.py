@@ -23,6 +23,7 @@ from shardbeam.transforms.dataset.judge import (
     count_splits,
     judge,
     warn_of_groups,
+    warn_of_unannotated,
 )
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
@@ -198,7 +199,10 @@ def finish(
             outcome=Outcome(
                 status=Status.COMMITTED,
                 splits=splits,
-                warnings=tuple(warn_of_groups(census, config=dataset.config)),
+                warnings=(
+                    *warn_of_groups(census, config=dataset.config),
+                    *(warn_of_unannotated(splits) if dataset.objects else ()),
+                ),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 reuse=count_reuse(run.previous, shards),
                 resumed=count_resumed(shards),

@@ -242,7 +242,6 @@ def judge(
         status=status,
         splits=splits,
         message="\n".join([message, *told]),
-        warnings=tuple(_warnings(splits)) if objects else (),
         rejects=rejects_root if any(split.rejected for split in splits.values()) else "",
     )
 
@@ -277,7 +276,8 @@ def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
     return [f"{', '.join(causes)}; if that is meant: --set objects=none"]
 
 
-def _warnings(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
+def warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
+    """Says in which splits of a dataset of objects most images are negatives unasked."""
     for name, split in splits.items():
         if 2 * split.unannotated > split.images:
             yield (

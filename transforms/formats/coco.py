@@ -82,6 +82,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         _masks: Whether objects carry their segmentation.
     """
 
+    SOME_OF = ("annotations", "panoptic", "semantic_masks")
     SUMMARY = "COCO JSON: boxes, masks, keypoints, captions, panoptic and stuff"
     ROOTS = ("images", "panoptic_masks", "semantic_masks")
 
@@ -101,7 +102,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     _masks: bool = False
 
     def __post_init__(self) -> None:
-        self.check_some("annotations", "panoptic", "semantic_masks")
+        self.check_some()
         if (self.panoptic is None) != (self.panoptic_masks is None):
             missing = "panoptic" if self.panoptic is None else "panoptic_masks"
             raise Problem((missing,), "missing; the JSON file and the PNGs go together")

@@ -83,6 +83,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         image_labels: CSV files of image-level labels.
     """
 
+    SOME_OF = ("boxes", "image_labels")
     SUMMARY = "Open Images CSV: boxes and image-level labels"
     chunk_bytes = 32 << 20
 
@@ -93,7 +94,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
     match: Match = "path"
 
     def __post_init__(self) -> None:
-        self.check_some("boxes", "image_labels")
+        self.check_some()
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

@@ -79,6 +79,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         _layout: What `resolve` has found.
     """
 
+    SOME_OF = ("root", "data")
     SUMMARY = "YOLO text files: boxes, segments and poses"
     ROOTS = ("root",)
     CHOOSES_SPLITS = True
@@ -91,7 +92,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     _layout: YoloLayout = YoloLayout()
 
     def __post_init__(self) -> None:
-        self.check_some("root", "data")
+        self.check_some()
 
     @property
     def kinds(self) -> frozenset[Kind]:
