@@ -8,7 +8,7 @@ from PIL import UnidentifiedImageError
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.header import ImageHeader
 from shardbeam.transforms.images.jpeg import essential_jpeg, scan_jpeg
@@ -92,7 +92,7 @@ def test_a_height_that_comes_later_is_unsupported() -> None:
         b"\xff\xd8\xff\xd9",
         after_soi(BASELINE, b"\xff\xd8"),
         after_soi(BASELINE, segment(0xF0, b"")),
-        after_soi(BASELINE, b"\xff\xe0\0\1"),
+        after_soi(BASELINE, b"\xff\xdb\0\1"),
         after_soi(BASELINE, segment(0xC0, BASELINE[160:175])),
         after_soi(BASELINE, segment(0xC0, b"\x08\0\x10\0\x10\1\1\x11\0")),
         without_segment(BASELINE, 0xC0),
@@ -150,8 +150,65 @@ def test_junk_between_segments_is_skipped(junk: bytes) -> None:
     assert essential_jpeg(data) == essential_jpeg(BASELINE)
 
 
+@pytest.mark.parametrize("marker", [b"\xff\xfe", b"\xff\xe0", b"\xff\xef"])
+@pytest.mark.parametrize("length", [b"\0\0", b"\0\1", b"\0\4", b"\0\7"])
+def test_comments_of_a_wrong_length_are_read_as_pillow_reads_them(
+    marker: bytes, length: bytes
+) -> None:
+    data = after_soi(BASELINE, marker + length + b"words")
+    assert np.array_equal(pixels(data), pixels(BASELINE))
+    assert check_image(data, name="", settings=ImageConfig()).data is data
+    assert essential_jpeg(data) == essential_jpeg(BASELINE)
+
+
 def test_restart_markers_between_segments_are_skipped() -> None:
     assert scan_jpeg(after_soi(BASELINE, b"\xff\xd0"), complete=True).storable
+
+
+def before_end(data: bytes, junk: bytes) -> bytes:
+    return data[:-2] + junk + data[-2:]
+
+
+# As in frames of motion JPEG: every reader takes the tables of T.81, annex K.
+WITHOUT_HUFFMAN_TABLES = BASELINE
+while b"\xff\xc4" in WITHOUT_HUFFMAN_TABLES:
+    WITHOUT_HUFFMAN_TABLES = without_segment(WITHOUT_HUFFMAN_TABLES, 0xC4)
+
+
+@pytest.mark.parametrize("settings", [ImageConfig(), ImageConfig(damaged="keep")])
+@pytest.mark.parametrize("data", [BASELINE, PROGRESSIVE, RESTARTS, WITHOUT_HUFFMAN_TABLES])
+@pytest.mark.parametrize("junk", [bytes(99), bytes(12), b"\x7f" * 5000])
+def test_a_run_of_one_byte_before_the_end_is_counted(
+    data: bytes, junk: bytes, settings: ImageConfig
+) -> None:
+    filled = before_end(data, junk)
+    whole = check_image(data, name="", settings=settings)
+    assert whole.data is data
+    assert whole.corrections == ()
+    stored = check_image(filled, name="", settings=settings)
+    assert stored.data is filled
+    assert stored.corrections == (Correction.JPEG_JUNK_KEPT,)
+    assert "before marker 0xd9" in stored.notes[0]
+    assert np.array_equal(pixels(filled), pixels(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        # Zeros instead of data.
+        BASELINE[:-200] + bytes(2000) + BASELINE[-2:],
+        PROGRESSIVE[:-200] + bytes(2000) + PROGRESSIVE[-2:],
+        # Data that no block takes, before zeros and alone.
+        before_end(before_end(BASELINE, BASELINE[-100:-2]), bytes(99)),
+        before_end(BASELINE, BASELINE[-100:-2]),
+        # Damage, and zeros.
+        before_end(BASELINE[:-200] + BASELINE[-180:], bytes(99)),
+    ],
+)
+def test_a_run_of_one_byte_hides_no_damage(data: bytes) -> None:
+    with pytest.raises(RejectedError) as caught:
+        check_image(data, name="", settings=ImageConfig())
+    assert caught.value.reason is Reason.JPEG_DAMAGED
 
 
 def tem_at(data: bytes, position: int) -> bytes:

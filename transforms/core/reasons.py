@@ -89,6 +89,7 @@ class Correction(str, enum.Enum):
     IMAGE_CONVERTED = "image_converted"
     IMAGE_RESIZED = "image_resized"
     JPEG_DAMAGE_KEPT = "jpeg_damage_kept"
+    JPEG_JUNK_KEPT = "jpeg_junk_kept"
     WRONG_EXTENSION_KEPT = "wrong_extension_kept"
     # masks of objects
     POLYGON_UNUSABLE_DROPPED = "polygon_unusable_dropped"

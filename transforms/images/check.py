@@ -62,7 +62,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         orientation: The source file's EXIF orientation, 1 to 8; 1 where it has none.
         upright: Whether the pixels of `data` show the picture upright.
         corrections: What was changed, or kept although it is wrong.
-        notes: The damage that was kept, a line each, in the decoder's words.
+        notes: The damage or junk that was kept, a line each, in the decoder's words.
         channels: How many values a pixel of `data` has: 1 or 3.
     """
 
@@ -117,11 +117,11 @@ def check_image(
         if header.coefficient_bytes and (settings.verify == "decode" or not kept):
             check_scans(count_scans(data), header=header)
         if settings.verify == "decode":
-            notes = _verify(
+            found = _verify(
                 data, file_format, header=header, kept=kept, settings=settings, memory=memory
             )
-        if notes:
-            corrections += (Correction.JPEG_DAMAGE_KEPT,)
+            if found is not None:
+                corrections, notes = (*corrections, found[0]), (found[1],)
         if kept:
             return StoredImage(
                 data=data,
@@ -230,8 +230,8 @@ def _verify(
     kept: bool,
     settings: ImageConfig,
     memory: MemoryBudget,
-) -> tuple[str, ...]:
-    """Decodes a JPEG or PNG file, unless its conversion does; returns the damage that is kept."""
+) -> tuple[Correction, str] | None:
+    """Decodes a JPEG or PNG file, unless its conversion does; returns what is kept though wrong."""
     if file_format is FileFormat.PNG:
         verify_png(data)
         if kept:
@@ -244,15 +244,17 @@ def _verify(
                 memory=memory,
             ):
                 pass
-        return ()
+        return None
     if not header.storable:
-        return ()
-    damage = find_damage(data, header=header, settings=settings, memory=memory)
-    if damage is None:
-        return ()
-    if settings.damaged == "reject":
-        raise RejectedError(Reason.JPEG_DAMAGED, damage)
-    return (damage,)
+        return None
+    found = find_damage(data, header=header, settings=settings, memory=memory)
+    if (
+        found is not None
+        and found[0] is Correction.JPEG_DAMAGE_KEPT
+        and settings.damaged == "reject"
+    ):
+        raise RejectedError(Reason.JPEG_DAMAGED, found[1])
+    return found
 
 
 def _convert_apart(

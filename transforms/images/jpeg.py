@@ -15,7 +15,7 @@ import simplejpeg
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget
-from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.cost import check_memory
 from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
@@ -106,20 +106,12 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
 
 def count_scans(data: bytes) -> int:
     """Counts the scans of a file that `scan_jpeg` takes, as libjpeg finds them."""
-    position = max(end for _, _, end in _segments(data))
-    scans = 1
-    while found := _MARKER_AFTER_SCAN.search(data, position):
-        marker, position = data[found.end() - 1], found.end()
-        if marker == _EOI[1]:
-            break
-        scans += marker == _SOS
-        position += max(2, int.from_bytes(data[position : position + 2], "big"))
-    return scans
+    return 1 + sum(marker == _SOS for marker, _ in _markers_after_scan(data))
 
 
 def find_damage(
     data: bytes, *, header: ImageHeader, settings: ImageConfig, memory: MemoryBudget
-) -> str | None:
+) -> tuple[Correction, str] | None:
     """Decodes a JPEG file strictly.
 
     Damage shows in the compressed data no longer fitting together: libjpeg warns of it, and fills
@@ -133,7 +125,8 @@ def find_damage(
         memory: What it shares with other images.
 
     Returns:
-        The damage in libjpeg's words; None where there is none.
+        What it is to keep the file (`JPEG_JUNK_KEPT` where its picture is whole), and libjpeg's
+        words; None where nothing is wrong.
 
     Raises:
         RejectedError: It cannot be decoded at all, or would take too much memory.
@@ -147,8 +140,12 @@ def find_damage(
         # It may have warned of nothing but the header's form, and then of nothing else.
         essential = essential_jpeg(data)
         complaint = _complaint(essential, strict=True)
-        if complaint is None or _complaint(essential, strict=False) is None:
-            return complaint
+        if complaint is None:
+            return None
+        if _complaint(_without_junk(essential), strict=True) is None:
+            return Correction.JPEG_JUNK_KEPT, complaint
+        if _complaint(essential, strict=False) is None:
+            return Correction.JPEG_DAMAGE_KEPT, complaint
     # No warning but an error, or one of the samplings that TurboJPEG does not know.
     with decode_image(
         data,
@@ -185,6 +182,18 @@ def essential_jpeg(data: bytes) -> bytes:
     return b"".join(parts)
 
 
+def _without_junk(data: bytes) -> bytes:
+    """Returns a JPEG file without the run of one byte, such as zeros, that cameras put before EOI.
+
+    Other bytes there may be what decoders lost their way in: a damaged file mostly has some left
+    over at its end. A run that replaced data is found by the data that is missing without it.
+    """
+    end = max((position for _, position in _markers_after_scan(data)), default=2) - 2
+    kept = data[:end].rstrip(data[end - 1 : end])
+    # The last byte of the data may be the same.
+    return kept + data[len(kept) : end][:1] + _EOI
+
+
 def _complaint(data: bytes, *, strict: bool) -> str | None:
     try:
         # Gray needs no colour conversion, yet all components are read.
@@ -194,6 +203,17 @@ def _complaint(data: bytes, *, strict: bool) -> str | None:
     except MemoryError as error:
         raise RejectedError(Reason.DECOMPRESSION_BOMB, "JPEG: MemoryError") from error
     return None
+
+
+def _markers_after_scan(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yields each marker behind the first scan's header, up to EOI, and where it ends."""
+    position = max(end for _, _, end in _segments(data))
+    while found := _MARKER_AFTER_SCAN.search(data, position):
+        marker, position = data[found.end() - 1], found.end()
+        yield marker, position
+        if marker == _EOI[1]:
+            return
+        position += max(2, int.from_bytes(data[position : position + 2], "big"))
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -213,9 +233,12 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         if start > len(data) or position > len(data):
             break
         if length < 2:
-            raise RejectedError(
-                Reason.CORRUPT, f"JPEG: the segment 0x{marker:02x} has length {length}"
-            )
+            if marker not in _APPLICATION:
+                raise RejectedError(
+                    Reason.CORRUPT, f"JPEG: the segment 0x{marker:02x} has length {length}"
+                )
+            # Every reader goes on behind the length; what follows is junk, or the next segment.
+            position = start
         yield marker, start, position
         if marker == _SOS:
             return
