@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,16 @@ def _no_syncs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_decoder() -> Iterator[None]:
+    """Ends the process that decodes for this one: the next test may count processes."""
+    yield
+    check = vars(sys.modules.get("shardbeam.transforms.images.check", object))
+    if decoder := check.get("_decoder"):
+        decoder.close()
+        sys.modules["shardbeam.transforms.images.check"].__dict__["_decoder"] = None
 
 
 @pytest.fixture(scope="session")

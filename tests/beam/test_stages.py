@@ -64,6 +64,8 @@ def values_of(kind: type[Any] | inspect.Type) -> st.SearchStrategy[Any]:
             return st.tuples(*map(values_of, types))
         case inspect.VarTupleType(item_type=item):
             return st.lists(values_of(item), max_size=3).map(tuple)
+        case inspect.SetType(item_type=item):
+            return st.sets(values_of(item), max_size=3)
         case inspect.EnumType(cls=cls):
             return st.sampled_from(cls)
         case inspect.StrType(pattern=str() as pattern):

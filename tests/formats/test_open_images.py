@@ -313,7 +313,7 @@ def test_bad_classes_are_an_error(tmp_path: Path, content: str, problem: str) ->
     ("settings", "problem"),
     [
         ({}, "boxes: missing; open-images needs boxes or image_labels"),
-        ({"boxes": "a.csv"}, "boxes: expected a list"),
+        ({"boxes": 1}, "boxes: expected a list"),
         ({"image_labels": [1]}, r"image_labels\[0\]: expected a path or URI"),
     ],
 )

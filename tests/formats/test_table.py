@@ -499,9 +499,9 @@ def test_settings_that_do_not_fit_the_table_are_an_error(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"manifest": "a.csv"},
+        {"manifest": 1},
         {"manifest": []},
-        {"manifest": ["a"], "image_root": "b"},
+        {"manifest": ["a"], "image_root": {"b": "c"}},
         {"manifest": ["a"], "columns": {"a": "number"}},
         {"manifest": ["a"], "columns": {"a": "list[int"}},
         {"manifest": ["a"], "label_separator": ""},
