@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -59,6 +60,14 @@ def test_16_bit_gray_with_alpha() -> None:
 def test_16_bit_tiff_of_either_byte_order(dtype: str) -> None:
     values = np.array([[0, 0x1234, 0xFFFF]], dtype=dtype)
     assert row(save(Image.fromarray(values), "TIFF")) == gray(0, 0x12, 0xFF)
+
+
+def test_16_bit_tiff_of_which_0_is_white_is_no_negative() -> None:
+    data = save(Image.fromarray(np.array([[0, 0x1234, 0xFFFF]], dtype="<u2")), "TIFF")
+    tag = struct.pack("<HHIHH", 262, 3, 1, 1, 0)
+    assert data.count(tag) == 1
+    white_is_zero = data.replace(tag, struct.pack("<HHIHH", 262, 3, 1, 0, 0))
+    assert row(white_is_zero) == gray(0xFF, 0xFF - 0x12, 0)
 
 
 def test_12_bit_tiff_reaches_white() -> None:

@@ -21,6 +21,7 @@ from PIL import (
     Image,
     ImageChops,
     ImageFile,
+    ImageOps,
     Jpeg2KImagePlugin,
     JpegImagePlugin,
     PngImagePlugin,
@@ -87,6 +88,8 @@ _WORDS = (
 _PNG_BIT_DEPTH_OFFSET = 24
 
 _UNLIMITED = MemoryBudget()
+# A PhotometricInterpretation of TIFF 6.0.
+_WHITE_IS_ZERO = 0
 
 # All that Pillow says of a file beyond its errors concerns metadata, or says again what an error
 # says; a line an image would drown the logs. Set once, since neither can be set for one thread.
@@ -255,12 +258,16 @@ def _scale_transparent_color(image: ImageFile.ImageFile, *, bit_depth: int) -> N
 
 def _high_bits(image: ImageFile.ImageFile) -> Image.Image:
     """Reduces gray samples of 12 or 16 bits to their highest 8; Pillow alone would clip them."""
-    bits = 16
+    bits, photometric = 16, None
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         (bits,) = image.tag_v2.get(ExifTags.Base.BitsPerSample, (bits,))
+        photometric = image.tag_v2.get(ExifTags.Base.PhotometricInterpretation)
     transparent = image.info.pop("transparency", None)
     samples = image.convert("I")
     gray = samples.point(lambda value: value * (1 / 2 ** (bits - 8))).convert("L")
+    if photometric == _WHITE_IS_ZERO:
+        # Pillow does this by itself for 8 bits.
+        gray = ImageOps.invert(gray)
     if transparent is not None:
         opacity = [255] * (1 << 16)
         opacity[transparent] = 0
