@@ -154,7 +154,10 @@ def test_detection(tmp_path: Path) -> None:
 
 def test_labels_from_0_are_class_labels(tmp_path: Path) -> None:
     write_dataset(
-        tmp_path, CLASSIFIED, label_map=make_label_map(FROM_0), kinds=[Kind.CLASSIFICATION]
+        tmp_path,
+        CLASSIFIED,
+        label_map=make_label_map(FROM_0, objects=False),
+        kinds=[Kind.CLASSIFICATION],
     )
     assert (tmp_path / "image.class.label.labels.txt").read_bytes() == "cat\ndog\nFüchse\n".encode()
     builder, examples = load(tmp_path)
@@ -164,7 +167,7 @@ def test_labels_from_0_are_class_labels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ids", [{"cat": 1, "dog": 2}, {"cat": 0, "dog": 2}, {" cat": 0}, {}])
 def test_other_labels_are_integers(ids: dict[str, int]) -> None:
-    label_map = make_label_map(ids)
+    label_map = make_label_map(ids, objects=False)
     schema = plan_features(EncoderSettings(kinds=frozenset({Kind.CLASSIFICATION}))).schema()
     files = make_files(label_map=label_map, dataset=make_dataset(features=schema))
     assert "image.class.label.labels.txt" not in files
@@ -175,7 +178,7 @@ def test_renamed_dropped_and_constant_keys(tmp_path: Path) -> None:
     write_dataset(
         tmp_path,
         CLASSIFIED,
-        label_map=make_label_map(FROM_0),
+        label_map=make_label_map(FROM_0, objects=False),
         kinds=[Kind.CLASSIFICATION],
         rename={"image/encoded": "train/image", "image/class/label": "train/label"},
         drop=[
@@ -214,7 +217,7 @@ def test_json_is_deterministic() -> None:
     ]
     kinds = frozenset({Kind.CLASSIFICATION, Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.PANOPTIC})
     schema = plan_features(EncoderSettings(kinds=kinds)).schema()
-    label_map = make_label_map(FROM_0)
+    label_map = make_label_map(FROM_0, objects=False)
     forwards = features_json(schema, label_map=label_map)
     assert features_json(schema[::-1], label_map=label_map) == forwards
     for text in (info, forwards.decode()):
@@ -262,17 +265,17 @@ def test_pbtxt() -> None:
 
 @given(label_ids)
 def test_pbtxt_comes_back(ids: dict[str, int]) -> None:
-    parsed = parse_pbtxt(label_map_pbtxt(make_label_map(ids)).decode())
+    parsed = parse_pbtxt(label_map_pbtxt(make_label_map(ids, objects=False)).decode())
     assert parsed == sorted(ids.items(), key=lambda item: item[1])
 
 
 def test_labels_txt() -> None:
-    label_map = make_label_map({"b": 1, "traffic light": 30, "a\\n": 0, " é ": 2})
+    label_map = make_label_map({"b": 1, "traffic light": 30, "a\\n": 0, " é ": 2}, objects=False)
     assert labels_txt(label_map).decode() == "a\\n\nb\n é \ntraffic light\n"
 
 
 def test_control_characters_are_escaped() -> None:
-    label_map = make_label_map({"a\nb\t": 0, "c\u2028d\0": 1, "e\x85f": 2})
+    label_map = make_label_map({"a\nb\t": 0, "c\u2028d\0": 1, "e\x85f": 2}, objects=False)
     assert labels_txt(label_map) == b"a\\nb\\t\nc\\u2028d\\x00\ne\\x85f\n"
     lines = label_map_pbtxt(label_map).decode().splitlines()
     assert [line for line in lines if "name" in line] == [

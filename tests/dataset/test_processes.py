@@ -237,7 +237,8 @@ def test_the_shards_of_lost_workers_are_written_here(
     futures = [writers.begin(each) for each in others(shard, 8)]
     assert [future.result().examples for future in futures] == [20] * 8
     told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2
+    # One of them may have had no turn.
+    assert 1 <= len(told) <= 2
     assert all("has ended; its shard is written by this process" in text for text in told)
 
 

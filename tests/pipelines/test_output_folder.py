@@ -417,7 +417,8 @@ def test_a_disk_that_fails_is_one_line_with_the_file(
     monkeypatch.setattr(LocalStorage, method, fail)
     message = one_line_error(run(*coco_words(shapes, output, *SHARDS, flag)))
     assert "Input/output error" in message
-    assert failed[0] in message
+    # Several shards may fail before the first error is told.
+    assert any(uri in message for uri in failed)
 
 
 # plan
