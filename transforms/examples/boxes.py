@@ -7,7 +7,7 @@ the origin being the top left corner of the image.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -81,6 +81,12 @@ class AnnotatedFrame(NamedTuple):
         if self.orientation == 1:
             return box
         return orient_box(box, width=self.width, height=self.height, orientation=self.orientation)
+
+
+def box_around(coordinates: Sequence[float]) -> Box:
+    """Returns the smallest box that holds points, `x, y, …`."""
+    xs, ys = coordinates[0::2], coordinates[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
 
 
 def orient_size(size: Size, *, orientation: int) -> Size:

@@ -12,6 +12,7 @@ each (`rleToString` in `maskApi.c`).
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
 from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.examples.boxes import Box, Size
 from shardbeam.transforms.examples.patches import Patch, box_iou, find_patch, resize_nearest
 
@@ -37,6 +39,8 @@ _MAX_OUTLINE_PX = 1 << 20
 _MAX_PIXELS = 1 << 29
 # A mask of another size than the image's is drawn whole: so much memory may that take.
 _MAX_OTHER_PIXELS = 1 << 27
+# A mask that a format gives by itself, pixel by pixel, has so many of them at most.
+MAX_MASK_PIXELS = 1 << 27
 
 # A run that takes more groups is longer than any mask.
 _MAX_GROUPS = 8
@@ -230,6 +234,39 @@ def encode_patch(patch: Patch, *, frame: Size) -> bytes:
     places = (columns + left) * height + edges + top
     counts = np.diff(places, prepend=0, append=width * height)
     return msgspec.json.encode({"counts": counts.tolist(), "size": [height, width]})
+
+
+def mask_object(
+    mask: npt.NDArray[np.uint8], *, label: str, left: int, top: int, frame: Size
+) -> ObjectAnnotation | None:
+    """Makes an object of a mask of 0 and 1; None where all is 0.
+
+    Args:
+        mask: Pixels of a part of the frame, (height, width).
+        label: The object's class.
+        left: The part's first column in the frame.
+        top: The part's first row in the frame.
+        frame: The size of the annotated image.
+    """
+    patch = find_patch(mask)
+    if patch is None:
+        return None
+    patch = patch._replace(left=left + patch.left, top=top + patch.top)
+    return ObjectAnnotation(
+        label=label,
+        bbox=patch.box,
+        area=int(patch.pixels.sum()),
+        segmentation=encode_patch(patch, frame=frame),
+    )
+
+
+def outline_ellipse(
+    center: tuple[float, float], radii: tuple[float, float], *, corners: int
+) -> list[tuple[float, float]]:
+    """Returns the corners of a polygon on an ellipse whose axes are those of the image."""
+    steps = [2 * math.pi * step / corners for step in range(corners)]
+    (x, y), (across, down) = center, radii
+    return [(x + across * math.cos(step), y + down * math.sin(step)) for step in steps]
 
 
 def find_patch_in_runs(counts: npt.NDArray[np.int64], *, height: int) -> Patch | None:

@@ -25,15 +25,18 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
-from shardbeam.transforms.examples.boxes import Box, Size
+from shardbeam.transforms.examples.boxes import Size, box_around
 from shardbeam.transforms.examples.features import (
     MAX_FLOAT32,
     ExtraFeature,
     FeatureKind,
     value_list,
 )
-from shardbeam.transforms.examples.patches import find_patch
-from shardbeam.transforms.examples.segmentation import encode_patch
+from shardbeam.transforms.examples.segmentation import (
+    MAX_MASK_PIXELS,
+    mask_object,
+    outline_ellipse,
+)
 from shardbeam.transforms.formats.annotation_file import read_part
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
@@ -52,7 +55,6 @@ _OCCLUDED = "image/object/occluded"
 # What CVAT calls the subset of tasks that have none.
 _DEFAULT_SUBSET = "default"
 _ELLIPSE_POINTS = 36
-_MAX_MASK_PIXELS = 1 << 27
 
 _encoder = msgspec.json.Encoder()
 
@@ -356,7 +358,7 @@ class _ImageReader:
                 keypoints[first : first + 3] = (*coordinates, visibility)
         if not labelled:
             return None
-        return ObjectAnnotation(label="", bbox=_extent(labelled), keypoints=tuple(keypoints))
+        return ObjectAnnotation(label="", bbox=box_around(labelled), keypoints=tuple(keypoints))
 
 
 def _is_set(element: XmlElement, name: str) -> bool:
@@ -383,11 +385,6 @@ def _coordinates(shape: XmlElement) -> list[float]:
     return [_limited(shape, value, what="points") for point in points for value in point]
 
 
-def _extent(coordinates: Sequence[float]) -> Box:
-    xs, ys = coordinates[0::2], coordinates[1::2]
-    return min(xs), min(ys), max(xs), max(ys)
-
-
 def _turned(
     points: Sequence[tuple[float, float]], *, shape: XmlElement, center: tuple[float, float]
 ) -> list[float]:
@@ -412,7 +409,7 @@ def _read_box(shape: XmlElement) -> ObjectAnnotation:
     polygon = _turned(corners, shape=shape, center=((xmin + xmax) / 2, (ymin + ymax) / 2))
     return ObjectAnnotation(
         label="",
-        bbox=_extent(polygon),
+        bbox=box_around(polygon),
         area=abs((xmax - xmin) * (ymax - ymin)),
         segmentation=_encoder.encode([polygon]),
     )
@@ -421,18 +418,17 @@ def _read_box(shape: XmlElement) -> ObjectAnnotation:
 def _read_polygon(shape: XmlElement) -> ObjectAnnotation:
     polygon = _coordinates(shape)
     return ObjectAnnotation(
-        label="", bbox=_extent(polygon), segmentation=_encoder.encode([polygon])
+        label="", bbox=box_around(polygon), segmentation=_encoder.encode([polygon])
     )
 
 
 def _read_ellipse(shape: XmlElement) -> ObjectAnnotation:
     cx, cy, rx, ry = (_coordinate(shape, name) for name in ("cx", "cy", "rx", "ry"))
-    steps = [2 * math.pi * step / _ELLIPSE_POINTS for step in range(_ELLIPSE_POINTS)]
-    outline = [(cx + rx * math.cos(step), cy + ry * math.sin(step)) for step in steps]
+    outline = outline_ellipse((cx, cy), (rx, ry), corners=_ELLIPSE_POINTS)
     polygon = _turned(outline, shape=shape, center=(cx, cy))
     return ObjectAnnotation(
         label="",
-        bbox=_extent(polygon),
+        bbox=box_around(polygon),
         area=math.pi * abs(rx * ry),
         segmentation=_encoder.encode([polygon]),
     )
@@ -445,7 +441,7 @@ def _read_mask(shape: XmlElement, *, size: Size) -> ObjectAnnotation | None:
     )
     if not all(size):
         raise shape.error("a mask needs the width and height of its <image>")
-    if min(left, top) < 0 or min(width, height) < 1 or width * height > _MAX_MASK_PIXELS:
+    if min(left, top) < 0 or min(width, height) < 1 or width * height > MAX_MASK_PIXELS:
         raise shape.error("the mask's left, top, width and height are no part of an image")
     texts = shape.required("rle").replace(",", " ").split()
     counts = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 12]
@@ -453,13 +449,5 @@ def _read_mask(shape: XmlElement, *, size: Size) -> ObjectAnnotation | None:
         raise shape.error(f"rle: expected runs of {width * height} pixels in all")
     values = np.zeros(len(counts), np.uint8)
     values[1::2] = 1
-    patch = find_patch(np.repeat(values, counts).reshape(height, width))
-    if patch is None:
-        return None
-    patch = patch._replace(left=left + patch.left, top=top + patch.top)
-    return ObjectAnnotation(
-        label="",
-        bbox=patch.box,
-        area=int(patch.pixels.sum()),
-        segmentation=encode_patch(patch, frame=size),
-    )
+    mask = np.repeat(values, counts).reshape(height, width)
+    return mask_object(mask, label="", left=left, top=top, frame=size)

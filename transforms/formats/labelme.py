@@ -28,10 +28,13 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
-from shardbeam.transforms.examples.boxes import Box, Size
+from shardbeam.transforms.examples.boxes import Box, Size, box_around
 from shardbeam.transforms.examples.features import MAX_FLOAT32
-from shardbeam.transforms.examples.patches import find_patch
-from shardbeam.transforms.examples.segmentation import encode_patch
+from shardbeam.transforms.examples.segmentation import (
+    MAX_MASK_PIXELS,
+    mask_object,
+    outline_ellipse,
+)
 from shardbeam.transforms.formats.annotation_file import (
     count_mended,
     decode_json,
@@ -54,7 +57,6 @@ _WITHOUT_BOX = frozenset({"line", "linestrip", "point", "points"})
 # LabelMe's own names of what is no class.
 _NO_CLASSES = frozenset({"__ignore__", "_background_"})
 _CIRCLE_POINTS = 64
-_MAX_MASK_PIXELS = 1 << 27
 
 # Of another machine: it names nothing below the root.
 _ABSOLUTE = re.compile(r"/|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -280,7 +282,7 @@ def _read_shape(
         return None, None
     if kind == "polygon":
         outline = [value for point in points for value in point]
-        return ObjectAnnotation(label=label, bbox=_extent(outline)), outline
+        return ObjectAnnotation(label=label, bbox=box_around(outline)), outline
     if kind not in ("rectangle", "circle", "mask"):
         raise ValueError(f"unknown shape_type {kind[:40]!r}")
     if len(points) < 2:
@@ -288,15 +290,11 @@ def _read_shape(
     (x, y), (other_x, other_y) = points[:2]
     if kind == "rectangle":
         corners = [value for point in points for value in point]
-        return ObjectAnnotation(label=label, bbox=_extent(corners)), None
+        return ObjectAnnotation(label=label, bbox=box_around(corners)), None
     if kind == "circle":
         radius = math.hypot(other_x - x, other_y - y)
-        steps = [2 * math.pi * step / _CIRCLE_POINTS for step in range(_CIRCLE_POINTS)]
-        outline = [
-            value
-            for step in steps
-            for value in (x + radius * math.cos(step), y + radius * math.sin(step))
-        ]
+        circle = outline_ellipse((x, y), (radius, radius), corners=_CIRCLE_POINTS)
+        outline = [value for point in circle for value in point]
         box = (x - radius, y - radius, x + radius, y + radius)
         return ObjectAnnotation(label=label, bbox=box, area=math.pi * radius**2), outline
     return _read_mask(shape, label=label, left=int(x), top=int(y), size=size), None
@@ -309,24 +307,11 @@ def _read_mask(
         raise ValueError("a mask needs imageWidth and imageHeight")
     png = decode_base64((shape.mask or "").encode())
     header = scan_png(png, complete=True)
-    if header.width * header.height > _MAX_MASK_PIXELS:
+    if header.width * header.height > MAX_MASK_PIXELS:
         raise ValueError(f"mask: {header.width}x{header.height} pixels are too many")
     pixels = read_indices(png, size=(header.width, header.height))
-    patch = find_patch((pixels != 0).view("uint8"))
-    if patch is None:
-        return None
-    patch = patch._replace(left=left + patch.left, top=top + patch.top)
-    return ObjectAnnotation(
-        label=label,
-        bbox=patch.box,
-        area=int(patch.pixels.sum()),
-        segmentation=encode_patch(patch, frame=size),
-    )
-
-
-def _extent(coordinates: list[float]) -> Box:
-    xs, ys = coordinates[0::2], coordinates[1::2]
-    return min(xs), min(ys), max(xs), max(ys)
+    mask = (pixels != 0).view("uint8")
+    return mask_object(mask, label=label, left=left, top=top, frame=size)
 
 
 def _union(box: Box, other: Box) -> Box:

@@ -27,6 +27,7 @@ from shardbeam.transforms.core.records import (
     ObjectAnnotation,
     encode_annotations,
 )
+from shardbeam.transforms.examples.boxes import box_around
 from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
@@ -323,7 +324,7 @@ def _polygon(coordinates: list[float], *, label: str) -> ObjectAnnotation:
     )
     return ObjectAnnotation(
         label=label,
-        bbox=(min(xs), min(ys), max(xs), max(ys)),
+        bbox=box_around(coordinates),
         area=abs(doubled) / 2,
         segmentation=_encoder.encode([coordinates]),
     )
