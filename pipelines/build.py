@@ -11,7 +11,7 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.commit_dataset import CommitDataset
-from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map, shifted_class
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings
@@ -142,16 +142,11 @@ def _check(
     check_join(census, sources=sources)
     # A class that there is not may be why a split is empty: its error comes before that.
     label_map = _build_label_map(census, settings=settings, objects=objects)
-    zero = [
-        name
-        for name, ids in label_map.source_ids.items()
-        if 0 in ids and (label_map.lookup(name) or ("", 0))[1] == 1
-    ]
-    if settings.ids == "source" and zero:
+    if (shifted := shifted_class(label_map, settings=settings)) is not None:
         _log.warning(
             "class %r has the id 0, which is the background to readers of objects: all ids are "
             "written plus 1; labels.first_id: 0 keeps them",
-            zero[0],
+            shifted,
         )
     return census
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from shardbeam.pipelines.sample import write_shapes
+from shardbeam.transforms.images import check
 
 PROJECT_ROOT = Path(__file__).parents[1]
 
@@ -32,10 +32,9 @@ def _no_syncs() -> Iterator[None]:
 def _no_decoder() -> Iterator[None]:
     """Ends the process that decodes for this one: the next test may count processes."""
     yield
-    check = vars(sys.modules.get("shardbeam.transforms.images.check", object))
-    if decoder := check.get("_decoder"):
-        decoder.close()
-        sys.modules["shardbeam.transforms.images.check"].__dict__["_decoder"] = None
+    if check._decoder is not None:
+        check._decoder.close()
+        check._decoder = None
 
 
 @pytest.fixture(scope="session")

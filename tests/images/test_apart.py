@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from shardbeam.configs.schema import ImageConfig
@@ -35,12 +33,8 @@ def files() -> dict[bytes, StoredImage | str]:
 
 
 @pytest.fixture(autouse=True)
-def apart(files: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def apart(files: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "_MOST_PIXELS_HERE", dict.fromkeys(check._MOST_PIXELS_HERE, 1))
-    yield
-    if check._decoder is not None:
-        check._decoder.close()
-        check._decoder = None
 
 
 def test_the_same_comes_of_them_in_one_other_process(

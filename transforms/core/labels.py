@@ -52,6 +52,17 @@ class LabelMap(msgspec.Struct, frozen=True):
         return None if name is None else (name, self.ids[name])
 
 
+def shifted_class(label_map: LabelMap, *, settings: LabelSettings) -> str | None:
+    """Names the source's class of id 0 where all ids are shifted by one because of it."""
+    if settings.ids != "source":
+        return None
+    for name, ids in label_map.source_ids.items():
+        written = label_map.lookup(name)
+        if 0 in ids and written is not None and written[1] == 1:
+            return name
+    return None
+
+
 def build_label_map(
     *, categories: Iterable[Category], settings: LabelSettings, objects: bool
 ) -> LabelMap:

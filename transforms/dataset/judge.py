@@ -176,7 +176,7 @@ def judge(
     *,
     max_ratio: float,
     rejects_root: str,
-    rejects: Iterable[RejectsFile] = (),
+    rejects: Sequence[RejectsFile] = (),
     objects: bool = False,
 ) -> Outcome:
     """Decides whether a dataset may be committed.
@@ -193,7 +193,6 @@ def judge(
         no reader could load; REFUSED where too much was rejected, or all objects were lost.
     """
     lost, over, empty = [], [], []
-    told: list[str] = []
     for name, split in splits.items():
         total = sum(split.rejected.values())
         rejected = total - split.unlisted
@@ -203,26 +202,14 @@ def judge(
                 f"split {name!r}: {split.listed} listed, but {split.images} written + "
                 f"{rejected} rejected + {excluded} excluded"
             )
-        is_over = name != NO_SPLIT and split.reject_ratio > max_ratio
-        if is_over:
+        if name != NO_SPLIT and split.reject_ratio > max_ratio:
             over.append(
                 f"split {name!r}: {total} of {split.listed + split.unlisted} inputs rejected "
                 f"({split.reject_ratio:.2%}); rejects.max_ratio allows {max_ratio:.2%}"
             )
-        is_empty = name != NO_SPLIT and not split.examples
-        if is_empty:
+        if name != NO_SPLIT and not split.examples:
             empty.append(f"split {name!r}")
-        if total and (is_over or is_empty or name == NO_SPLIT):
-            first = first_rejects(
-                *(one for file in rejects if file.split == name for one in file.first)
-            )
-            where = f"split {name!r}" if name != NO_SPLIT else "no split"
-            told.append(f"{where}: {describe_rejects(split.rejected, first=first)}")
     without = _describe_lost_objects(splits.values()) if objects else []
-    if over and not empty:
-        ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
-        ratio = math.ceil(1000 * max(ratios)) / 1000
-        told.append(f"mend them, or let them pass: --set rejects.max_ratio={ratio:g}")
     status, message = next(
         (
             (status, f"{problem}, nothing was committed: {'; '.join(found)}")
@@ -236,14 +223,31 @@ def judge(
         ),
         (Status.APPROVED, ""),
     )
-    if status is Status.APPROVED or lost:
-        told = []
+    lines = [message]
+    if status is not Status.APPROVED and not lost:
+        lines += _describe_worst(splits, max_ratio=max_ratio, rejects=rejects)
+    if over and not (lost or empty):
+        ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
+        ratio = math.ceil(1000 * max(ratios)) / 1000
+        lines.append(f"mend them, or let them pass: --set rejects.max_ratio={ratio:g}")
     return Outcome(
         status=status,
         splits=splits,
-        message="\n".join([message, *told]),
+        message="\n".join(lines),
         rejects=rejects_root if any(split.rejected for split in splits.values()) else "",
     )
+
+
+def _describe_worst(
+    splits: Mapping[str, SplitOutcome], *, max_ratio: float, rejects: Sequence[RejectsFile]
+) -> Iterator[str]:
+    """Describes the rejects of splits that have too many or no examples, and of no split."""
+    for name, split in splits.items():
+        is_bad = name == NO_SPLIT or split.reject_ratio > max_ratio or not split.examples
+        if is_bad and any(split.rejected.values()):
+            first = (one for file in rejects if file.split == name for one in file.first)
+            where = f"split {name!r}" if name != NO_SPLIT else "no split"
+            yield f"{where}: {describe_rejects(split.rejected, first=first_rejects(*first))}"
 
 
 def warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:

@@ -98,5 +98,5 @@ def write_rejects(
         file=describe_data(path, data),
         counts=dict(Counter(reject.reason.value for reject in ordered)),
         unlisted=sum(not reject.listed for reject in ordered),
-        first=first_rejects(*ordered),
+        first=tuple(ordered[:_NAMED]),
     )

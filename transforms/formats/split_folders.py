@@ -29,10 +29,8 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
     Attributes:
         needs_classes: Whether a split's folder must hold folders.
         images: Root folder of the images.
-        split_folders: Annotated[
-        bool | None, named("top folders are splits (default: told by their names)")
-    ] = None
-    _splits: The top folders that are splits, as `resolve` found them.
+        split_folders: Whether the top folders are splits; where None, their names say so.
+        _splits: The top folders that are splits, as `resolve` found them.
     """
 
     needs_classes: ClassVar[bool] = False
