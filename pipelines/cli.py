@@ -140,7 +140,7 @@ def _print_failure(
     json_log: bool,
 ) -> None:
     """Prints the summary of a run that ended without one; that of a bug holds the traceback."""
-    from shardbeam.pipelines.report import Summary, print_summary
+    from shardbeam.pipelines.summary import Summary, print_summary
     from shardbeam.transforms.dataset.outcome import Outcome, Status
 
     message = str(error) if code is not None else f"{type(error).__name__}: {error}"

@@ -265,7 +265,7 @@ def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) ->
         output: The dataset's folder.
         as_json: Whether to print one JSON object on one line: `status` (`submitted` or
             `template`), `exit_code`, `output`, and of a job `job_id`, `console` and `cancel`.
-        json_log: As for `print_summary` of `pipelines.report`.
+        json_log: As for `print_summary` of `pipelines.summary`.
     """
     value: dict[str, Any] = {"status": "submitted" if job else "template"}
     value |= {"exit_code": 0, "output": output}

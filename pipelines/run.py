@@ -45,7 +45,6 @@ from shardbeam.pipelines.output import (
 )
 from shardbeam.pipelines.plan import Plan, make_plan
 from shardbeam.pipelines.progress import ProgressMonitor, StagedProgress
-from shardbeam.pipelines.report import Summary, print_summary
 from shardbeam.pipelines.runners import (
     DATAFLOW_RUNNER,
     LocalRunner,
@@ -54,6 +53,7 @@ from shardbeam.pipelines.runners import (
     make_runner,
     submit,
 )
+from shardbeam.pipelines.summary import Summary, print_summary
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings

@@ -13,7 +13,7 @@ from rich.text import Text
 from shardbeam.configs.keys import flag_name, keys_of
 from shardbeam.configs.load import describe_ready_config, ready_configs
 from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.report import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.examples import (

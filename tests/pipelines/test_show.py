@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbeam.pipelines.arguments import ShowArguments, parse_arguments
-from shardbeam.pipelines.report import PLAIN, Layout, stdout_layout
 from shardbeam.pipelines.show import render_example
+from shardbeam.pipelines.tables import PLAIN, Layout, stdout_layout
 from shardbeam.transforms.containers.tfrecord import frame
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.read.dataset import open_file

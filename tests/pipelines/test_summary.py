@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardbeam.pipelines.report import Layout, Summary, print_summary, render_json, render_text
+from shardbeam.pipelines.summary import Summary, print_summary, render_json, render_text
+from shardbeam.pipelines.tables import Layout
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
 

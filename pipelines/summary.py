@@ -3,70 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
-import shutil
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.logs import escape, write_line, write_stdout
+from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.reasons import Exclusion, Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status
 from shardbeam.transforms.storage.usage import StorageUsage
-
-
-class Layout(NamedTuple):
-    """How a table is drawn.
-
-    Attributes:
-        columns: Width to fit into; longer cells are folded, and never cut.
-        styled: Whether the headings are in bold (for terminals).
-    """
-
-    columns: int
-    styled: bool
-
-
-# Where nothing limits the width, nothing is to be folded.
-PLAIN = Layout(columns=10_000, styled=False)
-
-
-def stdout_layout() -> Layout:
-    """Returns what suits stdout: a terminal's width, or no limit in a pipe or a file."""
-    if sys.stdout.isatty():
-        return Layout(columns=shutil.get_terminal_size().columns, styled=True)
-    return PLAIN
-
-
-def make_table(*texts: str, numbers: Iterable[str]) -> Table:
-    """Makes an empty table.
-
-    Args:
-        *texts: Headings of the first columns.
-        numbers: Headings of the columns after them, whose cells stand at the right.
-    """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in texts:
-        table.add_column(heading, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, overflow="fold", justify="right")
-    return table
-
-
-def render_table(table: Table, *, layout: Layout) -> str:
-    """Draws a table as lines of text."""
-    console = Console(file=io.StringIO(), width=layout.columns, force_terminal=layout.styled)
-    with console.capture() as capture:
-        console.print(table)
-    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

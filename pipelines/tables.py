@@ -1,0 +1,58 @@
+"""Tables of text, as the commands print them on stdout."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+
+class Layout(NamedTuple):
+    """How a table is drawn.
+
+    Attributes:
+        columns: Width to fit into; longer cells are folded, and never cut.
+        styled: Whether the headings are in bold (for terminals).
+    """
+
+    columns: int
+    styled: bool
+
+
+# Where nothing limits the width, nothing is to be folded.
+PLAIN = Layout(columns=10_000, styled=False)
+
+
+def stdout_layout() -> Layout:
+    """Returns what suits stdout: a terminal's width, or no limit in a pipe or a file."""
+    if sys.stdout.isatty():
+        return Layout(columns=shutil.get_terminal_size().columns, styled=True)
+    return PLAIN
+
+
+def make_table(*texts: str, numbers: Iterable[str]) -> Table:
+    """Makes an empty table.
+
+    Args:
+        *texts: Headings of the first columns.
+        numbers: Headings of the columns after them, whose cells stand at the right.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in texts:
+        table.add_column(heading, overflow="fold")
+    for heading in numbers:
+        table.add_column(heading, overflow="fold", justify="right")
+    return table
+
+
+def render_table(table: Table, *, layout: Layout) -> str:
+    """Draws a table as lines of text."""
+    console = Console(file=io.StringIO(), width=layout.columns, force_terminal=layout.styled)
+    with console.capture() as capture:
+        console.print(table)
+    return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
