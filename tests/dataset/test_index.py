@@ -3,9 +3,20 @@ from __future__ import annotations
 import io
 
 import msgspec
+import pyarrow as pa
+import pytest
 from pyarrow import parquet
 
-from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow, index_parquet
+from shardbeam.transforms.core.errors import DamagedError
+from shardbeam.transforms.dataset.index import (
+    INDEX_SCHEMA,
+    IndexRow,
+    decode_index,
+    index_parquet,
+    read_index,
+)
+
+OLD_COLUMNS = INDEX_SCHEMA.names[:11]
 
 
 def make_row(number: int) -> IndexRow:
@@ -21,11 +32,61 @@ def make_row(number: int) -> IndexRow:
         height=480 + number,
         format="jpeg",
         objects=number,
+        crc32c=2**32 - 1 - number,
+        labels=f"{number:016x}",
+        dhash=2**64 - 1 if number else None,
     )
 
 
+ROWS = [make_row(number) for number in range(5)]
+
+
+def old_index() -> bytes:
+    """An index of when there were fewer columns."""
+    table = parquet.read_table(io.BytesIO(index_parquet(ROWS))).select(OLD_COLUMNS)
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    return buffer.getvalue()
+
+
 def test_rows_come_back() -> None:
-    rows = [make_row(number) for number in range(5)]
-    table = parquet.read_table(io.BytesIO(index_parquet(rows)))
+    data = index_parquet(ROWS)
+    table = parquet.read_table(io.BytesIO(data))
     assert table.schema == INDEX_SCHEMA
-    assert table.to_pylist() == [msgspec.structs.asdict(row) for row in rows]
+    assert table.to_pylist() == [msgspec.structs.asdict(row) for row in ROWS]
+    assert decode_index(data, uri="index") == ROWS
+
+
+def test_an_index_of_fewer_columns_is_read() -> None:
+    rows = decode_index(old_index(), uri="index")
+    assert rows == [
+        msgspec.structs.replace(row, crc32c=None, labels=None, dhash=None) for row in ROWS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "names"), [(index_parquet(ROWS), ["key", "dhash"]), (old_index(), ["key"])]
+)
+def test_single_columns(data: bytes, names: list[str]) -> None:
+    table = read_index(data, uri="index", columns=["key", "dhash"])
+    assert table.column_names == names
+    assert table["key"].to_pylist() == [row.key for row in ROWS]
+
+
+def other_columns() -> bytes:
+    buffer = io.BytesIO()
+    parquet.write_table(pa.table({"key": [1]}), buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "no Parquet file"),
+        (index_parquet(ROWS)[:-5], "no Parquet file"),
+        (other_columns(), r"its columns are \['key'\]"),
+    ],
+)
+def test_all_else_is_damaged(data: bytes, problem: str) -> None:
+    with pytest.raises(DamagedError, match=problem):
+        decode_index(data, uri="index")

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.dataset.index import decode_index, index_parquet
 from shardbeam.transforms.dataset.verify import plan_checks
 from shardbeam.transforms.dataset.verify_shard import ShardReport, check_shard, merge_reports
 from shardbeam.transforms.storage.local import LocalStorage
@@ -203,6 +205,18 @@ def test_a_record_that_was_exchanged_with_its_checksums_is_named(copy: Path) -> 
     assert "the image's SHA-256 is" in problems
     assert "'image/encoded' cannot be decoded: " in problems
     assert "its checksum is" in problems
+
+
+def test_an_index_with_the_checksum_of_another_example(copy: Path) -> None:
+    index = next((copy / "index").glob("*.parquet"))
+    rows = decode_index(index.read_bytes(), uri="index")
+    assert rows[0].crc32c is not None
+    rows[0] = msgspec.structs.replace(rows[0], crc32c=rows[0].crc32c ^ 1)
+    index.write_bytes(index_parquet(rows))
+    problems = lines(verify(copy))
+    assert problems[0].startswith(f"index/{index.name}: was changed: its checksum is")
+    assert problems[1].endswith(f"{rows[0].key}: the index has the checksum of another Example")
+    assert len(problems) == 2
 
 
 def test_missing_and_unlisted_files_are_named(copy: Path) -> None:

@@ -89,7 +89,9 @@ def test_common_files_are_stored_as_they_are(
         orientation=1,
         upright=True,
         channels=channels,
+        dhash=stored.dhash,
     )
+    assert (stored.dhash is not None) == (settings is DEFAULTS)
 
 
 @pytest.mark.parametrize("settings", [DEFAULTS, HEADER, NONE])

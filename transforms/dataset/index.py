@@ -9,6 +9,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
+from shardbeam.transforms.core.errors import DamagedError
+
 
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """One example of a shard.
@@ -28,6 +30,12 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
         height: Height of the stored image in pixels.
         format: Format of the stored image: `jpeg`, `png` or `raw`.
         objects: How many objects the example holds.
+        crc32c: CRC-32C of the serialized Example; None in older datasets, as are the following.
+        labels: Digest of the image's labels, 16 hex digits, whatever their order: classes, classes
+            and boxes of objects, captions (`examples.label_digest`). Where each object has an
+            Example of its own, that of all of them.
+        dhash: Difference hash of the upright picture (`images.difference_hash`); None unless all
+            images are decoded (`image.verify`), and of flat pictures.
     """
 
     key: str
@@ -41,6 +49,9 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     height: int
     format: str
     objects: int
+    crc32c: int | None = None
+    labels: str | None = None
+    dhash: int | None = None
 
 
 INDEX_SCHEMA = pa.schema(
@@ -56,8 +67,13 @@ INDEX_SCHEMA = pa.schema(
         ("height", pa.int32()),
         ("format", pa.string()),
         ("objects", pa.int32()),
+        ("crc32c", pa.uint32()),
+        ("labels", pa.string()),
+        ("dhash", pa.uint64()),
     ]
 )
+# Of datasets that were written before the last three columns were thought of.
+_FIRST_SCHEMA = pa.schema(list(INDEX_SCHEMA)[:-3])
 
 # Few different values; of the others a dictionary would be as long as the column.
 _DICTIONARY_COLUMNS = ["source", "split", "shard", "width", "height", "format", "objects"]
@@ -85,3 +101,33 @@ def index_parquet(rows: Sequence[IndexRow]) -> bytes:
         use_dictionary=_DICTIONARY_COLUMNS,
     )
     return buffer.getvalue()
+
+
+def decode_index(data: bytes, *, uri: str) -> list[IndexRow]:
+    """Decodes the index of a shard.
+
+    Raises:
+        DamagedError: It is damaged, or has other columns.
+    """
+    return [IndexRow(**row) for row in read_index(data, uri=uri).to_pylist()]
+
+
+def read_index(
+    data: bytes, *, uri: str, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)
+) -> pa.Table:
+    """Decodes columns of a shard's index, or as many of them as an older dataset has.
+
+    Raises:
+        DamagedError: It is damaged, or has other columns.
+    """
+    try:
+        # With a file of Python's, or threads, the program aborts at its end at times
+        # (https://github.com/apache/arrow/issues/33975).
+        file = parquet.ParquetFile(pa.BufferReader(data))
+        schema = file.schema_arrow.remove_metadata()
+        if schema not in (INDEX_SCHEMA, _FIRST_SCHEMA):
+            raise DamagedError(uri=uri, problem=f"its columns are {schema.names}")
+        names = [name for name in columns if name in schema.names]
+        return file.read(columns=names, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error

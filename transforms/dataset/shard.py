@@ -40,7 +40,7 @@ from shardbeam.transforms.dataset.files import (
     ShardResult,
 )
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
-from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
+from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow, index_parquet, index_path
 from shardbeam.transforms.dataset.outcome import ShardProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.examples.encode import (
@@ -114,11 +114,13 @@ class ShardSettings:
     previous: str = ""
 
     def digest(self, *, label_map: LabelMap) -> str:
-        """Digests what decides the bytes of every shard, beside its records."""
+        """Digests what decides the bytes of every shard and its index, beside its records."""
         what = [
             encoding_digest(self.encoder, label_map=label_map),
             self.container,
             find_container(self.container).versions(),
+            # The index of an older version may have other columns.
+            str(INDEX_SCHEMA),
         ]
         return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
@@ -326,6 +328,9 @@ def _index_row(
         offset=place,
         length=example.size_bytes,
         sha256=example.sha256,
+        crc32c=example.crc32c,
+        labels=example.labels,
+        dhash=None if image is None else image.dhash,
         width=0 if image is None else image.width,
         height=0 if image is None else image.height,
         format="" if image is None else image.format,

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Sequence
 
 import google_crc32c
 import msgspec
-import pyarrow as pa
-from pyarrow import parquet
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
-from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow
+from shardbeam.transforms.dataset.index import IndexRow, decode_index
 from shardbeam.transforms.dataset.manifest import FEATURES
 from shardbeam.transforms.dataset.read.examples import feature_values, parse_example
 from shardbeam.transforms.dataset.read.features import StoredFeature
@@ -257,6 +255,8 @@ class _ShardReader:
             )
         if (row.split, row.shard) != (check.split, check.shard_index):
             yield f"the index says split {row.split!r}, shard {row.shard}"
+        if row.crc32c is not None and google_crc32c.value(record) != row.crc32c:
+            yield "the index has the checksum of another Example"
         if row.sha256 and check.image_key:
             images = example.features.feature[check.image_key].bytes_list.value
             found = hashlib.sha256(images[0]).hexdigest() if images else "none"
@@ -268,23 +268,6 @@ class _ShardReader:
         if len(self._problems) < _MAX_PROBLEMS:
             path = file or self._check.data.path
             self._problems.append(Problem(file=path, place=place, key=key, problem=problem))
-
-
-def decode_index(data: bytes, *, uri: str) -> list[IndexRow]:
-    """Decodes the index of a shard.
-
-    Raises:
-        DamagedError: It is damaged, or has other columns.
-    """
-    try:
-        # With a file of Python's, or threads, the program aborts at its end at times
-        # (https://github.com/apache/arrow/issues/33975).
-        table = parquet.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error
-    if table.schema.remove_metadata() != INDEX_SCHEMA:
-        raise DamagedError(uri=uri, problem=f"its columns are {table.schema.names}")
-    return [IndexRow(**row) for row in table.to_pylist()]
 
 
 def find_change(data: bytes, *, crc32c: str) -> str:

@@ -30,6 +30,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.annotated import AnnotatedImage
 from shardbeam.transforms.examples.boxes import annotated_frame
+from shardbeam.transforms.examples.label_digest import digest_labels
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
@@ -123,6 +124,8 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         size_bytes: Its length.
         crc32c: Its CRC-32C, taken while the image is still in the processor's cache.
         sha256: Digest of the stored image's bytes, hex; empty where there is no image.
+        labels: Digest of the image's labels (`digest_labels`): of all of its objects, whichever
+            of them the Example holds.
         objects: How many objects it holds.
     """
 
@@ -130,6 +133,7 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     crc32c: int
     sha256: str
+    labels: str
     objects: int
 
     @property
@@ -317,6 +321,17 @@ class RecordEncoder:
         mask_bytes = (len(data) + _MASK_BYTES_PER_PIXEL * pixels for data in subject.masks.values())
         with self._memory.take(sum(mask_bytes)):
             rendered = [(group.by_object, group.values(subject)) for group in self._groups]
+        whole = {
+            key: values
+            for by_object, group in rendered
+            if not by_object
+            for key, values in group.items()
+        }
+        labels = digest_labels(
+            classes=whole.get("image/class/text", ()),
+            objects=((item.label, item.box) for item in subject.objects),
+            captions=whole.get("image/caption", ()),
+        )
         examples = []
         for index in range(objects if per_annotation else 1):
             values = {
@@ -330,6 +345,7 @@ class RecordEncoder:
                 size_bytes=sum(map(len, chunks)),
                 crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
                 sha256=subject.sha256,
+                labels=labels,
                 objects=1 if per_annotation else objects,
             )
             examples.append(example)

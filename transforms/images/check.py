@@ -27,8 +27,9 @@ from shardbeam.transforms.images.convert import (
 )
 from shardbeam.transforms.images.cost import check_scans
 from shardbeam.transforms.images.decode import decode_image, decoding_cost
+from shardbeam.transforms.images.difference_hash import hash_image
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
-from shardbeam.transforms.images.jpeg import count_scans, find_damage, scan_jpeg
+from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
 from shardbeam.transforms.images.png import scan_png, verify_png
 from shardbeam.transforms.images.sniff import FileFormat, claimed_format, sniff_format
 
@@ -64,6 +65,8 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         corrections: What was changed, or kept although it is wrong.
         notes: The damage or junk that was kept, a line each, in the decoder's words.
         channels: How many values a pixel of `data` has: 1 or 3.
+        dhash: Difference hash of the upright picture (`difference_hash`); None of a flat one, and
+            where pictures are not decoded.
     """
 
     data: bytes
@@ -77,6 +80,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     corrections: tuple[Correction, ...] = ()
     notes: tuple[str, ...] = ()
     channels: int = 3
+    dhash: int | None = None
 
 
 def check_image(
@@ -112,6 +116,7 @@ def check_image(
     corrections = _check_name(name, file_format, settings=settings)
     header = _scan(data, file_format, settings=settings)
     notes: tuple[str, ...] = ()
+    dhash = None
     if header is not None:
         kept = _is_kept(header, settings=settings)
         if header.coefficient_bytes and (settings.verify == "decode" or not kept):
@@ -120,8 +125,9 @@ def check_image(
             found = _verify(
                 data, file_format, header=header, kept=kept, settings=settings, memory=memory
             )
-            if found is not None:
-                corrections, notes = (*corrections, found[0]), (found[1],)
+            dhash = found.dhash
+            if found.correction is not None:
+                corrections, notes = (*corrections, found.correction), (found.complaint,)
         if kept:
             return StoredImage(
                 data=data,
@@ -135,6 +141,7 @@ def check_image(
                 corrections=corrections,
                 notes=notes,
                 channels=1 if header.gray else 3,
+                dhash=dhash,
             )
     stored = _convert_apart(data, file_format, settings=settings, memory=memory)
     if stored is None:
@@ -161,10 +168,11 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
         raise RejectedError(
             Reason.TRUNCATED, f"expected {CIFAR_BYTES} pixel values, got {len(pixels)}"
         )
+    planes = np.frombuffer(pixels, np.uint8).reshape(3, _CIFAR_SIDE_PX, _CIFAR_SIDE_PX)
+    image = Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
     png = io.BytesIO()
     if not raw:
-        planes = np.frombuffer(pixels, np.uint8).reshape(3, _CIFAR_SIDE_PX, _CIFAR_SIDE_PX)
-        Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0))).save(png, "PNG")
+        image.save(png, "PNG")
     return StoredImage(
         data=pixels if raw else png.getvalue(),
         format="raw" if raw else "png",
@@ -173,6 +181,7 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
         file_width=_CIFAR_SIDE_PX,
         file_height=_CIFAR_SIDE_PX,
         corrections=() if raw else (Correction.IMAGE_CONVERTED,),
+        dhash=hash_image(image),
     )
 
 
@@ -230,8 +239,8 @@ def _verify(
     kept: bool,
     settings: ImageConfig,
     memory: MemoryBudget,
-) -> tuple[Correction, str] | None:
-    """Decodes a JPEG or PNG file, unless its conversion does; returns what is kept though wrong."""
+) -> CheckedFile:
+    """Decodes a JPEG or PNG file, unless its conversion does."""
     if file_format is FileFormat.PNG:
         verify_png(data)
         if kept:
@@ -242,18 +251,14 @@ def _verify(
                 scanned=header,
                 converts=False,
                 memory=memory,
-            ):
-                pass
-        return None
+            ) as decoded:
+                return CheckedFile(hash_image(decoded.image, orientation=header.orientation))
+        return CheckedFile()
     if not header.storable:
-        return None
-    found = find_damage(data, header=header, settings=settings, memory=memory)
-    if (
-        found is not None
-        and found[0] is Correction.JPEG_DAMAGE_KEPT
-        and settings.damaged == "reject"
-    ):
-        raise RejectedError(Reason.JPEG_DAMAGED, found[1])
+        return CheckedFile()
+    found = check_jpeg(data, header=header, settings=settings, memory=memory)
+    if found.correction is Correction.JPEG_DAMAGE_KEPT and settings.damaged == "reject":
+        raise RejectedError(Reason.JPEG_DAMAGED, found.complaint)
     return found
 
 
@@ -328,10 +333,12 @@ def _convert(
         if settings.max_side is not None and max(image.size) > settings.max_side:
             image = shrink(image, max_side=settings.max_side)
             corrections.append(Correction.IMAGE_RESIZED)
+        turn = 1 if upright else header.orientation
+        dhash = hash_image(image, orientation=turn) if settings.verify == "decode" else None
         encoded = encode(
             image,
             settings=settings,
-            orientation=1 if upright else header.orientation,
+            orientation=turn,
             icc_profile=decoded.image.info.get("icc_profile"),
         )
     return StoredImage(
@@ -345,4 +352,5 @@ def _convert(
         upright=upright,
         corrections=tuple(corrections),
         channels=1 if image.mode == "L" else 3,
+        dhash=dhash,
     )

@@ -18,6 +18,7 @@ from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.cost import check_memory
 from shardbeam.transforms.images.decode import decode_image
+from shardbeam.transforms.images.difference_hash import difference_hash, hash_image
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 from shardbeam.transforms.images.sniff import FileFormat
 
@@ -109,9 +110,24 @@ def count_scans(data: bytes) -> int:
     return 1 + sum(marker == _SOS for marker, _ in _markers_after_scan(data))
 
 
-def find_damage(
+class CheckedFile(NamedTuple):
+    """What decoding a file has shown.
+
+    Attributes:
+        dhash: Difference hash of the upright picture (`difference_hash`), if it has one.
+        correction: What it is to keep the file (`JPEG_JUNK_KEPT` where its picture is whole); None
+            where nothing is wrong.
+        complaint: What is wrong, in libjpeg's words.
+    """
+
+    dhash: int | None = None
+    correction: Correction | None = None
+    complaint: str = ""
+
+
+def check_jpeg(
     data: bytes, *, header: ImageHeader, settings: ImageConfig, memory: MemoryBudget
-) -> tuple[Correction, str] | None:
+) -> CheckedFile:
     """Decodes a JPEG file strictly.
 
     Damage shows in the compressed data no longer fitting together: libjpeg warns of it, and fills
@@ -124,10 +140,6 @@ def find_damage(
         settings: What is too large to be decoded.
         memory: What it shares with other images.
 
-    Returns:
-        What it is to keep the file (`JPEG_JUNK_KEPT` where its picture is whole), and libjpeg's
-        words; None where nothing is wrong.
-
     Raises:
         RejectedError: It cannot be decoded at all, or would take too much memory.
     """
@@ -135,17 +147,21 @@ def find_damage(
     size_bytes = header.width * header.height + header.coefficient_bytes
     check_memory(size_bytes, size=size, settings=settings)
     with memory.take(len(data) + size_bytes):
-        if _complaint(data, strict=True) is None:
-            return None
+        found = _decode(data, strict=True, header=header)
+        if isinstance(found, CheckedFile):
+            return found
         # It may have warned of nothing but the header's form, and then of nothing else.
         essential = essential_jpeg(data)
-        complaint = _complaint(essential, strict=True)
-        if complaint is None:
-            return None
-        if _complaint(_without_junk(essential), strict=True) is None:
-            return Correction.JPEG_JUNK_KEPT, complaint
-        if _complaint(essential, strict=False) is None:
-            return Correction.JPEG_DAMAGE_KEPT, complaint
+        complaint = _decode(essential, strict=True, header=header)
+        if isinstance(complaint, CheckedFile):
+            return complaint
+        for part, strict, correction in (
+            (_without_junk(essential), True, Correction.JPEG_JUNK_KEPT),
+            (essential, False, Correction.JPEG_DAMAGE_KEPT),
+        ):
+            found = _decode(part, strict=strict, header=header)
+            if isinstance(found, CheckedFile):
+                return found._replace(correction=correction, complaint=complaint)
     # No warning but an error, or one of the samplings that TurboJPEG does not know.
     with decode_image(
         data,
@@ -154,8 +170,8 @@ def find_damage(
         scanned=header,
         converts=False,
         memory=memory,
-    ):
-        return None
+    ) as decoded:
+        return CheckedFile(hash_image(decoded.image, orientation=header.orientation))
 
 
 def essential_jpeg(data: bytes) -> bytes:
@@ -194,15 +210,16 @@ def _without_junk(data: bytes) -> bytes:
     return kept + data[len(kept) : end][:1] + _EOI
 
 
-def _complaint(data: bytes, *, strict: bool) -> str | None:
+def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | str:
+    """Decodes and hashes a file's picture; returns libjpeg's complaint where it cannot."""
     try:
         # Gray needs no colour conversion, yet all components are read.
-        simplejpeg.decode_jpeg(data, "GRAY", strict=strict)
+        pixels = simplejpeg.decode_jpeg(data, "GRAY", strict=strict)
     except ValueError as error:
         return str(error)
     except MemoryError as error:
         raise RejectedError(Reason.DECOMPRESSION_BOMB, "JPEG: MemoryError") from error
-    return None
+    return CheckedFile(difference_hash(pixels[:, :, 0], orientation=header.orientation))
 
 
 def _markers_after_scan(data: bytes) -> Iterator[tuple[int, int]]:
