@@ -112,7 +112,7 @@ def test_images_that_are_decoded_have_a_hash(data: bytes) -> None:
     decoded = check_image(data, name="", settings=ImageConfig())
     assert distance(decoded.dhash, HASH) <= 3
     for verify in ("header", "none"):
-        settings = ImageConfig(verify=verify)  # type: ignore[arg-type]
+        settings = ImageConfig(verify=verify)
         assert check_image(data, name="", settings=settings).dhash is None
 
 
