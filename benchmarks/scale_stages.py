@@ -345,6 +345,7 @@ def gather_stage(number: int, folder: Path) -> None:
             shards=shards,
             moved=[file for shard in shards for file in (shard.data, shard.index)],
             label_map=_NO_LABELS,
+            skeletons={},
         )
 
 

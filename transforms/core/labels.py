@@ -112,6 +112,30 @@ def build_label_map(
     )
 
 
+def written_skeletons(
+    categories: Iterable[Category], *, label_map: LabelMap
+) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Finds the lines between the keypoints of each class, by their places in what is written.
+
+    They are for those who look: no Example depends on them, and so the label map is without.
+
+    Args:
+        categories: The categories of all sources.
+        label_map: What is written of them.
+
+    Returns:
+        `{written name: pairs of indexes into the label map's keypoints}`, of classes that have any.
+    """
+    skeletons: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+    for category in categories:
+        name = label_map.names.get(category.name)
+        columns = label_map.keypoint_columns.get(category.name, ())
+        for first, second in category.skeleton:
+            if name is not None and max(first, second) < len(columns):
+                skeletons[name].add((columns[first], columns[second]))
+    return {name: tuple(sorted(skeletons[name])) for name in sorted(skeletons)}
+
+
 def _ids_by_name(categories: Iterable[Category]) -> dict[str, tuple[int, ...]]:
     ids: defaultdict[str, set[int]] = defaultdict(set)
     for category in categories:

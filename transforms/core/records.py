@@ -235,6 +235,7 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
         origin: The file or folder that declares it, for error messages.
         keypoints: Names of the keypoints that its objects have, in their order.
         is_thing: Whether it has countable objects (and is not stuff, such as sky).
+        skeleton: Pairs of indexes into `keypoints` that a line joins where they are drawn.
     """
 
     name: str
@@ -242,6 +243,7 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
     origin: str = ""
     keypoints: tuple[str, ...] = ()
     is_thing: bool = True
+    skeleton: tuple[tuple[int, int], ...] = ()
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult
 from shardbeam.transforms.dataset.index import index_path
@@ -190,7 +190,12 @@ def finish(
                 "there, and run the same command again",
             )
         files = metadata_files(
-            dataset=dataset, splits=splits, shards=shards, moved=moved, label_map=label_map
+            dataset=dataset,
+            splits=splits,
+            shards=shards,
+            moved=moved,
+            label_map=label_map,
+            skeletons=written_skeletons(census.categories.values(), label_map=label_map),
         )
         record = end_run(
             run,

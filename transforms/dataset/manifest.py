@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import google_crc32c
 import msgspec
@@ -24,6 +24,9 @@ LABELS = "labels.txt"
 RUNS_FOLDER = "runs"
 # A user may well have a `runs` folder, too.
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")
+
+# `{class name: pairs of keypoints that a line joins}`; keypoints are numbered as written, from 0.
+Skeletons: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 
 
 class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +50,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         features: The features of every Example.
         splits: What was written, by split.
         files: The dataset's files other than shards and the manifest itself.
+        labels: `{class name: id}`.
+        skeletons: Lines between keypoints, where the sources declare some.
     """
 
     shardbeam: str
@@ -54,6 +59,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[FeatureSpec, ...]
     splits: Mapping[str, SplitEntry]
     files: tuple[DatasetFile, ...]
+    labels: Mapping[str, int] = {}
+    skeletons: Skeletons = {}
 
     def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""

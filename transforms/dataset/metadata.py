@@ -27,6 +27,7 @@ from shardbeam.transforms.dataset.manifest import (
     LABEL_MAP,
     LABELS,
     MANIFEST,
+    Skeletons,
     encode_manifest,
 )
 from shardbeam.transforms.dataset.outcome import SplitOutcome
@@ -100,6 +101,7 @@ def metadata_files(
     shards: Sequence[ShardResult],
     moved: Sequence[DatasetFile],
     label_map: LabelMap,
+    skeletons: Skeletons,
 ) -> dict[str, bytes]:
     """Renders everything that is not moved into place: `{path: content}`, but for the run's record.
 
@@ -109,6 +111,7 @@ def metadata_files(
         shards: All shards.
         moved: The files that are moved into place.
         label_map: The labels.
+        skeletons: Lines between the keypoints of classes.
     """
     shards = sorted(shards, key=lambda shard: shard.shard_index)
     by_split = {
@@ -150,6 +153,7 @@ def metadata_files(
             for split, outcome in splits.items()
         },
         "files": sorted(others, key=lambda file: file.path),
+        **({"skeletons": skeletons} if skeletons else {}),
     }
     files[MANIFEST] = encode_manifest(manifest)
     return files

@@ -73,6 +73,8 @@ class CocoCategory(msgspec.Struct, gc=False):
     isthing: bool | int | None = None
     # In keypoints files: their names.
     keypoints: msgspec.Raw = _ABSENT
+    # The lines between them: pairs of their numbers, from 1.
+    skeleton: msgspec.Raw = _ABSENT
 
 
 class _Document(msgspec.Struct, Generic[ImageT]):
@@ -104,6 +106,7 @@ _entries_decoder = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _annotation_decoder = msgspec.json.Decoder(_Annotation)
 _owner_decoder = msgspec.json.Decoder(_Owner)
 _names_decoder = msgspec.json.Decoder(list[str] | None)
+_pairs_decoder = msgspec.json.Decoder(list[tuple[int, int]] | None)
 _numbers_decoder = msgspec.json.Decoder(list[float] | None)
 # A mapping is a run-length encoding.
 _polygons_decoder = msgspec.json.Decoder(list[list[float]] | dict[str, msgspec.Raw] | None)
@@ -500,6 +503,7 @@ class AnnotationReader:
                 origin=file.uri,
                 keypoints=self._keypoint_names(category, index=index),
                 is_thing=Kind.SEMANTIC not in self._wanted,
+                skeleton=self._skeleton(category),
             )
 
     def _bbox(self, item: _Annotation, *, index: int) -> tuple[_Box | None, bool]:
@@ -546,6 +550,21 @@ class AnnotationReader:
             # A reader tells keypoints by their names.
             names.append(name if name and name not in names else f"keypoint_{number + 1}")
         return tuple(names)
+
+    def _skeleton(self, category: CocoCategory) -> tuple[tuple[int, int], ...]:
+        """Reads which keypoints are joined; nothing but a drawing depends on it.
+
+        COCO numbers keypoints from 1. Where there is a 0, they are taken to be numbered from it.
+        """
+        if Kind.KEYPOINTS not in self._wanted or not category.skeleton:
+            return ()
+        try:
+            pairs = _pairs_decoder.decode(category.skeleton) or ()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return ()
+        start = 0 if any(0 in pair for pair in pairs) else 1
+        shifted = {(first - start, second - start) for first, second in pairs}
+        return tuple(sorted(pair for pair in shifted if min(pair) >= 0))
 
     def _decode_part(self, part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str) -> T:
         return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)

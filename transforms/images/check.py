@@ -46,8 +46,8 @@ _ToConvert = tuple[bytes, FileFormat, ImageConfig]
 _decoder: Worker[_ToConvert, StoredImage | tuple[Reason, str]] | None = None
 _decoder_lock = threading.Lock()
 
-_CIFAR_SIDE_PX = 32
-CIFAR_BYTES = 3 * _CIFAR_SIDE_PX * _CIFAR_SIDE_PX
+CIFAR_SIDE_PX = 32
+CIFAR_BYTES = 3 * CIFAR_SIDE_PX * CIFAR_SIDE_PX
 
 
 class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +168,7 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
         raise RejectedError(
             Reason.TRUNCATED, f"expected {CIFAR_BYTES} pixel values, got {len(pixels)}"
         )
-    planes = np.frombuffer(pixels, np.uint8).reshape(3, _CIFAR_SIDE_PX, _CIFAR_SIDE_PX)
+    planes = np.frombuffer(pixels, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
     image = Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
     png = io.BytesIO()
     if not raw:
@@ -176,10 +176,10 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
     return StoredImage(
         data=pixels if raw else png.getvalue(),
         format="raw" if raw else "png",
-        width=_CIFAR_SIDE_PX,
-        height=_CIFAR_SIDE_PX,
-        file_width=_CIFAR_SIDE_PX,
-        file_height=_CIFAR_SIDE_PX,
+        width=CIFAR_SIDE_PX,
+        height=CIFAR_SIDE_PX,
+        file_width=CIFAR_SIDE_PX,
+        file_height=CIFAR_SIDE_PX,
         corrections=() if raw else (Correction.IMAGE_CONVERTED,),
         dhash=hash_image(image),
     )

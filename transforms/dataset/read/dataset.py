@@ -34,7 +34,8 @@ class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: Its name.
         shards: Its files, in order.
-        examples: How many Examples it holds, where the dataset says so.
+        examples: How many Examples it holds, where the dataset says so, and
+        shard_examples: how many of them each shard holds.
         missing: Name of the first shard that should be there and is not; empty if none is.
         container: What its files are (`containers.base.find_container`).
     """
@@ -44,6 +45,7 @@ class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
     examples: int | None = None
     missing: str = ""
     container: str = _TFRECORD
+    shard_examples: tuple[int, ...] = ()
 
 
 class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +177,7 @@ def _read_splits(path: str, *, listed: Mapping[str, StoredFile]) -> Iterator[Sto
             examples=sum(split.shard_lengths),
             missing=next((name for name in names if name not in listed), ""),
             container=container,
+            shard_examples=tuple(split.shard_lengths),
         )
 
 
