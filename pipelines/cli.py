@@ -13,17 +13,16 @@ from pathlib import Path
 
 import msgspec
 
-from shardbeam.pipelines.arguments import (
+from shardbeam.pipelines.arguments import parse_arguments
+from shardbeam.pipelines.commands import (
     COMMANDS,
     BuildArguments,
     SampleArguments,
     ShowArguments,
     VerifyArguments,
-    describe_format,
-    make_parser,
-    parse_arguments,
 )
 from shardbeam.pipelines.failures import UsageError, explain_os_error
+from shardbeam.pipelines.flags import describe_format, make_parser
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.logs import (
     OWN_LOGGER,

@@ -17,9 +17,11 @@ import msgspec
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 
 from shardbeam.configs.keys import Key, flag_name, keys_of, named
-from shardbeam.pipelines.arguments import BuildArguments, flags_of, parse_arguments
+from shardbeam.pipelines.arguments import parse_arguments
 from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.failures import RunError, UsageError
+from shardbeam.pipelines.flags import flags_of
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, beam_parser, make_runner
 from shardbeam.transforms.storage.find import storage_for
 

@@ -22,8 +22,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineRunner
 
-from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.build import build_dataset, gather_records, list_inputs
+from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.failures import (
     NotStartedError,
     ended_as_failed,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from rich.filesize import decimal
 
-from shardbeam.pipelines.arguments import BuildArguments, VerifyArguments, load_config
+from shardbeam.pipelines.arguments import load_config
+from shardbeam.pipelines.commands import BuildArguments, VerifyArguments
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted, temporary_folder
 from shardbeam.pipelines.logs import escape, write_stdout

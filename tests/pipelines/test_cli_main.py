@@ -14,8 +14,8 @@ import pytest
 
 import shardbeam.pipelines.run
 from shardbeam.configs.load import ConfigError
-from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.coco import CocoFormat

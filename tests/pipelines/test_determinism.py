@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.pipelines.arguments import parse_arguments
+from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.run import run_build
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.local import LocalStorage

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from google.cloud.dataflow_v1beta3.types import TemplateMetadata
 
-from shardbeam.pipelines.arguments import BuildArguments, flags_of, parse_arguments
+from shardbeam.pipelines.arguments import parse_arguments
+from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.flags import flags_of
 from shardbeam.pipelines.flex_template import command_line, launch, template_metadata
 from tests.conftest import PROJECT_ROOT
 

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardbeam.pipelines.run
-from shardbeam.pipelines.arguments import BuildArguments
 from shardbeam.pipelines.cli import main
+from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.logs import (
     configure_logging,
     everything_as_json,

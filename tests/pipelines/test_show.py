@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.pipelines.arguments import ShowArguments, parse_arguments
+from shardbeam.pipelines.arguments import parse_arguments
+from shardbeam.pipelines.commands import ShowArguments
 from shardbeam.pipelines.show import render_example
 from shardbeam.pipelines.tables import PLAIN, Layout, stdout_layout
 from shardbeam.transforms.containers.tfrecord import frame

@@ -16,7 +16,8 @@ import pytest
 import yaml
 from google.cloud.dataflow_v1beta3.types import LaunchFlexTemplateRequest
 
-from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.pipelines.arguments import parse_arguments
+from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.flex_template import command_line
 from tests.conftest import PROJECT_ROOT
 from tests.scheduling.samples import (

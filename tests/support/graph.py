@@ -5,8 +5,9 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from shardbeam.pipelines.arguments import BuildArguments, parse_arguments
+from shardbeam.pipelines.arguments import parse_arguments
 from shardbeam.pipelines.build import build_dataset
+from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.plan import make_plan
 from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.runs import RunSettings

@@ -1,0 +1,256 @@
+"""The commands: each is a class, whose fields with a help text are its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from shardbeam.configs.keys import named
+from shardbeam.configs.schema import Config
+from shardbeam.pipelines.logs import JSON
+
+_Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number from 1 up")]
+_Side = Annotated[int, msgspec.Meta(ge=64, le=4096, description="a whole number from 64 to 4096")]
+_Anonymous = Annotated[bool, named("read public buckets (gs://) without credentials")]
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command is asked to do; a field with a help text (`named`) is a flag."""
+
+    USAGE: ClassVar[str]
+    HELP: ClassVar[str | None] = None
+    EPILOG: ClassVar[str | None] = None
+
+
+class BuildArguments(Arguments, frozen=True, kw_only=True):
+    """`build` and `plan`.
+
+    Attributes:
+        command: Which of them.
+        config: What to build.
+        beam_options: Keyword arguments of Beam's `PipelineOptions`: all that is not as by
+            default.
+        damage: What `verify` has found: with `if_changed`, the dataset there is mended.
+    """
+
+    USAGE = """\
+shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
+       shardbeam {command} FORMAT ... --output DIR [flags], such as
+       shardbeam {command} coco --images DIR --annotations FILE --output DIR
+       shardbeam {command} image-folder --images DIR --output DIR"""
+    EPILOG = """\
+A key of the config that holds one value is a flag by its last name: --max-side 512, --seed 3.
+All of Apache Beam's pipeline options are taken, too: --runner, --direct_num_workers, --project
+and so on. Without --runner, the build runs on this machine and needs nothing but this package.
+"""
+
+    command: str
+    config: Config
+    beam_options: Mapping[str, Any]
+    damage: Sequence[str] = ()
+    set: Annotated[
+        list[str],
+        named(
+            "override a key of the config, such as image.quality=90 (repeatable)",
+            metavar="KEY=VALUE",
+        ),
+    ] = []
+    overwrite: Annotated[bool, named("replace a dataset that is there already")] = False
+    if_changed: Annotated[
+        bool,
+        named(
+            "do nothing, and succeed, where inputs and config are those of the dataset there; mend "
+            "it where files of it are gone or cut"
+        ),
+    ] = False
+    reuse: Annotated[
+        str | None,
+        named(
+            "copy the shards that would come out as they are in this dataset, and do not read "
+            "their images: its folder, or a file that names it (output.latest)",
+            metavar="PREVIOUS",
+        ),
+    ] = None
+    processes: Annotated[
+        _Count | None,
+        named(
+            "processes that write shards, per worker process and with it (default: one; where "
+            "the build runs in this process and writes much, one a CPU, at most 8)",
+            metavar="N",
+        ),
+    ] = None
+    threads: Annotated[
+        _Count | None,
+        named(
+            "threads that read images, per such process (default: two more than its CPUs)",
+            metavar="N",
+        ),
+    ] = None
+    memory: Annotated[
+        _Count | None,
+        named(
+            "MB of memory for decoding images, per such process: one that takes more is decoded "
+            "alone (default: 500, or less where memory is scarce)",
+            metavar="MB",
+        ),
+    ] = None
+    read_ahead: Annotated[
+        _Count | None,
+        named(
+            "images read from object storage at a time, for each shard being written (default: 32)",
+            metavar="N",
+        ),
+    ] = None
+    anonymous: _Anonymous = False
+    wait: Annotated[
+        bool | None,
+        named(
+            "on Dataflow: follow the job to its end, or only submit it (default: follow it in "
+            "a terminal)"
+        ),
+    ] = None
+    json: Annotated[bool, named("print the summary as one JSON object")] = False
+    log_format: Annotated[
+        Literal["text", "json"],
+        named(
+            "write logs, progress and the summary to stderr for people, or as one JSON object a "
+            "line, as Cloud Logging reads them (default: text)",
+            metavar="{text,json}",
+        ),
+    ] = "text"
+    verbose: Annotated[bool, named("log what Beam does")] = False
+
+    @property
+    def json_log(self) -> bool:
+        """Whether what goes to stderr is JSON."""
+        return self.log_format == JSON
+
+
+class FormatsArguments(Arguments, frozen=True, kw_only=True):
+    """`formats`."""
+
+    USAGE = "shardbeam formats"
+    HELP = "Lists the formats of images and annotations, and what each one takes."
+
+
+class ShowArguments(Arguments, frozen=True, kw_only=True):
+    """`show`.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+    """
+
+    USAGE = "shardbeam show PATH [--split NAME] [--limit N]"
+    HELP = """\
+Prints the splits of a dataset, and the first Examples of one of them.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
+"""
+
+    path: str
+    split: Annotated[str | None, named("which split (default: the first)")] = None
+    limit: Annotated[_Count, named("how many Examples (default: 3)", metavar="N")] = 3
+    anonymous: _Anonymous = False
+
+
+class VerifyArguments(Arguments, frozen=True, kw_only=True):
+    """`verify`.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+        beam_options: As of `BuildArguments`.
+    """
+
+    USAGE = "shardbeam verify PATH [--decode | --quick] [--repair CONFIG.yaml] [flags]"
+    HELP = """\
+Reads every byte of a dataset, compares it with what the dataset says of itself, and prints what
+is wrong. The exit code is 5 where anything is.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
+"""
+    EPILOG = """\
+All of Apache Beam's pipeline options are taken, too. Without --runner, it runs on this machine.
+"""
+
+    path: str
+    beam_options: Mapping[str, Any]
+    decode: Annotated[bool, named("decode all images, strictly")] = False
+    quick: Annotated[bool, named("compare names and sizes, and read no shard")] = False
+    repair: Annotated[
+        str | None,
+        named(
+            "build the damaged shards anew, by the config file that the dataset was built by",
+            metavar="CONFIG",
+        ),
+    ] = None
+    report: Annotated[
+        str | None,
+        named(
+            "write the result as JSON to this file; with --runner it must be named", metavar="URI"
+        ),
+    ] = None
+    json: Annotated[bool, named("print the result as one JSON object")] = False
+    anonymous: _Anonymous = False
+
+
+class SampleArguments(Arguments, frozen=True, kw_only=True):
+    """`sample shapes`."""
+
+    USAGE = "shardbeam sample shapes --output DIR --images N [--seed S] [flags]"
+    HELP = "Draws circles, squares, triangles and stars, with exact COCO annotations."
+
+    output: Annotated[str, named("folder to write to", metavar="DIR")]
+    images: Annotated[_Count, named("how many images", metavar="N")]
+    seed: Annotated[
+        int,
+        msgspec.Meta(ge=0, description="a whole number from 0 up"),
+        named("decides what is drawn (default: 0)", metavar="S"),
+    ] = 0
+    workers: Annotated[_Count | None, named("processes (default: the CPUs)", metavar="W")] = None
+    width: Annotated[_Side, named("width of an image in pixels (default: 640)", metavar="PX")] = 640
+    height: Annotated[_Side, named("height of an image in pixels (default: 480)", metavar="PX")] = (
+        480
+    )
+
+
+class TopArguments(Arguments, frozen=True, kw_only=True):
+    """The program without a command."""
+
+    USAGE = "shardbeam [--help] [--version] COMMAND ..."
+    HELP = """\
+Turns image files and their annotations into sharded TFRecord files of tf.train.Example.
+
+commands:
+  build     build a dataset, from a config file or from flags
+  plan      list and join as build would, write nothing, and print what would be built
+  formats   list the formats of images and annotations, and the flags of each
+  show      print the first Examples of a dataset, or of any TFRecord file
+  verify    read every byte of a dataset, and print what is wrong with it
+  sample    draw a small dataset to try things with
+
+shardbeam COMMAND --help tells about a command, shardbeam build FORMAT --help about a format.
+
+exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects, 4 another run writes
+to the output, 5 verify has found damage, 130 interrupted
+"""
+
+
+COMMANDS: dict[str, type[Arguments]] = {
+    "build": BuildArguments,
+    "plan": BuildArguments,
+    "formats": FormatsArguments,
+    "show": ShowArguments,
+    "verify": VerifyArguments,
+    "sample": SampleArguments,
+}
+
+
+# {command: (what its words must be, the same in words)}
+WORDS = {
+    "formats": (["formats"], "`formats`, and nothing else"),
+    "show": (["show", "(?s).+"], "`show PATH`, with one path"),
+    "verify": (["verify", "(?s).+"], "`verify PATH`, with one path"),
+    "sample": (["sample", "shapes"], "`sample shapes --output DIR --images N`"),
+}

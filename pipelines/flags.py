@@ -1,0 +1,260 @@
+"""The flags of a command, read off the classes of commands, formats and the config."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+
+from shardbeam.configs.convert import describe_mismatch
+from shardbeam.configs.keys import Key, flag_name, key_paths, keys_of, named
+from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.schema import Config
+from shardbeam.pipelines.commands import COMMANDS, Arguments, BuildArguments, TopArguments
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.transforms.formats.load import built_in_formats
+
+
+class OutputFlags(msgspec.Struct):
+    """The flags of a dataset without a config file that are neither its keys nor a source's."""
+
+    output: Annotated[str | None, named("folder of the dataset", metavar="DIR")] = None
+    split: Annotated[str | None, named("name of the split (default: train)")] = None
+
+
+class FlagParser(argparse.ArgumentParser):
+    """A parser that refuses what it does not know, in one line, and takes flags anywhere.
+
+    The words that are no flags end in `words`. Flags of ours that are not given are left out.
+    """
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  # Those of the base class.
+        super().__init__(
+            add_help=False,
+            allow_abbrev=False,
+            conflict_handler="resolve",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **options,
+        )
+        # {flag that is none: what to write instead}
+        self._instead: dict[str, str] = {}
+        self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+        # Only for the help text: the program looks for it before it parses anything.
+        self.add_argument(
+            "-h",
+            "--help",
+            action="store_true",
+            default=argparse.SUPPRESS,
+            help="print this and leave",
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Raises what the base class would print and exit with.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(message.removeprefix("argument "))
+
+    def add_flag(self, group: argparse._ArgumentGroup, key: Key) -> None:
+        """Adds the flag that sets a key."""
+        options: dict[str, Any] = {"help": key.help, "default": argparse.SUPPRESS}
+        if not key.switch:
+            options["metavar"] = key.metavar
+            options["type"] = functools.partial(_read_value, _value_type(key.type))
+            options["action"] = "append" if key.repeatable else "store"
+        elif key.nullable:
+            options["action"] = argparse.BooleanOptionalAction
+        else:
+            options["action"] = "store_true"
+        group.add_argument(flag_name(key.name), **options)
+
+    def add_overrides(self) -> None:
+        """Adds a flag for each key of the config that no other flag has the last name of.
+
+        They are kept out of the help, and stand for `--set`.
+        """
+        taken = frozenset(self._option_string_actions)
+        paths: dict[str, list[tuple[str, Key]]] = {}
+        for parts, key in key_paths(Config):
+            paths.setdefault(key.name, []).append((".".join(parts), key))
+        for name, found in paths.items():
+            spellings = dict.fromkeys((flag_name(name), f"--{name}"))
+            if taken.isdisjoint(spellings):
+                path, key = found[0]
+                if len(found) == 1 and key.is_scalar and path != config_key("output"):
+                    for spelling in spellings:
+                        self.add_argument(
+                            spelling,
+                            dest="set",
+                            action="append",
+                            type=functools.partial(_read_override, path, _value_type(key.type)),
+                            default=argparse.SUPPRESS,
+                            help=argparse.SUPPRESS,
+                        )
+                else:
+                    instead = " or ".join(f"--set {path}=VALUE" for path, _ in found)
+                    self._instead |= dict.fromkeys(spellings, f"; use {instead}")
+
+    def parse_strictly(
+        self, words: Sequence[str], *, refused: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Parses a whole command line.
+
+        Args:
+            words: The command line.
+            refused: `{flag: why it is refused}`.
+
+        Raises:
+            UsageError: A flag is unknown or refused, or its value is wrong.
+        """
+        for word in words:
+            flag = word.partition("=")[0]
+            if flag in refused:
+                raise UsageError(f"{flag} is refused: it {refused[flag]}")
+        try:
+            namespace, rest = self.parse_known_intermixed_args(words)
+        except (TypeError, ValueError) as error:
+            # Some of Beam's actions convert their values unprotected.
+            raise UsageError(f"a flag's value cannot be read: {error}") from error
+        for word in rest:
+            if word.startswith("-"):
+                flag = word.partition("=")[0]
+                known = self._option_string_actions.keys() - refused.keys()
+                hint = self._instead.get(flag) or did_you_mean(flag, known, show=str)
+                raise UsageError(f"unknown flag {flag}{hint}")
+        return vars(namespace)
+
+
+def describe_format(name: str, *, command: str = "build") -> str:
+    """Makes the help of a format: what it reads, a command as an example, and its flags."""
+    format_class = built_in_formats()[name]
+    keys = flags_in(format_class).values()
+    needed = [
+        f"{flag_name(key.name)} {key.metavar}"
+        for key in keys
+        if key.required or key.name in format_class.SOME_OF[:1]
+    ]
+    usage = " ".join([f"shardbeam {command} {name}", *needed, "--output DIR [flags]"])
+    parser = FlagParser(
+        usage=usage,
+        description=format_class.SUMMARY,
+        epilog=f"`shardbeam {command} --help` lists the flags of all runs.",
+    )
+    group = parser.add_argument_group("the dataset")
+    for key in (*keys, *flags_in(OutputFlags).values(), *flags_in(Config).values()):
+        parser.add_flag(group, key)
+    return parser.format_help()
+
+
+def make_parser(command: str = "", *, beam: argparse.ArgumentParser | None = None) -> FlagParser:
+    """Makes the parser of a command; without one, that whose help is the program's.
+
+    Args:
+        command: Which command.
+        beam: A parser with Beam's options, which are taken as well; ours win.
+    """
+    kind = COMMANDS.get(command, TopArguments)
+    parser = FlagParser(
+        prog=f"shardbeam {command}".strip(),
+        usage=kind.USAGE.format(command=command),
+        description=kind.HELP,
+        epilog=kind.EPILOG,
+        parents=[] if beam is None else [beam],
+    )
+    if kind is TopArguments:
+        parser.add_argument("--version", action="store_true", help="print the version and leave")
+    for title, flags in flags_of(kind).items():
+        group = parser.add_argument_group(title)
+        for flag in flags.values():
+            parser.add_flag(group, flag)
+    if kind is BuildArguments:
+        parser.add_overrides()
+    return parser
+
+
+def flags_of(kind: type[Arguments]) -> dict[str, dict[str, Key]]:
+    """The flags of a command, by the headings of its help."""
+    flags = flags_in(kind)
+    if kind is BuildArguments:
+        return {"the dataset, without a config file": dataset_flags(), "the run": flags}
+    return {"flags": flags} if flags else {}
+
+
+def flags_in(kind: type[msgspec.Struct]) -> dict[str, Key]:
+    """The keys of a class that are flags: those with a help text."""
+    return {name: key for name, key in keys_of(kind).items() if key.help}
+
+
+def source_flags() -> dict[str, Key]:
+    """The flags of all formats, which say in which formats they are."""
+    flags: dict[str, Key] = {}
+    formats: dict[str, list[str]] = {}
+    for format_name, format_class in built_in_formats().items():
+        for name, key in flags_in(format_class).items():
+            flags.setdefault(name, key)
+            formats.setdefault(name, []).append(format_name)
+    for name, key in flags.items():
+        repeat = "; repeatable" if key.repeatable else ""
+        values = f": {', '.join(key.choices)}" if key.choices else ""
+        text = f"{key.help}{values} ({', '.join(formats[name])}{repeat})"
+        flags[name] = msgspec.structs.replace(key, help=text)
+    return flags
+
+
+def dataset_flags() -> dict[str, Key]:
+    """The flags that say what to build, without a config file."""
+    return {**source_flags(), **flags_in(OutputFlags), **flags_in(Config)}
+
+
+def config_key(flag: str) -> str:
+    """The key of a config that a flag of a dataset stands for."""
+    if flag in flags_in(OutputFlags):
+        return {"output": "output.path", "split": "splits"}[flag]
+    return flag if flag in flags_in(Config) else f"splits.NAME.{flag}"
+
+
+def _value_type(kind: Any) -> Any:  # noqa: ANN401  # Any type.
+    """The type of one value of a flag: not None, and an item of a list."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType or origin is typing.Union:
+        return _value_type(next(each for each in arguments if each is not types.NoneType))
+    if origin is Annotated and typing.get_origin(arguments[0]) is not None:
+        return _value_type(arguments[0])
+    return arguments[0] if origin is list else kind
+
+
+def _read_value(kind: Any, text: str) -> object:  # noqa: ANN401  # Any type.
+    if typing.get_origin(kind) is dict:
+        return _parse_fractions(text)
+    try:
+        value: object = msgspec.convert(text, kind, strict=False)
+    except msgspec.ValidationError:
+        raise argparse.ArgumentTypeError(describe_mismatch(text, kind)) from None
+    return value
+
+
+def _read_override(path: str, kind: Any, text: str) -> str:  # noqa: ANN401  # Any type.
+    return f"{path}={json.dumps(_read_value(kind, text), ensure_ascii=False)}"
+
+
+def _parse_fractions(text: str) -> dict[str, float]:
+    fractions: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, fraction = part.partition("=")
+        try:
+            if name in fractions:
+                raise ValueError
+            fractions[name] = float(fraction)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"expected split=fraction,... with each split once, got {text!r}"
+            ) from None
+    return fractions
