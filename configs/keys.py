@@ -93,15 +93,16 @@ def _describe(field: msgspec.structs.FieldInfo) -> Key:
         switch=bool in parts,
         nullable=types.NoneType in parts,
         is_location=_LOCATION in parts,
-        is_scalar=_is_scalar(field.type),
+        is_scalar=is_scalar(field.type),
         choices=next(filter(None, map(choices, parts)), ()),
     )
 
 
-def _is_scalar(kind: object) -> bool:
+def is_scalar(kind: object) -> bool:
+    """Says whether one text or number may be a value of a type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Annotated, Union, types.UnionType):
-        return any(_is_scalar(each) for each in arguments)
+        return any(is_scalar(each) for each in arguments)
     return kind in (str, int, float, bool) or bool(choices(kind))
 
 

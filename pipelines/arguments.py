@@ -5,10 +5,11 @@ Nothing heavy is imported, so that help answers at once.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from shardbeam.pipelines.flags import (
     source_flags,
 )
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.load import built_in_formats, find_format
+from shardbeam.transforms.formats.load import built_in_formats, find_format, is_format
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -55,6 +56,7 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
 
     Raises:
         UsageError: The command line cannot be understood.
+        FormatError: It names a format that there is not.
         ConfigError: The config, or what the flags say instead of one, is wrong.
     """
     command = _find_command(words)
@@ -63,10 +65,10 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
     if kind is BuildArguments:
         return _make_build(names, given)
     wanted, described = WORDS[command]
-    if len(names) != len(wanted) or not all(map(re.fullmatch, wanted, names)):
+    match = re.fullmatch(wanted, "\0".join(names))
+    if match is None:
         raise UsageError(f"expected {described}")
-    if "path" in kind.__struct_fields__:
-        given["path"] = names[1]
+    given |= {name: word for name, word in match.groupdict().items() if word is not None}
     if given.get("decode") and given.get("quick"):
         raise UsageError("--quick reads no image that --decode could decode; leave one out")
     if kind is SampleArguments:
@@ -85,6 +87,18 @@ def _find_command(words: Sequence[str]) -> str:
     raise UsageError(expected)
 
 
+def named_format(words: Sequence[str]) -> str | None:
+    """The format that stands behind the command that builds from it, if one does."""
+    for command, word in itertools.pairwise(words):
+        if COMMANDS.get(command) is BuildArguments and is_format(word) and not _is_file(word):
+            return word
+    return None
+
+
+def _is_file(target: str) -> bool:
+    return is_uri(target) or Path(target).is_file()
+
+
 def _parse_words(command: str, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Parses a command line: the words that are no flags, and what the others give."""
     if "beam_options" not in COMMANDS[command].__struct_fields__:
@@ -94,11 +108,13 @@ def _parse_words(command: str, words: Sequence[str]) -> tuple[list[str], dict[st
     # Imported here: Beam's import takes seconds, and the other commands do without.
     from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser, check_beam_options
 
-    parser = make_parser(command, beam=beam_parser())
+    name = named_format(words)
+    own_format = None if name is None or name in built_in_formats() else find_format(name)
+    parser = make_parser(command, beam=beam_parser(), own_format=own_format)
     given = parser.parse_strictly(words, refused=REFUSED_FLAGS)
     names = given.pop("words")
     _set_anonymous(given)
-    ours = {name for flags in flags_of(COMMANDS[command]).values() for name in flags}
+    ours = {name for flags in flags_of(COMMANDS[command], own_format).values() for name in flags}
     options = {
         name: value
         for name, value in given.items()
@@ -135,8 +151,8 @@ def _set_anonymous(given: Mapping[str, Any]) -> None:
 def _make_config(
     given: Mapping[str, Any], *, overrides: Sequence[str], command: str, target: str
 ) -> Config:
-    if not is_uri(target) and not Path(target).is_file():
-        if target in built_in_formats():
+    if not _is_file(target):
+        if is_format(target):
             return _config_from_flags(
                 given, overrides=overrides, command=f"{command} {target}", target=target
             )
@@ -192,22 +208,19 @@ def _describe_target(target: str) -> str:
 def _config_from_flags(
     given: Mapping[str, Any], *, overrides: Sequence[str], command: str, target: str
 ) -> Config:
-    format_class = built_in_formats()[target]
-    keys = keys_of(format_class)
-    source: dict[str, Any] = {"format": target}
-    for flag in source_flags():
-        if flag not in given:
-            continue
-        if flag not in keys:
+    format_class = find_format(target)
+    flags, known = source_flags(format_class), dataset_flags(format_class)
+    for flag in dataset_flags():
+        if flag in given and flag not in known:
             raise UsageError(f"{command}: this format takes no {flag_name(flag)}")
-        source[flag] = given[flag]
-    required = [name for name, key in keys.items() if key.required]
+    source = {"format": target, **{flag: given[flag] for flag in flags if flag in given}}
+    required = [name for name, key in flags.items() if key.required]
     _require(given, [*required, "output"], command=command)
     if "fractions" in given and "split" in given:
         raise UsageError("--split: not together with --fractions, which names the splits")
 
     raw: dict[str, Any] = {
-        "name": target.replace("-", "_"),
+        "name": target.rpartition(":")[2].replace("-", "_").lower(),
         "output": {"path": given["output"]},
         **{flag: given[flag] for flag in flags_in(Config) if flag in given},
     }
@@ -218,19 +231,19 @@ def _config_from_flags(
     try:
         return make_config(raw, overrides=overrides, origin="", find_format=find_format)
     except ConfigError as error:
-        culprit = _flag_of(error.path)
+        culprit = _flag_of(error.path, known=known)
         if error.origin == OVERRIDE_ORIGIN or culprit is None:
             raise
         raise UsageError(f"{culprit}: {error.problem}") from error
 
 
-def _flag_of(path: Sequence[str | int]) -> str | None:
+def _flag_of(path: Sequence[str | int], *, known: Collection[str]) -> str | None:
     """Names the flag that set a key."""
     keys = [key for key in path if isinstance(key, str)]
     if keys[:1] == ["splits"] and len(keys) == 2:
         return "--split"
     for flag in (keys[-1], keys[0]) if keys else ():
-        if flag in dataset_flags():
+        if flag in known:
             return flag_name(flag)
     return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import sys
 import time
@@ -13,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from shardbeam.pipelines.arguments import parse_arguments
+from shardbeam.pipelines.arguments import named_format, parse_arguments
 from shardbeam.pipelines.commands import (
     COMMANDS,
     BuildArguments,
+    FormatsArguments,
     SampleArguments,
     ShowArguments,
     VerifyArguments,
@@ -33,7 +33,7 @@ from shardbeam.pipelines.logs import (
     wants_json_log,
     write_stdout,
 )
-from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.formats.load import FormatError
 
 _FAILED = 1
 _USAGE = 2
@@ -58,7 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(_help(words))
         return _USAGE
     if {"-h", "--help"} & set(words):
-        write_stdout(_help(words))
+        try:
+            write_stdout(_help(words))
+        except FormatError as error:
+            sys.stderr.write(f"shardbeam: error: {escape(str(error))}\n")
+            return _USAGE
         return 0
     if words == ["--version"]:
         import importlib.metadata
@@ -72,9 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help(words: Sequence[str]) -> str:
-    for command, word in itertools.pairwise(words):
-        if COMMANDS.get(command) is BuildArguments and word in built_in_formats():
-            return describe_format(word, command=command)
+    name = named_format(words)
+    if name is not None:
+        return describe_format(name, command=words[words.index(name) - 1])
     return make_parser(next((word for word in words if word in COMMANDS), "")).format_help()
 
 
@@ -101,7 +105,8 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         if isinstance(arguments, ShowArguments):
             show_dataset(arguments.path, split=arguments.split, limit=arguments.limit)
         else:
-            show_formats()
+            assert isinstance(arguments, FormatsArguments)
+            show_formats(arguments.format)
         return 0
     except Exception as raised:
         error = explain_os_error(raised)
@@ -121,7 +126,6 @@ def _exit_code(error: Exception) -> int | None:
     from shardbeam.pipelines.failures import RunError
     from shardbeam.transforms.core.errors import InputError
     from shardbeam.transforms.dataset.lease import LeaseError
-    from shardbeam.transforms.formats.load import FormatError
 
     if isinstance(error, (ConfigError, FormatError, UsageError)):
         return _USAGE

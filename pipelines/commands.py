@@ -41,6 +41,8 @@ shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
        shardbeam {command} coco --images DIR --annotations FILE --output DIR
        shardbeam {command} image-folder --images DIR --output DIR"""
     EPILOG = """\
+FORMAT is one that `shardbeam formats` lists, or one of your own: package.module:Class or
+path/to/file.py:Class, whose code is run.
 A key of the config that holds one value is a flag by its last name: --max-side 512, --seed 3.
 All of Apache Beam's pipeline options are taken, too: --runner, --direct_num_workers, --project
 and so on. Without --runner, the build runs on this machine and needs nothing but this package.
@@ -129,10 +131,21 @@ and so on. Without --runner, the build runs on this machine and needs nothing bu
 
 
 class FormatsArguments(Arguments, frozen=True, kw_only=True):
-    """`formats`."""
+    """`formats`.
 
-    USAGE = "shardbeam formats"
-    HELP = "Lists the formats of images and annotations, and what each one takes."
+    Attributes:
+        format: Which of them; all where it is empty.
+    """
+
+    USAGE = "shardbeam formats [FORMAT]"
+    HELP = """\
+Lists the formats of images and annotations, and what each one takes.
+
+With FORMAT, it prints what `shardbeam build FORMAT --help` does: a command as an example, and what
+each flag is. One of your own is package.module:Class or path/to/file.py:Class, whose code is run.
+"""
+
+    format: str = ""
 
 
 class ShowArguments(Arguments, frozen=True, kw_only=True):
@@ -247,10 +260,11 @@ COMMANDS: dict[str, type[Arguments]] = {
 }
 
 
-# {command: (what its words must be, the same in words)}
+# {command: (what its words must be, with a NUL between them, the same in words)}; a group's name is
+# that of the field whose value it is.
 WORDS = {
-    "formats": (["formats"], "`formats`, and nothing else"),
-    "show": (["show", "(?s).+"], "`show PATH`, with one path"),
-    "verify": (["verify", "(?s).+"], "`verify PATH`, with one path"),
-    "sample": (["sample", "shapes"], "`sample shapes --output DIR --images N`"),
+    "formats": (r"formats(\0(?P<format>[^\0]+))?", "`formats`, or `formats FORMAT`"),
+    "show": (r"show\0(?P<path>[^\0]+)", "`show PATH`, with one path"),
+    "verify": (r"verify\0(?P<path>[^\0]+)", "`verify PATH`, with one path"),
+    "sample": (r"sample\0shapes", "`sample shapes --output DIR --images N`"),
 }

@@ -14,12 +14,13 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 
 from shardbeam.configs.convert import describe_mismatch
-from shardbeam.configs.keys import Key, flag_name, key_paths, keys_of, named
+from shardbeam.configs.keys import Key, flag_name, is_scalar, key_paths, keys_of, named
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.commands import COMMANDS, Arguments, BuildArguments, TopArguments
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.load import built_in_formats, find_format
 
 
 class OutputFlags(msgspec.Struct):
@@ -134,9 +135,13 @@ class FlagParser(argparse.ArgumentParser):
 
 
 def describe_format(name: str, *, command: str = "build") -> str:
-    """Makes the help of a format: what it reads, a command as an example, and its flags."""
-    format_class = built_in_formats()[name]
-    keys = flags_in(format_class).values()
+    """Makes the help of a format: what it reads, a command as an example, and its flags.
+
+    Raises:
+        FormatError: There is no such format.
+    """
+    format_class = find_format(name)
+    keys = source_flags(format_class).values()
     needed = [
         f"{flag_name(key.name)} {key.metavar}"
         for key in keys
@@ -149,17 +154,23 @@ def describe_format(name: str, *, command: str = "build") -> str:
         epilog=f"`shardbeam {command} --help` lists the flags of all runs.",
     )
     group = parser.add_argument_group("the dataset")
-    for key in (*keys, *flags_in(OutputFlags).values(), *flags_in(Config).values()):
+    for key in dataset_flags(format_class).values():
         parser.add_flag(group, key)
     return parser.format_help()
 
 
-def make_parser(command: str = "", *, beam: argparse.ArgumentParser | None = None) -> FlagParser:
+def make_parser(
+    command: str = "",
+    *,
+    beam: argparse.ArgumentParser | None = None,
+    own_format: type[Format] | None = None,
+) -> FlagParser:
     """Makes the parser of a command; without one, that whose help is the program's.
 
     Args:
         command: Which command.
         beam: A parser with Beam's options, which are taken as well; ours win.
+        own_format: The class of a user's own format, whose flags stand for those of all formats.
     """
     kind = COMMANDS.get(command, TopArguments)
     parser = FlagParser(
@@ -171,7 +182,7 @@ def make_parser(command: str = "", *, beam: argparse.ArgumentParser | None = Non
     )
     if kind is TopArguments:
         parser.add_argument("--version", action="store_true", help="print the version and leave")
-    for title, flags in flags_of(kind).items():
+    for title, flags in flags_of(kind, own_format).items():
         group = parser.add_argument_group(title)
         for flag in flags.values():
             parser.add_flag(group, flag)
@@ -180,11 +191,14 @@ def make_parser(command: str = "", *, beam: argparse.ArgumentParser | None = Non
     return parser
 
 
-def flags_of(kind: type[Arguments]) -> dict[str, dict[str, Key]]:
-    """The flags of a command, by the headings of its help."""
+def flags_of(
+    kind: type[Arguments], own_format: type[Format] | None = None
+) -> dict[str, dict[str, Key]]:
+    """The flags of a command, by the headings of its help; for `own_format` see `make_parser`."""
     flags = flags_in(kind)
     if kind is BuildArguments:
-        return {"the dataset, without a config file": dataset_flags(), "the run": flags}
+        dataset = dataset_flags(own_format)
+        return {"the dataset, without a config file": dataset, "the run": flags}
     return {"flags": flags} if flags else {}
 
 
@@ -193,7 +207,28 @@ def flags_in(kind: type[msgspec.Struct]) -> dict[str, Key]:
     return {name: key for name, key in keys_of(kind).items() if key.help}
 
 
-def source_flags() -> dict[str, Key]:
+def dataset_flags(format_class: type[Format] | None = None) -> dict[str, Key]:
+    """The flags that say what to build, without a config file: of one format, or of all."""
+    source = _all_source_flags() if format_class is None else source_flags(format_class)
+    return {**source, **flags_in(OutputFlags), **flags_in(Config)}
+
+
+def source_flags(format_class: type[Format]) -> dict[str, Key]:
+    """The flags of a format: its keys with a help text.
+
+    Of a user's own, all that take texts or numbers are flags, but those that are others already.
+    """
+    if format_class in built_in_formats().values():
+        return flags_in(format_class)
+    taken = {"format", "words", "help"}.union(*map(keys_of, (BuildArguments, OutputFlags, Config)))
+    return {
+        name: key
+        for name, key in keys_of(format_class).items()
+        if name not in taken and is_scalar(_value_type(key.type))
+    }
+
+
+def _all_source_flags() -> dict[str, Key]:
     """The flags of all formats, which say in which formats they are."""
     flags: dict[str, Key] = {}
     formats: dict[str, list[str]] = {}
@@ -207,11 +242,6 @@ def source_flags() -> dict[str, Key]:
         text = f"{key.help}{values} ({', '.join(formats[name])}{repeat})"
         flags[name] = msgspec.structs.replace(key, help=text)
     return flags
-
-
-def dataset_flags() -> dict[str, Key]:
-    """The flags that say what to build, without a config file."""
-    return {**source_flags(), **flags_in(OutputFlags), **flags_in(Config)}
 
 
 def config_key(flag: str) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from shardbeam.configs.keys import flag_name, keys_of
 from shardbeam.configs.load import describe_ready_config, ready_configs
+from shardbeam.pipelines.flags import describe_format
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.errors import InputError
@@ -63,11 +64,20 @@ def show_dataset(path: str, *, split: str | None, limit: int) -> None:
         raise InputError(uri=path, problem=f"no records in split {shown.name!r}")
 
 
-def show_formats() -> None:
+def show_formats(name: str = "") -> None:
     """Prints the formats, a line each: what it reads, and the flags that name its input.
 
     Below them are the ready configs, which stand in a command line where a format may.
+
+    Args:
+        name: A format; then its help is printed instead.
+
+    Raises:
+        FormatError: There is no such format.
     """
+    if name:
+        write_stdout(describe_format(name))
+        return
     formats = make_table("format", "reads", "flags", numbers=[])
     for name, format_class in built_in_formats().items():
         flags = [flag_name(key.name) for key in keys_of(format_class).values() if key.help]

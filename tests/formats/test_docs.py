@@ -50,7 +50,7 @@ def test_a_format_of_ones_own(folder: Path, shapes: Path) -> None:
     lines = [f"{image.name} 1 2 30 40 night heron\n{image.name} 5 6 7 8 cat" for image in images]
     (folder / "boxes.txt").write_text("\n".join(lines), encoding="utf-8")
 
-    run_commands("custom.md", count=1)
+    run_commands("custom.md", count=2)
     shown = run("show", "out", "--limit", "1").stdout
     assert "'night heron', 'cat'" in shown
     result = subprocess.run(

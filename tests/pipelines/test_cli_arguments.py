@@ -6,6 +6,7 @@ import itertools
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -23,7 +24,7 @@ from shardbeam.pipelines.flags import describe_format, flags_of, make_parser
 from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
-from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.formats.load import FormatError, built_in_formats
 
 COCO = "build coco --images i --annotations a.json --output o"
 FOLDERS = "build image-folder --images i --output o"
@@ -245,6 +246,8 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             f"{COCO} --set image.qualty=3",
             "--set: image.qualty: unknown key; did you mean image.quality?",
         ),
+        ("formats coco yolo", "expected `formats`, or `formats FORMAT`"),
+        ("show", "expected `show PATH`, with one path"),
         # The sample.
         ("sample", "expected `sample shapes --output DIR --images N`"),
         ("sample shapes", "sample shapes: missing --output, --images"),
@@ -307,6 +310,70 @@ def test_each_format_has_a_help_of_its_own(name: str) -> None:
     assert text.startswith(f"usage: shardbeam build {name} --")
     assert built_in_formats()[name].SUMMARY in text
     assert ("--panoptic-masks" in text) == (name == "coco")
+
+
+OWN = """
+from typing import Annotated
+
+from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.formats.base import Format, Kind
+
+
+class Boxes(Format):
+    SUMMARY = "Boxes of mine"
+    kinds = frozenset({Kind.DETECTION})
+
+    images: Annotated[Location, named("where the images are", metavar="DIR")]
+    scale: float = 1.0
+    marks: list[int] = []
+    names: dict[str, str] = {}
+    threads: int = 7
+"""
+
+
+def test_a_format_of_ones_own_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(OWN)
+    arguments = parse_build(
+        "build mine.py:Boxes --images i --scale 2.5 --marks 3 --marks 4 --threads 5 --output o"
+        " --split test --max-side 9"
+    )
+    assert (arguments.threads, arguments.config.name) == (5, "boxes")
+    source = arguments.config.splits["test"]
+    assert msgspec.structs.asdict(source) == {
+        "format": "mine.py:Boxes",
+        "images": "i",
+        "scale": 2.5,
+        "marks": [3, 4],
+        "names": {},
+        "threads": 7,
+    }
+    text = describe_format("mine.py:Boxes")
+    assert text.startswith("usage: shardbeam build mine.py:Boxes --images DIR --output DIR [flags]")
+    assert "where the images are" in text
+    assert "--names" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("build mine.py:Boxes --output o", "build mine.py:Boxes: missing --images"),
+        ("build mine.py:Boxes --classes c", "unknown flag --classes"),
+        ("build mine.py:Boxes --images i --scale x", "--scale: expected float, got 'x'"),
+        ("plan mine.py:Bxes", "format 'mine.py:Bxes': mine.py has no 'Bxes'; did you mean 'Boxes'"),
+        ("plan no.py:Boxes", "format 'no.py:Boxes': no.py cannot be imported: FileNotFoundError"),
+    ],
+)
+def test_wrong_command_lines_of_ones_own_format(
+    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(OWN)
+    with pytest.raises((UsageError, FormatError)) as caught:
+        parse_arguments(shlex.split(line))
+    assert str(caught.value).startswith(message)
 
 
 def test_flags_of_keys_leave_beams_alone_and_are_not_in_the_help() -> None:

@@ -54,6 +54,23 @@ def test_help_names_every_flag_of_ours(capsys: pytest.CaptureFixture[str]) -> No
         assert f"\n  {flag} " in text
 
 
+def test_the_help_of_a_format(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "coco", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert main(["formats", "coco"]) == 0
+    assert capsys.readouterr().out == text
+    assert text.startswith("usage: shardbeam build coco --images DIR --annotations FILE")
+
+
+@pytest.mark.parametrize("line", ["formats cocoo", "build no.py:Boxes --help"])
+def test_the_help_of_no_format(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("shardbeam: error: ")
+    assert printed.err.count("\n") == 1
+
+
 def test_without_arguments_help_is_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     printed = capsys.readouterr()

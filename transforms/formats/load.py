@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import threading
 from types import ModuleType
@@ -34,6 +35,9 @@ _BUILT_IN = {
     "webdataset": "shardbeam.transforms.formats.webdataset:WebDatasetFormat",
 }
 
+# A class of a user's own.
+_OWN = re.compile(r"[^:]+:[^\W\d]\w*")
+
 # Worker threads ask at the same time, and a module must not be seen half imported.
 _lock = threading.RLock()
 
@@ -45,6 +49,11 @@ class FormatError(ValueError):
 def built_in_formats() -> dict[str, type[Format]]:
     """The classes of the built-in formats, by name."""
     return {name: find_format(name) for name in _BUILT_IN}
+
+
+def is_format(name: str) -> bool:
+    """Says whether a text is the name of a built-in format, or looks like that of a user's own."""
+    return name in _BUILT_IN or _OWN.fullmatch(name) is not None
 
 
 def find_format(name: str) -> type[Format]:
