@@ -53,9 +53,7 @@ class _Converter:
         if origin in (Union, types.UnionType):
             # No union of the vocabulary has two members of one shape.
             for member in arguments:
-                if (value is None) == (member is types.NoneType) and _is_mapping(
-                    member
-                ) == isinstance(value, Mapping):
+                if _may_be(value, member):
                     return None if value is None else self.convert(value, member, path=path)
             raise Problem(path, describe_mismatch(value, expected))
         if isinstance(value, Mapping) and _is_mapping(kind):
@@ -70,6 +68,9 @@ class _Converter:
                 self.convert(item, arguments[0], path=(*path, index))
                 for index, item in enumerate(value)
             ]
+            if _is_mapping(arguments[0]):
+                # Structs, which nobody but this converter can judge.
+                return value
         try:
             return msgspec.convert(value, expected)
         except msgspec.ValidationError as error:
@@ -191,6 +192,18 @@ def _is_mapping(expected: object) -> bool:
     return typing.get_origin(expected) is dict or (
         isinstance(expected, type) and issubclass(expected, msgspec.Struct)
     )
+
+
+def _may_be(value: object, member: object) -> bool:
+    """Says whether a value has the shape of a member of a union."""
+    if value is None or member is types.NoneType:
+        return value is None and member is types.NoneType
+    if isinstance(value, Mapping) or _is_mapping(member):
+        return isinstance(value, Mapping) and _is_mapping(member)
+    kind = _plain_type(member)
+    # One text is a list of one, but not of mappings.
+    is_list_of_mappings = typing.get_origin(kind) is list and _is_mapping(typing.get_args(kind)[0])
+    return isinstance(value, (list, tuple)) or not is_list_of_mappings
 
 
 def _join(words: Iterable[object]) -> str:

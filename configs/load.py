@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
@@ -80,14 +81,15 @@ def make_config(
     Args:
         raw: What a YAML file would hold.
         overrides: `path.to.key=value` each, applied in order. The value is YAML, such as `3`,
-            `[a, b]` or `{train: 4}`; missing mappings on the way are made.
+            `[a, b]` or `{train: 4}`; missing mappings on the way are made, and a number stands for
+            a place in a list.
         origin: Where `raw` comes from, for messages.
         find_format: Finds the classes of formats (`shardbeam.transforms.formats.load`).
 
     Raises:
         ConfigError: A key is unknown, missing or wrong, or keys contradict each other.
     """
-    tree: Mapping[str, Any] = raw
+    tree: object = raw
     overridden = []
     for override in overrides:
         path, value = _parse_override(override)
@@ -96,7 +98,8 @@ def make_config(
     try:
         return convert(tree, Config, find_format=find_format)
     except Problem as problem:
-        if any(path[: len(problem.path)] == problem.path[: len(path)] for path in overridden):
+        place = tuple(map(str, problem.path))
+        if any(path[: len(place)] == place[: len(path)] for path in overridden):
             origin = OVERRIDE_ORIGIN
         raise ConfigError(origin=origin, path=problem.path, problem=problem.text) from problem
 
@@ -116,18 +119,26 @@ def _parse_override(override: str) -> tuple[tuple[str, ...], Any]:
         ) from error
 
 
-def _replace(
-    tree: Mapping[str, Any], path: tuple[str, ...], value: object, *, depth: int = 0
-) -> dict[str, Any]:
-    # Mappings are replaced and not changed: YAML's aliases may share one between two keys.
+def _replace(tree: object, path: tuple[str, ...], value: object, *, depth: int = 0) -> object:
+    # Nothing is changed in its place: YAML's aliases may share it between two keys.
+    if depth == len(path):
+        return value
     key = path[depth]
-    if depth == len(path) - 1:
-        return {**tree, key: value}
-    below = {} if tree.get(key) is None else tree[key]
-    if not isinstance(below, Mapping):
-        raise ConfigError(
-            origin=OVERRIDE_ORIGIN,
-            path=path,
-            problem=f"{format_path(path[: depth + 1])} holds no keys; set it as a whole",
-        )
-    return {**tree, key: _replace(below, path, value, depth=depth + 1)}
+    replace = functools.partial(_replace, path=path, value=value, depth=depth + 1)
+    if tree is None or isinstance(tree, Mapping):
+        below = tree or {}
+        return {**below, key: replace(below.get(key))}
+    if isinstance(tree, list) and any(isinstance(item, Mapping) for item in tree):
+        if key not in map(str, range(len(tree))):
+            raise ConfigError(
+                origin=OVERRIDE_ORIGIN,
+                path=path,
+                problem=f"{format_path(path[:depth])} is a list; a place in it is a number from 0 "
+                f"to {len(tree) - 1}",
+            )
+        return [replace(item) if str(index) == key else item for index, item in enumerate(tree)]
+    raise ConfigError(
+        origin=OVERRIDE_ORIGIN,
+        path=path,
+        problem=f"{format_path(path[:depth])} holds no keys; set it as a whole",
+    )

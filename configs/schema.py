@@ -10,7 +10,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -92,6 +92,12 @@ class Source(_Strict, frozen=True, kw_only=True, dict=True):
                 (self.SOME_OF[0],),
                 f"missing; {self.format or type(self).__name__} needs {' or '.join(self.SOME_OF)}",
             )
+
+
+# One source, or several that make one split; each keeps its own format.
+Sources: TypeAlias = (
+    Source | Annotated[list[Source], msgspec.Meta(description="a list of such mappings")]
+)
 
 
 class ImageConfig(_Strict, frozen=True, kw_only=True):
@@ -289,15 +295,15 @@ class Config(_Strict, frozen=True, kw_only=True):
 
     Either `splits` names a source for each split, or there is one `source` for all, whose
     images `fractions` distributes; without `fractions` its format tells the splits, and where it
-    tells none, all are in the split `train`.
+    tells none, all are in the split `train`. Either may be a list of sources.
 
     Attributes:
         name: The dataset's name (TFDS wants `[a-zA-Z]\w*`).
         version: `major.minor.patch`.
         description: A text for people, kept in `dataset_info.json`.
         seed: Key of the hash that decides split, shard and order.
-        splits: `{split: source}`.
-        source: One source for all splits.
+        splits: `{split: source}`, or a list of sources.
+        source: One source for all splits, or a list of them.
         fractions: `{split: fraction}`, adding up to 1.
         exact: Whether splits have exactly these shares of the images, and not about these.
         stratify: Whether of each class, too: of images with several, of the rarest one.
@@ -321,8 +327,8 @@ class Config(_Strict, frozen=True, kw_only=True):
     ] = "1.0.0"
     description: str = ""
     seed: Seed = 0
-    splits: dict[Name, Source] = {}
-    source: Source | None = None
+    splits: dict[Name, Sources] = {}
+    source: Sources | None = None
     fractions: Annotated[
         dict[Name, Fraction],
         named("make several splits, such as train=0.8,validation=0.2", metavar="NAME=FRACTION,..."),
@@ -353,16 +359,26 @@ class Config(_Strict, frozen=True, kw_only=True):
 
     def sources(self) -> Iterator[tuple[Path, Source]]:
         """Yields each source, and where it lies."""
-        for split, source in self.splits.items():
-            yield ("splits", split), source
-        if self.source is not None:
-            yield ("source",), self.source
+        for path, sources in self._given().items():
+            if isinstance(sources, Source):
+                yield path, sources
+            else:
+                yield from (((*path, index), source) for index, source in enumerate(sources))
+
+    def _given(self) -> dict[Path, Sources]:
+        given: dict[Path, Sources] = {
+            ("splits", split): sources for split, sources in self.splits.items()
+        }
+        return given if self.source is None else {**given, ("source",): self.source}
 
     def _check_splits(self) -> None:
         if self.splits and self.source is not None:
             raise Problem(("source",), "not together with splits; give one of them")
         if self.splits and self.fractions:
             raise Problem(("fractions",), "only with source; splits names the splits already")
+        for path, sources in self._given().items():
+            if sources == []:
+                raise Problem(path, "expected a source or several, got an empty list")
         if not self.splits and self.source is None:
             raise Problem(("splits",), "missing; expected splits, or source")
         total = math.fsum(self.fractions.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ from apache_beam.pvalue import PCollection
 
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.commit_dataset import CommitDataset
-from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map, shifted_class
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings
@@ -23,8 +22,6 @@ from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.take_census import TakeCensus
 from shardbeam.transforms.write_shards import WriteShards
-
-_log = logging.getLogger(__name__)
 
 
 def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
@@ -141,13 +138,7 @@ def _check(
 ) -> Census:
     check_join(census, sources=sources)
     # A class that there is not may be why a split is empty: its error comes before that.
-    label_map = _build_label_map(census, settings=settings, objects=objects)
-    if (shifted := shifted_class(label_map, settings=settings)) is not None:
-        _log.warning(
-            "class %r has the id 0, which is the background to readers of objects: all ids are "
-            "written plus 1; labels.first_id: 0 keeps them",
-            shifted,
-        )
+    _build_label_map(census, settings=settings, objects=objects)
     return census
 
 

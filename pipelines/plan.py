@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import shardbeam.configs.schema as schema
 from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import ConfigError
 from shardbeam.configs.placeholders import fill_template
-from shardbeam.configs.problem import Problem
+from shardbeam.configs.problem import Path, Problem
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
@@ -29,8 +30,6 @@ from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage.find import expand_pattern
 
-# The name of a config's only source, which is also its key.
-_SINGLE_SOURCE = "source"
 # The split of all its images where nothing tells another.
 _DEFAULT_SPLIT = "train"
 _BYTES_PER_MB = 1_000_000
@@ -83,8 +82,7 @@ def make_plan(config: schema.Config) -> Plan:
         InputError: A pattern of annotation files matches none.
     """
     sources = _sources(config)
-    formats = [source.format for source in sources]
-    splits = _split_assignment(config, formats=formats)
+    splits = _split_assignment(config, sources=sources)
     try:
         container = find_container(config.output.container)
         versions = container.versions()
@@ -95,7 +93,7 @@ def make_plan(config: schema.Config) -> Plan:
         config.check_file_name(splits.names)
     except Problem as problem:
         raise _wrong(problem.text, *problem.path) from problem
-    encoder = _encoder_settings(config, formats=formats)
+    encoder = _encoder_settings(config, sources=sources)
     if config.stratify and not encoder.kinds & {Kind.CLASSIFICATION, Kind.DETECTION}:
         raise _wrong("there are no classes of images or objects to stratify by", "stratify")
     labels = LabelSettings(
@@ -140,6 +138,7 @@ def make_plan(config: schema.Config) -> Plan:
                 template=None if file_name is None else "",
             ),
             file_format=container.tfds_name,
+            sources=tuple(source.name for source in sources),
         ),
         output=output,
         output_template=output,
@@ -170,13 +169,15 @@ def absolute_path(path: str) -> str:
     return path
 
 
-def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> SplitAssignment:
+def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> SplitAssignment:
     predefined: tuple[str, ...] = ()
-    by_source = {split: split for split in config.splits}
-    if config.source is not None and not config.fractions:
-        predefined = tuple(formats[0].predefined_splits())
+    by_source: dict[str, str] = {}
+    if config.source is None:
+        by_source = {source.name: source.name.partition("/")[0] for source in sources}
+    elif not config.fractions:
+        predefined = _predefined_splits(sources)
         if not predefined:
-            by_source = {_SINGLE_SOURCE: _DEFAULT_SPLIT}
+            by_source = {source.name: _DEFAULT_SPLIT for source in sources}
     for split in predefined:
         try:
             msgspec.convert(split, schema.Name)
@@ -196,16 +197,38 @@ def _split_assignment(config: schema.Config, *, formats: Sequence[Format]) -> Sp
     )
 
 
-def _encoder_settings(config: schema.Config, *, formats: Iterable[Format]) -> EncoderSettings:
+def _predefined_splits(sources: Iterable[Source]) -> tuple[str, ...]:
+    """The splits that sources have themselves, in order; all of them have some, or none has."""
+    splits = {source.name: source.format.predefined_splits() for source in sources}
+    if any(splits.values()):
+        for name, own in splits.items():
+            if not own:
+                others = ", ".join(dict.fromkeys(itertools.chain(*splits.values())))
+                raise _wrong(
+                    f"{name!r} says nothing of splits, and the others do ({others}); add "
+                    "fractions, or name the sources of each split in splits",
+                    "source",
+                )
+    return tuple(dict.fromkeys(itertools.chain(*splits.values())))
+
+
+def _encoder_settings(config: schema.Config, *, sources: Sequence[Source]) -> EncoderSettings:
+    formats = [source.format for source in sources]
     kinds: frozenset[Kind] = frozenset().union(*(known.kinds for known in formats))
     if Kind.ROWS in kinds and any(Kind.ROWS not in known.kinds for known in formats):
         raise _wrong("tables without images cannot be mixed with sources of images", "splits")
     extras: dict[str, ExtraFeature] = {}
-    for extra in (extra for known in formats for extra in known.extra_features()):
-        if extras.setdefault(extra.spec.key, extra) != extra:
-            raise _wrong(
-                f"two sources fill the key {extra.spec.key!r} with values of other kinds", "splits"
-            )
+    owners: dict[str, str] = {}
+    for source in sources:
+        for extra in source.format.extra_features():
+            key = extra.spec.key
+            owner = owners.setdefault(key, source.name)
+            if extras.setdefault(key, extra) != extra:
+                raise _wrong(
+                    f"the sources {owner!r} ({_describe_extra(extras[key])}) and {source.name!r} "
+                    f"({_describe_extra(extra)}) fill the key {key!r} with values of other kinds",
+                    "splits",
+                )
     return EncoderSettings(
         **msgspec.structs.asdict(config.features),
         kinds=kinds,
@@ -215,6 +238,11 @@ def _encoder_settings(config: schema.Config, *, formats: Iterable[Format]) -> En
         image=config.image,
         panoptic=config.panoptic,
     )
+
+
+def _describe_extra(extra: ExtraFeature) -> str:
+    count = "an object" if extra.per_object else "an image"
+    return f"{extra.spec.kind.value}{' list' if extra.spec.repeated else ''}, of {count}"
 
 
 def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
@@ -229,9 +257,21 @@ def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
 
 def _sources(config: schema.Config) -> tuple[Source, ...]:
     return tuple(
-        Source(str(path[-1]), _resolve_format(source, masks=config.masks == "png"))
+        Source(_source_name(path), _resolve_format(source, masks=config.masks == "png"))
         for path, source in config.sources()
     )
+
+
+def _source_name(path: Path) -> str:
+    """Names a source: by its split, and from the second one of a list on by its place, too.
+
+    The name decides with the key where an image goes. So the images of a source stay where they
+    are when others are added behind it.
+    """
+    if isinstance(path[-1], str):
+        return path[-1]
+    name, index = path[-2:]
+    return f"{name}/{index}" if index else str(name)
 
 
 def _resolve_format(source: schema.Source, *, masks: bool) -> Format:
@@ -256,10 +296,12 @@ def _resolve_format(source: schema.Source, *, masks: bool) -> Format:
 
 def _portable_config(config: schema.Config) -> dict[str, Any]:
     """The config as a manifest keeps it: what does not depend on where things lie."""
-    raw: dict[str, Any] = msgspec.to_builtins(config)
+    raw: Any = msgspec.to_builtins(config)
     del raw["output"]["path"], raw["output"]["latest"]
     for path, source in config.sources():
-        mapping = raw["source"] if config.source else raw["splits"][path[-1]]
+        mapping = raw
+        for part in path:
+            mapping = mapping[part]
         keys = keys_of(type(source))
         for name in source.__struct_fields__:
             if name not in keys or keys[name].is_location:

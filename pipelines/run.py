@@ -55,8 +55,10 @@ from shardbeam.pipelines.runners import (
 )
 from shardbeam.pipelines.summary import Summary, print_summary
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings
+from shardbeam.transforms.dataset.judge import count_sources, find_warnings
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome, Status
@@ -481,4 +483,12 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
         for split in plan.splits.names
         for joined in [census.splits.get(split, SplitOutcome())]
     }
-    return Outcome(status=Status.APPROVED, splits=counts)
+    label_map = build_label_map(
+        categories=census.categories.values(), settings=plan.labels, objects=plan.objects
+    )
+    return Outcome(
+        status=Status.APPROVED,
+        splits=counts,
+        sources=count_sources(census, dataset=plan.dataset),
+        warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
+    )

@@ -96,6 +96,7 @@ def render_json(summary: Summary) -> str:
         rejects: The folder of the rejects files; empty if there are none.
         wall_time_s: Seconds.
         images_per_s: Images a second, without those of shards that were copied or resumed.
+        sources: `{source: images}` that go on to be read, where a split has several sources.
         message: What went wrong and how to mend it; empty if nothing.
         warnings: What is written and may not be meant.
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
@@ -120,6 +121,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
             name: {**msgspec.structs.asdict(split), "reject_ratio": split.reject_ratio}
             for name, split in outcome.splits.items()
         },
+        "sources": outcome.sources,
         "rejects": outcome.rejects,
         "wall_time_s": round(summary.wall_time_s, 3),
         "images_per_s": round(summary.images_per_s, 1),
@@ -193,6 +195,9 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         yield f"latest: {escape(summary.latest)}"
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
+    if outcome.sources:
+        counts = ", ".join(f"{count:,} from {name}" for name, count in outcome.sources.items())
+        yield f"images, before they are read: {counts}"
     yield from _describe_unannotated(outcome)
     for warning in outcome.warnings:
         yield f"warning: {escape(warning)}"

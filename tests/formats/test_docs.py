@@ -11,10 +11,11 @@ import pytest
 
 from shardbeam.pipelines.cli import main
 from tests.conftest import PROJECT_ROOT
-from tests.support.archive_files import write_tar, write_zip
+from tests.support.archive_files import write_files, write_tar, write_zip
 from tests.support.cifar_files import write_cifar10
 from tests.support.dataset import run
 from tests.support.pages import blocks, commands
+from tests.support.voc_files import small_voc
 
 DOCS = "docs/formats"
 
@@ -100,6 +101,18 @@ def test_exports_of_tools(
 
     run_commands(page, count=1)
     assert run("build", "config.yaml", "--overwrite").exit_code == 0
+
+
+def test_several_sources(folder: Path, shapes: Path) -> None:
+    (folder / "coco").mkdir()
+    (folder / "coco" / "images").symlink_to(shapes / "images")
+    (folder / "coco" / "instances.json").symlink_to(shapes / "annotations" / "instances.json")
+    for name in ("voc", "voc_test"):
+        write_files(folder / name, small_voc())
+    (config,) = blocks(f"{DOCS}/README.md", "yaml")
+    (folder / "config.yaml").write_text(config, encoding="utf-8")
+
+    assert run("build", "config.yaml").exit_code == 0
 
 
 def test_filename_label(folder: Path, shapes: Path) -> None:

@@ -341,7 +341,8 @@ def test_a_format_of_ones_own_on_the_command_line(
         " --split test --max-side 9"
     )
     assert (arguments.threads, arguments.config.name) == (5, "boxes")
-    source = arguments.config.splits["test"]
+    ((path, source),) = arguments.config.sources()
+    assert path == ("splits", "test")
     assert msgspec.structs.asdict(source) == {
         "format": "mine.py:Boxes",
         "images": "i",

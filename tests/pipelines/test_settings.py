@@ -61,6 +61,25 @@ CATEGORIES = {"cat": 17, "dog": 18, "puppy": 20, "bird": 16}
 
 
 @pytest.mark.parametrize(
+    ("labels", "ids", "warned"),
+    [
+        ({}, {"cat": 1, "dog": 2}, True),
+        ({"first_id": 0}, {"cat": 0, "dog": 1}, False),
+        ({"ids": "contiguous"}, {"cat": 1, "dog": 2}, False),
+    ],
+)
+def test_ids_that_are_shifted_are_told(
+    labels: Json, ids: dict[str, int], warned: bool, tmp_path: Path
+) -> None:
+    source = make_coco(tmp_path / "in", {"cat": 0, "dog": 1})
+    built = build_settings(source, folder=tmp_path, labels=labels)
+    (example,) = built.examples()
+    assert dict(example.labels) == ids
+    told = [text for text in built.summary["warnings"] if "class 'cat' has the id 0" in text]
+    assert len(told) == warned
+
+
+@pytest.mark.parametrize(
     ("labels", "written", "dropped"),
     [
         ({}, {"cat": 17, "dog": 18, "puppy": 20, "bird": 16}, 0),

@@ -164,6 +164,7 @@ def test_json_says_all() -> None:
             "train": {**msgspec.to_builtins(TRAIN), "reject_ratio": 3 / 1004},
             "test": {**msgspec.to_builtins(TEST), "reject_ratio": 0.0},
         },
+        "sources": {},
         "rejects": "out/d/rejects",
         "wall_time_s": 2.0,
         "images_per_s": 505.0,

@@ -52,10 +52,8 @@ class LabelMap(msgspec.Struct, frozen=True):
         return None if name is None else (name, self.ids[name])
 
 
-def shifted_class(label_map: LabelMap, *, settings: LabelSettings) -> str | None:
-    """Names the source's class of id 0 where all ids are shifted by one because of it."""
-    if settings.ids != "source":
-        return None
+def shifted_class(label_map: LabelMap) -> str | None:
+    """Names the source's class of id 0 where the source's ids are shifted by one because of it."""
     for name, ids in label_map.source_ids.items():
         written = label_map.lookup(name)
         if 0 in ids and written is not None and written[1] == 1:
@@ -165,14 +163,32 @@ def _check_ids(ids: Mapping[str, int], *, settings: LabelSettings) -> None:
 def _keypoints(
     categories: Iterable[Category],
 ) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """Numbers the keypoints' names, in order of their categories; the longest list counts."""
+    """Numbers the keypoints' names, in order of their categories; the longest list counts.
+
+    Raises:
+        InputError: A class has other keypoints in one source than in another.
+    """
     positions: dict[str, int] = {}
-    columns: dict[str, tuple[int, ...]] = {}
+    longest: dict[str, Category] = {}
     for category in categories:
-        if category.keypoints:
-            own = tuple(positions.setdefault(name, len(positions)) for name in category.keypoints)
-            known = columns.get(category.name, ())
-            columns[category.name] = max(known, own, key=len)
+        if not category.keypoints:
+            continue
+        known = longest.setdefault(category.name, category)
+        short, long = sorted((known, category), key=lambda each: len(each.keypoints))
+        if long.keypoints[: len(short.keypoints)] != short.keypoints:
+            raise InputError(
+                uri=known.origin,
+                problem=f"class {category.name!r} has the keypoints {', '.join(known.keypoints)} "
+                f"here and {', '.join(category.keypoints)} in {category.origin}; name them alike "
+                "and in the same order in both, or build two datasets",
+            )
+        longest[category.name] = long
+        for name in category.keypoints:
+            positions.setdefault(name, len(positions))
+    columns = {
+        name: tuple(positions[keypoint] for keypoint in category.keypoints)
+        for name, category in longest.items()
+    }
     return tuple(positions), columns
 
 
@@ -222,10 +238,11 @@ def _source_ids(
         owners[smallest] = first
     for category in categories:
         if names[category.name] not in ids:
+            owner = owners[min(owners)]
             raise InputError(
                 uri=category.origin,
-                problem=f"class {category.name!r} has no id, and other classes have; set "
-                f"labels.ids: contiguous",
+                problem=f"class {category.name!r} has no id here, and {owner.name!r} has id "
+                f"{owner.source_id} in {owner.origin}; set labels.ids: contiguous",
             )
     return ids
 

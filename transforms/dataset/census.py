@@ -52,6 +52,7 @@ class SourceCensus(msgspec.Struct):
     """What the join saw of one source.
 
     Attributes:
+        images: Its images, or rows, that go on.
         referenced: Keys that its annotation files name, and image ids without one.
         matched: How many of these are listed.
         listed_key: The first listed key of an image, of those in the fewest folders; empty where
@@ -63,6 +64,7 @@ class SourceCensus(msgspec.Struct):
             anything matches.
     """
 
+    images: int = 0
     referenced: int = 0
     matched: int = 0
     listed_key: str = ""
@@ -72,6 +74,7 @@ class SourceCensus(msgspec.Struct):
 
     def add(self, other: SourceCensus) -> None:
         """Adds another count of the same source."""
+        self.images += other.images
         self.referenced += other.referenced
         self.matched += other.matched
         self.listed_key = _first(self.listed_key, other.listed_key)
@@ -154,6 +157,7 @@ class Census(msgspec.Struct):
         referenced_key = key if referenced and names_a_file else ""
         self.sources.setdefault(source, SourceCensus()).add(
             SourceCensus(
+                images=int(joined.record is not None),
                 referenced=int(referenced > 0),
                 matched=int(referenced > 0 and listed > 0),
                 listed_key=listed_key,

@@ -20,10 +20,10 @@ from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.judge import (
     count_resumed,
     count_reuse,
+    count_sources,
     count_splits,
+    find_warnings,
     judge,
-    warn_of_groups,
-    warn_of_unannotated,
 )
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
@@ -121,7 +121,10 @@ def gate(
         objects=dataset.objects,
     )
     outcome = msgspec.structs.replace(
-        outcome, reuse=count_reuse(settings.run.previous, shards), resumed=count_resumed(shards)
+        outcome,
+        reuse=count_reuse(settings.run.previous, shards),
+        resumed=count_resumed(shards),
+        sources=count_sources(census, dataset=dataset),
     )
     moves = _plan_moves(shards, rejects)
     with explain_write_errors(staging.output):
@@ -204,10 +207,8 @@ def finish(
             outcome=Outcome(
                 status=Status.COMMITTED,
                 splits=splits,
-                warnings=(
-                    *warn_of_groups(census, config=dataset.config),
-                    *(warn_of_unannotated(splits) if dataset.objects else ()),
-                ),
+                sources=count_sources(census, dataset=dataset),
+                warnings=find_warnings(census, splits=splits, label_map=label_map, dataset=dataset),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 reuse=count_reuse(run.previous, shards),
                 resumed=count_resumed(shards),

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import LabelMap, shifted_class
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.files import Origin, ShardResult
+from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import RejectsFile, describe_rejects, first_rejects
 from shardbeam.transforms.formats.base import Format
@@ -250,7 +252,33 @@ def _describe_worst(
             yield f"{where}: {describe_rejects(split.rejected, first=first_rejects(*first))}"
 
 
-def warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+def find_warnings(
+    census: Census,
+    *,
+    splits: Mapping[str, SplitOutcome],
+    label_map: LabelMap,
+    dataset: DatasetSettings,
+) -> tuple[str, ...]:
+    """Says what is written and may not be meant, a line each."""
+    return (
+        *_warn_of_groups(census, config=dataset.config),
+        *(_warn_of_unannotated(splits) if dataset.objects else ()),
+        *_warn_of_sources(count_sources(census, dataset=dataset)),
+        *_warn_of_shift(label_map, config=dataset.config),
+    )
+
+
+def _warn_of_shift(label_map: LabelMap, *, config: Mapping[str, Any]) -> Iterator[str]:
+    """Says that ids are not those of the source."""
+    shifted = shifted_class(label_map)
+    if shifted is not None and config["labels"]["ids"] == "source":
+        yield (
+            f"class {shifted!r} has the id 0, which is the background to readers of objects: all "
+            "ids are written plus 1; labels.first_id: 0 keeps them"
+        )
+
+
+def _warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
     """Says which splits of exact sizes have others, because groups stay whole."""
     if not (config.get("exact") and config.get("group_by")):
         return
@@ -263,6 +291,20 @@ def warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str
                 f"split {split!r} was to have {size:,} images and has {images[split]:,}: groups "
                 "(group_by) stay whole"
             )
+
+
+def count_sources(census: Census, *, dataset: DatasetSettings) -> dict[str, int]:
+    """Counts the images of each source that go on, where a split has several sources."""
+    if not any("/" in name for name in dataset.sources):
+        return {}
+    return {name: census.sources.get(name, SourceCensus()).images for name in dataset.sources}
+
+
+def _warn_of_sources(sources: Mapping[str, int]) -> Iterator[str]:
+    """Says which of several sources gives no image."""
+    for name, images in sources.items():
+        if not images:
+            yield f"no image of the source {name!r} is written"
 
 
 def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
@@ -280,7 +322,7 @@ def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
     return [f"{', '.join(causes)}; if that is meant: --set objects=none"]
 
 
-def warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
+def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
     """Says in which splits of a dataset of objects most images are negatives unasked."""
     for name, split in splits.items():
         if 2 * split.unannotated > split.images:

@@ -65,6 +65,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         naming: How the shards' files are named.
         file_format: TFDS's name of the shards' container.
         objects: Whether it must hold objects.
+        sources: The sources' names.
     """
 
     name: str
@@ -80,6 +81,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     naming: ShardNaming
     file_format: str = "tfrecord"
     objects: bool = False
+    sources: tuple[str, ...] = ()
 
 
 def metadata_paths(dataset: DatasetSettings) -> list[str]:

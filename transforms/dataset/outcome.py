@@ -113,6 +113,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         status: How it ended.
         splits: Counts by split; under `NO_SPLIT` of what belongs to none.
+        sources: `{source: its images that went on to be read}`, where a split has several.
         message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
         warnings: What is written and may not be meant, a line each.
         rejects: The folder that holds the rejects files, where there are any rejects.
@@ -127,6 +128,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     rejects: str = ""
     reuse: Reuse | None = None
     resumed: Resumed = Resumed()
+    sources: Mapping[str, int] = {}
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -52,9 +52,16 @@ def first_rejects(*rejects: Reject) -> tuple[Reject, ...]:
 def describe_rejects(counts: Mapping[str, int], *, first: Iterable[Reject]) -> str:
     """Describes rejects: how many there are of each reason, and the first of them."""
     by_reason = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
-    named = ", ".join(f"{reject.key} ({reject.reason.value}: {reject.detail})" for reject in first)
+    named = ", ".join(
+        f"{_name(reject)} ({reject.reason.value}: {reject.detail})" for reject in first
+    )
     # Names may hold line ends; those of the message are its own.
     return r"\n".join(f"{by_reason}; the first: {named}".splitlines())
+
+
+def _name(reject: Reject) -> str:
+    # The first of several sources has the name of its split, or is the only one.
+    return f"{reject.key} of {reject.source}" if "/" in reject.source else reject.key
 
 
 def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:
