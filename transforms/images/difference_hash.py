@@ -10,6 +10,8 @@ the average: what differs by less, noise of JPEG would decide.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
@@ -24,6 +26,10 @@ _PARTS_OF_MEAN = 3
 # where fewer of them differ: others without much in them have nearly the same hash.
 _LEAST_MEAN = 1
 _FEWEST_DIFFERENCES = 16
+# Of an image in colour, so many rows are gray at a time: a whole copy would take memory.
+_STRIP_ROWS = 64
+# The first EXIF orientation whose rows are columns.
+_FIRST_TURNED = 5
 
 
 def difference_hash(pixels: npt.NDArray[np.uint8], *, orientation: int = 1) -> int | None:
@@ -39,12 +45,34 @@ def difference_hash(pixels: npt.NDArray[np.uint8], *, orientation: int = 1) -> i
     Returns:
         None where the hash says nothing: of a flat picture, or one of a few pixels.
     """
-    if orientation != 1:
-        pixels = np.asarray(apply_orientation(Image.fromarray(pixels), orientation))
-    height, width = pixels.shape
-    if height < _ROWS or width < _COLUMNS:
+    return _hash([pixels], size=pixels.shape[::-1], orientation=orientation)
+
+
+def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
+    """Hashes an image of any mode; see `difference_hash`."""
+    width, height = image.size
+    strips = (
+        image.crop((0, top, width, min(top + _STRIP_ROWS, height))).convert("L")
+        for top in range(0, height, _STRIP_ROWS)
+    )
+    return _hash(map(np.asarray, strips), size=image.size, orientation=orientation)
+
+
+def _hash(
+    strips: Iterable[npt.NDArray[np.uint8]], *, size: tuple[int, ...], orientation: int
+) -> int | None:
+    """Hashes a picture that comes in strips of whole rows."""
+    width, height = size
+    is_turned = orientation >= _FIRST_TURNED
+    columns, rows = (_ROWS, _COLUMNS) if is_turned else (_COLUMNS, _ROWS)
+    if width < columns or height < rows:
         return None
-    cells = _sum_cells(_sum_cells(pixels, _COLUMNS).T, _ROWS).T
+    across = np.concatenate([_sum_cells(strip, columns) for strip in strips])
+    cells = _sum_cells(across.T, rows).T
+    if orientation != 1:
+        places = np.arange(cells.size, dtype=np.uint8).reshape(cells.shape)
+        turned = apply_orientation(Image.fromarray(places), orientation)
+        cells = cells.ravel()[np.asarray(turned)]
     differences = np.diff(cells)
     total = np.abs(differences).sum()
     brighter = _PARTS_OF_MEAN * _BITS * differences >= total
@@ -52,11 +80,6 @@ def difference_hash(pixels: npt.NDArray[np.uint8], *, orientation: int = 1) -> i
     if total < _LEAST_MEAN * _BITS * height * width or differs.sum() < _FEWEST_DIFFERENCES:
         return None
     return int.from_bytes(np.packbits(brighter).tobytes(), "big")
-
-
-def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
-    """Hashes an image of any mode; see `difference_hash`."""
-    return difference_hash(np.asarray(image.convert("L")), orientation=orientation)
 
 
 def _sum_cells(pixels: npt.NDArray[np.integer], number: int) -> npt.NDArray[np.int64]:
