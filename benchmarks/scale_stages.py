@@ -49,6 +49,7 @@ from shardbeam.transforms.dataset.rejects import write_rejects
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.shard_plan import ShardNaming, plan_shards
 from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.joining import JoinSettings
@@ -105,6 +106,7 @@ def staged_shard(index: int, *, num_shards: int) -> ShardResult:
         inputs=_SHARD_EXAMPLES,
         corrections={"box_clipped": 1},
         excluded={},
+        statistics=Statistics(),
         rejects=(),
         staged=f"shards/{index:064x}/{'0' * 32}",
     )

@@ -19,6 +19,7 @@ from shardbeam.pipelines.commands import (
     FormatsArguments,
     SampleArguments,
     ShowArguments,
+    StatsArguments,
     VerifyArguments,
 )
 from shardbeam.pipelines.failures import UsageError, explain_os_error
@@ -99,6 +100,11 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             from shardbeam.pipelines.verify import run_verify
 
             return run_verify(arguments)
+        if isinstance(arguments, StatsArguments):
+            from shardbeam.pipelines.stats import run_stats
+
+            run_stats(arguments)
+            return 0
         # Imported here, as rich takes a while.
         from shardbeam.pipelines.show import show_dataset, show_formats
 

@@ -208,6 +208,41 @@ All of Apache Beam's pipeline options are taken, too. Without --runner, it runs 
     anonymous: _Anonymous = False
 
 
+class StatsArguments(Arguments, frozen=True, kw_only=True):
+    """`stats`.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+        beam_options: As of `BuildArguments`.
+    """
+
+    USAGE = "shardbeam stats PATH [--recount] [--json] [flags]"
+    HELP = """\
+Prints what is in each split of a dataset: images by size and format, objects by class and size,
+classes that are together in images, and classes that are rare or in one split alone.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset of
+Shardbeam's was counted while it was written (statistics.json); other files are read and counted.
+"""
+    EPILOG = """\
+All of Apache Beam's pipeline options are taken, too. Without --runner, it runs on this machine.
+"""
+
+    path: str
+    beam_options: Mapping[str, Any]
+    recount: Annotated[
+        bool, named("read the shards and count anew, whatever statistics.json says")
+    ] = False
+    report: Annotated[
+        str | None,
+        named(
+            "write the result as JSON to this file; with --runner it must be named", metavar="URI"
+        ),
+    ] = None
+    json: Annotated[bool, named("print the result as one JSON object")] = False
+    anonymous: _Anonymous = False
+
+
 class SampleArguments(Arguments, frozen=True, kw_only=True):
     """`sample shapes`."""
 
@@ -240,6 +275,7 @@ commands:
   plan      list and join as build would, write nothing, and print what would be built
   formats   list the formats of images and annotations, and the flags of each
   show      print the first Examples of a dataset, or of any TFRecord file
+  stats     print what is in a dataset, or in any TFRecord file: classes, sizes, splits
   verify    read every byte of a dataset, and print what is wrong with it
   sample    draw a small dataset to try things with
 
@@ -255,6 +291,7 @@ COMMANDS: dict[str, type[Arguments]] = {
     "plan": BuildArguments,
     "formats": FormatsArguments,
     "show": ShowArguments,
+    "stats": StatsArguments,
     "verify": VerifyArguments,
     "sample": SampleArguments,
 }
@@ -265,6 +302,7 @@ COMMANDS: dict[str, type[Arguments]] = {
 WORDS = {
     "formats": (r"formats(\0(?P<format>[^\0]+))?", "`formats`, or `formats FORMAT`"),
     "show": (r"show\0(?P<path>[^\0]+)", "`show PATH`, with one path"),
+    "stats": (r"stats\0(?P<path>[^\0]+)", "`stats PATH`, with one path"),
     "verify": (r"verify\0(?P<path>[^\0]+)", "`verify PATH`, with one path"),
     "sample": (r"sample\0shapes", "`sample shapes --output DIR --images N`"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -135,7 +135,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
 
 def render_text(summary: Summary, *, layout: Layout = PLAIN) -> str:
     """Renders a summary for people."""
-    tables = [_counts_table(summary.outcome), _codes_table(summary.outcome)]
+    tables = [_counts_table(summary.outcome), codes_table(summary.outcome.splits)]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
     return "\n".join([*parts, "\n".join(_closing_lines(summary))]) + "\n"
 
@@ -173,9 +173,10 @@ def _split_name(name: str) -> Text:
     return Text(escape(name) if name != NO_SPLIT else "(no split)")
 
 
-def _codes_table(outcome: Outcome) -> Table:
+def codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
+    """Makes the table of rejects, exclusions and corrections by their reasons."""
     table = make_table("split", "what", "why", numbers=["count"])
-    for name, split in outcome.splits.items():
+    for name, split in splits.items():
         for what, counts, unit in (
             ("rejected", split.rejected, None),
             ("excluded", split.excluded, None),

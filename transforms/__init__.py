@@ -7,6 +7,7 @@
 - `WriteShards`: reads, checks, converts and encodes the images, and writes the shards
 - `WriteToTFRecord`: the same by the arguments of Beam's transform of that name
 - `CommitDataset`: moves what was written into place, or refuses it
+- `CountStatistics`: reads shards to their end, and counts what is in them
 - `VerifyShards`: reads shards to their end, and compares them with what is said of them
 
 Each name is imported when it is first used, so that the rooms (`core`, `storage`, `containers`,
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardbeam.transforms.commit_dataset import CommitDataset as CommitDataset
+    from shardbeam.transforms.count_statistics import CountStatistics as CountStatistics
     from shardbeam.transforms.join_annotations import JoinAnnotations as JoinAnnotations
     from shardbeam.transforms.list_images import ListImages as ListImages
     from shardbeam.transforms.read_annotations import ReadAnnotations as ReadAnnotations
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
 __all__ = [
-    *("CommitDataset", "JoinAnnotations", "ListImages", "ReadAnnotations", "TakeCensus"),
-    *("VerifyShards", "WriteShards", "WriteToTFRecord"),
+    *("CommitDataset", "CountStatistics", "JoinAnnotations", "ListImages", "ReadAnnotations"),
+    *("TakeCensus", "VerifyShards", "WriteShards", "WriteToTFRecord"),
 ]
 
 

@@ -102,6 +102,7 @@ COMMITTED = [
     "manifest.json",
     *(f"runs/.shards/{index:064x}.json" for index in range(2)),
     f"runs/{RUN_ID}.json",
+    "statistics.json",
     *(f"toy-train.tfrecord-{index:05d}-of-00002" for index in range(2)),
 ]
 

@@ -45,9 +45,10 @@ def test_lists_all_files_with_sizes_and_checksums(tmp_path: Path) -> None:
         *(f"index/{shard.data.path}.parquet" for shard in SHARDS),
         "label_map.pbtxt",
         "labels.txt",
+        "statistics.json",
     ]
     assert set(manifest.files) >= {shard.index for shard in SHARDS}
-    assert len(list(manifest.paths())) == 8
+    assert len(list(manifest.paths())) == 9
 
 
 def test_a_manifest_of_an_older_version_is_read(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.formats.load import built_in_formats
 from tests.support.builds import Build, build
+from tests.support.counting import count_dataset
 from tests.support.format_samples import SAMPLES, Features, FormatSample, observe
 from tests.support.image_makers import Pixels
 
@@ -52,6 +54,7 @@ def test_every_reject_and_every_example_is_what_the_source_says(
     assert Counter(reject["reason"] for reject in run.rejects()) == sample.rejects
     check_tf_data(sample, run)
     check_tfds(sample, run)
+    check_statistics(sample, run)
 
 
 def check_tf_data(sample: FormatSample, run: Build) -> None:
@@ -89,6 +92,15 @@ def check_tfds(sample: FormatSample, run: Build) -> None:
         names = [each["image/filename"] for each in tfds.as_numpy(builder.as_dataset(split=split))]
         assert len(set(names)) == len(names) == count
         assert split != sample.split or sample.key.encode() in names
+
+
+def check_statistics(sample: FormatSample, run: Build) -> None:
+    """What was counted while the shards were written is what is counted from them."""
+    written = read_statistics(str(run.output))
+
+    assert written is not None
+    assert {name: split.examples for name, split in written.items()} == sample.counts
+    assert written == count_dataset(str(run.output))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from shardbeam.transforms.dataset.manifest import MANIFEST
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import ShardNaming
+from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.examples.features import FeatureSpec
 from tests.support.example_builders import make_label_map
 
@@ -65,6 +66,7 @@ def make_shard_result(
         inputs=examples,
         corrections={"box_clipped": 2},
         excluded={},
+        statistics=Statistics(),
         rejects=(),
         staged=staged,
     )

@@ -16,6 +16,7 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import PASSING_REASONS
 from shardbeam.transforms.core.records import ImageRef, Reject
+from shardbeam.transforms.dataset.statistics import Statistics
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
@@ -101,6 +102,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
         inputs: How many images were read.
         corrections: `{correction: count}`.
         excluded: `{rule: count}` of the images that a rule leaves out only now.
+        statistics: What is in `data`, as it was counted while it was written.
         rejects: The records that could not be written.
         unread: The first of the files that could not be read, which perhaps can the next time.
         staged: The folder of the attempt that wrote it, below the plan's staging folder: its files
@@ -119,6 +121,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     inputs: _Count
     corrections: Mapping[str, _Count]
     excluded: Mapping[str, _Count]
+    statistics: Statistics
     rejects: tuple[Reject, ...]
     unread: tuple[ImageRef, ...] = ()
     staged: str = ""

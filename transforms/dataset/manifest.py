@@ -21,6 +21,7 @@ MANIFEST = "manifest.json"
 FEATURES = "features.json"
 LABEL_MAP = "label_map.pbtxt"
 LABELS = "labels.txt"
+STATISTICS = "statistics.json"
 RUNS_FOLDER = "runs"
 # A user may well have a `runs` folder, too.
 RUN_FILE = re.compile(rf"{RUNS_FOLDER}/\d{{8}}T\d{{6}}\.\d{{6}}Z\.json")

@@ -27,11 +27,13 @@ from shardbeam.transforms.dataset.manifest import (
     LABEL_MAP,
     LABELS,
     MANIFEST,
+    STATISTICS,
     Skeletons,
     encode_manifest,
 )
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import ShardNaming
+from shardbeam.transforms.dataset.statistics_file import count_statistics, encode_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
@@ -90,6 +92,7 @@ def metadata_paths(dataset: DatasetSettings) -> list[str]:
         FEATURES,
         LABEL_MAP,
         LABELS,
+        STATISTICS,
         MANIFEST,
         DATASET_INFO,
         *(_class_names_path(spec) for spec in dataset.features if spec.role is FeatureRole.LABEL),
@@ -122,6 +125,7 @@ def metadata_files(
     files = {
         FEATURES: features_json(dataset.features, label_map=label_map),
         DATASET_INFO: dataset_info_json(dataset, shards=by_split),
+        STATISTICS: encode_statistics(count_statistics(shards, splits=dataset.splits)),
     }
     if _fits_class_label(label_map):
         for spec in dataset.features:

@@ -43,6 +43,7 @@ from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerpri
 from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow, index_parquet, index_path
 from shardbeam.transforms.dataset.outcome import ShardProgress
 from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, StatisticsCounter
 from shardbeam.transforms.examples.encode import (
     EncodedExample,
     EncodedRecord,
@@ -114,13 +115,15 @@ class ShardSettings:
     previous: str = ""
 
     def digest(self, *, label_map: LabelMap) -> str:
-        """Digests what decides the bytes of every shard and its index, beside its records."""
+        """Digests what decides every shard and what is kept of it, beside its records."""
         what = [
             encoding_digest(self.encoder, label_map=label_map),
             self.container,
             find_container(self.container).versions(),
             # The index of an older version may have other columns.
             str(INDEX_SCHEMA),
+            # What an older version has not counted, or otherwise, is written anew.
+            STATISTICS_VERSION,
         ]
         return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
@@ -260,6 +263,7 @@ def write_shard(
     excluded: Counter[str] = Counter()
     images = 0
     fingerprints: list[str] = []
+    statistics = StatisticsCounter()
     progress = _Progress(shard, staging=staging)
     with create_file(staging.uri(staged, shard.file_name)) as file, container.writer(file) as write:
         for encoded in records:
@@ -279,6 +283,11 @@ def write_shard(
             for example in encoded.examples:
                 place = write(example.chunks, example.crc32c)
                 rows.append(_index_row(encoded, example, shard=shard, place=place))
+                statistics.add(
+                    example.values,
+                    num_bytes=example.size_bytes,
+                    image_bytes=len(encoded.image.data) if encoded.image is not None else 0,
+                )
             progress.advance()
     with create_file(staging.uri(staged, shard.index_path)) as index:
         index.write(index_parquet(rows))
@@ -298,6 +307,7 @@ def write_shard(
         inputs=len(fingerprints),
         corrections=dict(corrections),
         excluded=dict(excluded),
+        statistics=statistics.total(),
         rejects=tuple(rejects),
         unread=tuple(unread[:_MAX_UNREAD]),
         staged=staged,

@@ -28,7 +28,7 @@ from shardbeam.transforms.core.records import (
     Reject,
     decode_annotations,
 )
-from shardbeam.transforms.examples.annotated import AnnotatedImage
+from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
 from shardbeam.transforms.examples.boxes import annotated_frame
 from shardbeam.transforms.examples.label_digest import digest_labels
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
@@ -127,6 +127,7 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         labels: Digest of the image's labels (`digest_labels`): of all of its objects, whichever
             of them the Example holds.
         objects: How many objects it holds.
+        values: `{default key: values}`, also of keys that the config drops, without the image.
     """
 
     chunks: tuple[bytes, ...]
@@ -135,6 +136,7 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     labels: str
     objects: int
+    values: Values
 
     @property
     def data(self) -> bytes:
@@ -347,6 +349,7 @@ class RecordEncoder:
                 sha256=subject.sha256,
                 labels=labels,
                 objects=1 if per_annotation else objects,
+                values=values,
             )
             examples.append(example)
         return examples, corrections

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import MaskRole
-from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup
+from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.boxes import orient_pixels
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
 from shardbeam.transforms.examples.mask_png import encode_mask
@@ -33,7 +33,7 @@ _MIN_SHARE_IN_BOX = 0.75
 _MIN_IOU = 0.5
 
 
-def _render_masks(subject: AnnotatedImage) -> list[bytes]:
+def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
     """Renders a mask for each object: a PNG of the whole stored image, one channel, 0 and 1.
 
     The pixels are those that pycocotools draws in the annotated frame; those of an image that is
@@ -41,6 +41,9 @@ def _render_masks(subject: AnnotatedImage) -> list[bytes]:
     segmentation, or with one that nothing can be made of, gets an empty mask: readers want as
     many masks as boxes, and can tell an empty one from what an annotator drew, which the filled
     box would be taken for.
+
+    Returns:
+        The masks, and how many pixels of each are 1.
 
     Raises:
         RejectedError: A mask file cannot be used.
@@ -51,7 +54,7 @@ def _render_masks(subject: AnnotatedImage) -> list[bytes]:
         data = subject.masks[MaskRole.VOC_OBJECT]
         numbers = read_indices(data, size=subject.file_size, voc_colours=True)
         voc_patches = _match_voc_objects(subject.turn_mask(numbers), subject=subject)
-    encoded = []
+    encoded, areas = [], []
     for item, patch in zip(subject.objects, voc_patches, strict=True):
         if has_segmentation(item.annotation.segmentation):
             patch = subject.draw(item.annotation, unusable=Correction.MASK_EMPTY_BAD_SEGMENTATION)
@@ -65,16 +68,30 @@ def _render_masks(subject: AnnotatedImage) -> list[bytes]:
             whole = patch.whole(width=old_width, height=old_height)
             patch = find_patch(resize_nearest(whole, size=subject.size))
         encoded.append(encode_mask(patch, width=width, height=height))
-    return encoded
+        areas.append(0 if patch is None else int(np.count_nonzero(patch.pixels)))
+    return encoded, areas
+
+
+def _mask_values(subject: AnnotatedImage) -> Values:
+    masks, areas = _render_masks(subject)
+    # The areas are for the statistics alone.
+    return {"image/object/mask": masks, "image/object/mask/area": areas}
+
+
+def _annotation_mask_values(subject: AnnotatedImage) -> Values:
+    masks, areas = _render_masks(subject)
+    return {
+        "annotation/mask": [[mask] for mask in masks],
+        "annotation/mask/area": [[area] for area in areas],
+    }
 
 
 MASKS = FeatureGroup(
-    (value_list("image/object/mask", FeatureKind.BYTES, FeatureRole.MASK),),
-    lambda subject: {"image/object/mask": _render_masks(subject)},
+    (value_list("image/object/mask", FeatureKind.BYTES, FeatureRole.MASK),), _mask_values
 )
 ANNOTATION_MASK = FeatureGroup(
     (one_value("annotation/mask", FeatureKind.BYTES, FeatureRole.MASK),),
-    lambda subject: {"annotation/mask": [[mask] for mask in _render_masks(subject)]},
+    _annotation_mask_values,
     by_object=True,
 )
 

@@ -1,0 +1,125 @@
+"""A Beam job that reads the shards of a dataset, and gives one result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from shardbeam.pipelines.failures import UsageError, explain_failure
+from shardbeam.pipelines.interrupts import say_when_interrupted, temporary_folder
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_INTERRUPTED = "interrupted; nothing was changed"
+
+
+def run_shard_job(
+    add_steps: Callable[[beam.Pipeline, str], object],
+    *,
+    name: str,
+    path: str,
+    report: str | None,
+    beam_options: Mapping[str, Any],
+    result_type: type[T],
+) -> T:
+    """Runs a job, and reads what it has written.
+
+    Args:
+        add_steps: Adds the steps to a pipeline, the last of which writes the result as JSON to
+            the URI that it is given (`write_report`).
+        name: The command, which a job in the cloud is named after.
+        path: The dataset.
+        report: Where the result goes; None for a file that is gone afterwards.
+        beam_options: Keyword arguments of Beam's `PipelineOptions`.
+        result_type: What the result is.
+
+    Raises:
+        RunError: A worker could not read the dataset.
+        UsageError: A cluster's workers need a `--report`.
+    """
+    from apache_beam import Pipeline
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, make_runner
+
+    options = PipelineOptions([], **beam_options)
+    runner = make_runner(options)
+    if not report and not isinstance(runner, LocalRunner):
+        raise UsageError(
+            f"--runner={type(runner).__name__}: name a file that its workers and this machine "
+            "see, for the result: --report URI"
+        )
+    on_dataflow = type(runner).__name__ == DATAFLOW_RUNNER
+    if on_dataflow:
+        _prepare_job(options, name=name, path=path, report=report or "")
+    with temporary_folder(_INTERRUPTED) as folder:
+        if not isinstance(runner, LocalRunner):
+            say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
+        uri = report or join_uri(folder, "report.json")
+        pipeline = Pipeline(runner=runner, options=options)
+        add_steps(pipeline, uri)
+        try:
+            if on_dataflow:
+                _follow_job(pipeline, options=options)
+            else:
+                pipeline.run().wait_until_finish()
+        except Exception as error:
+            raise explain_failure(error) from error
+        return msgspec.json.decode(storage_for(uri).read(uri), type=result_type)
+
+
+def _prepare_job(options: PipelineOptions, *, name: str, path: str, report: str) -> None:
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+    # Imported here: its clients take a while, and no other runner needs them.
+    from shardbeam.pipelines.dataflow import prepare_job
+
+    if options.view_as(GoogleCloudOptions).template_location:
+        raise UsageError(
+            f"--template_location: {name} reads the result of a job, not of a template"
+        )
+    prepare_job(
+        options,
+        name=name,
+        folders={},
+        files={"--report": report},
+        read={path: "copy it to gs://"},
+    )
+
+
+def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
+    from shardbeam.pipelines.dataflow import submit_job
+
+    job = submit_job(pipeline, runner=pipeline.runner, options=options)
+    assert job is not None
+    job.follow()
+
+
+def check_report(uri: str) -> None:
+    """Makes sure that a result can be written, and that none is left of another run.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    write_report(msgspec.Raw(b"{}"), uri=uri)
+    storage_for(uri).delete(uri)
+
+
+def write_report(report: msgspec.Struct | msgspec.Raw, *, uri: str) -> None:
+    """Writes a result as JSON.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        storage_for(uri).replace(uri, msgspec.json.encode(report))
+    except OSError as error:
+        raise UsageError(f"--report: {uri}: {error.strerror or error}") from error

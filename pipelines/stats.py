@@ -1,0 +1,282 @@
+"""`shardbeam stats`: what is in a dataset, as tables or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from shardbeam.pipelines.arguments import StatsArguments
+from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
+from shardbeam.pipelines.summary import codes_table
+from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.transforms.dataset.imbalance import find_imbalances
+from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.read.count import CountedShard, merge_counts, plan_counts
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.statistics import (
+    BINS,
+    Statistics,
+    merge_statistics,
+    most_frequent_pairs,
+)
+from shardbeam.transforms.dataset.statistics_file import read_statistics
+from shardbeam.transforms.storage.find import storage_for
+
+# A person reads no more; JSON has them all.
+_PRINTED_CLASSES = 50
+_PRINTED_PAIRS = 10
+_MILLION = 1_000_000
+_VISIBILITIES = {"0": "not labelled", "1": "hidden", "2": "visible"}
+
+
+class StatisticsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a dataset.
+
+    Attributes:
+        path: Its folder, or its only file.
+        splits: `{split: what is in it}`.
+        outcome: `{split: what became of its inputs}`, rejects and corrections by their reasons;
+            empty for files that Shardbeam has not written.
+        findings: Classes that a model could not learn, or not be tested by, a line each.
+    """
+
+    path: str
+    splits: Mapping[str, Statistics]
+    outcome: Mapping[str, SplitOutcome] = {}
+    findings: tuple[str, ...] = ()
+
+
+def run_stats(arguments: StatsArguments) -> None:
+    """Prints what is in a dataset, by its `statistics.json`, or by its shards.
+
+    Raises:
+        InputError: There is no dataset, or it is not whole.
+        RunError: A worker could not read it.
+        UsageError: A cluster's workers need a `--report`.
+    """
+    if arguments.report:
+        check_report(arguments.report)
+    dataset = open_dataset(arguments.path)
+    is_file = storage_for(dataset.path).stat(dataset.path) is not None
+    manifest = None if is_file else read_manifest(dataset.path)
+    splits: Mapping[str, Statistics] | None = None
+    if manifest is not None and not arguments.recount:
+        splits = read_statistics(dataset.path)
+    if splits is None:
+        splits = _count(dataset, manifest=manifest, arguments=arguments).splits
+    report = StatisticsReport(
+        path=dataset.path,
+        splits=splits,
+        outcome={}
+        if manifest is None
+        else {name: split.outcome for name, split in manifest.splits.items()},
+        findings=tuple(find_imbalances(splits)),
+    )
+    if arguments.report:
+        write_report(report, uri=arguments.report)
+    write_stdout(render_json(report) if arguments.json else render_text(report, stdout_layout()))
+
+
+def _count(
+    dataset: StoredDataset, *, manifest: Manifest | None, arguments: StatsArguments
+) -> StatisticsReport:
+    # Imported here: what is counted already needs no Beam.
+    import apache_beam as beam
+    from apache_beam.transforms.combiners import ToList
+
+    from shardbeam.transforms.count_statistics import CountStatistics
+
+    shards = plan_counts(dataset, manifest=manifest)
+    splits = [split.name for split in dataset.splits]
+
+    def add_steps(pipeline: beam.Pipeline, uri: str) -> None:
+        (
+            pipeline
+            | beam.Create(shards)
+            | CountStatistics()
+            | ToList()
+            | "WriteReport" >> beam.Map(_write_counts, path=dataset.path, splits=splits, uri=uri)
+        )
+
+    return run_shard_job(
+        add_steps,
+        name="stats",
+        path=dataset.path,
+        report=arguments.report,
+        beam_options=arguments.beam_options,
+        result_type=StatisticsReport,
+    )
+
+
+def _write_counts(
+    counted: Iterable[CountedShard], *, path: str, splits: Sequence[str], uri: str
+) -> None:
+    merged = merge_counts(counted, splits=splits)
+    write_report(StatisticsReport(path=path, splits=merged), uri=uri)
+
+
+def render_json(report: StatisticsReport) -> str:
+    """Renders a report as one JSON object on one line, with its keys sorted."""
+    return msgspec.json.encode(report, order="sorted").decode() + "\n"
+
+
+def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
+    """Renders a report for people."""
+    splits = report.splits
+    tables = [
+        _overview_table(splits),
+        _classes_table(splits),
+        *(_histogram_table(each, splits) for each in _HISTOGRAMS),
+        _keypoints_table(splits),
+        _pairs_table(splits),
+        codes_table(report.outcome),
+    ]
+    parts = [render_table(table, layout=layout) for table in tables if table.rows]
+    findings = "".join(f"{escape(finding)}\n" for finding in report.findings)
+    return "\n".join([*parts, findings] if findings else parts)
+
+
+_COLUMNS: dict[str, Callable[[Statistics], str]] = {
+    "examples": lambda split: f"{split.examples:,}",
+    "bytes": lambda split: decimal(split.num_bytes),
+    "images": lambda split: f"{split.images:,}",
+    "unannotated": lambda split: f"{split.unannotated:,}",
+    "labels": lambda split: f"{split.labels:,}",
+    "objects": lambda split: f"{split.objects:,}",
+    "crowds": lambda split: f"{split.crowds:,}",
+    "masks": lambda split: f"{split.masks:,}",
+    "empty masks": lambda split: f"{split.empty_masks:,}",
+    "captions": lambda split: f"{split.captions:,}",
+    "width": lambda split: _range(split.width_range),
+    "height": lambda split: _range(split.height_range),
+}
+
+
+def _range(sides: Sequence[int]) -> str:
+    return " to ".join(dict.fromkeys(map(str, sides))) + " px" if sides else ""
+
+
+def _overview_table(splits: Mapping[str, Statistics]) -> Table:
+    # What no split has is left out, but for what every dataset has.
+    shown = [
+        name
+        for name, column in _COLUMNS.items()
+        if name in ("examples", "bytes")
+        or any(column(split) not in ("0", "") for split in splits.values())
+    ]
+    table = make_table("split", numbers=shown)
+    for name, split in splits.items():
+        table.add_row(_name(name), *(_COLUMNS[column](split) for column in shown))
+    return table
+
+
+def _classes_table(splits: Mapping[str, Statistics]) -> Table:
+    totals = merge_statistics(splits.values())
+    has_objects = bool(totals.objects_by_class)
+    headings = [
+        f"{what} in {escape(name)}"
+        for name in splits
+        for what in (("images", "objects") if has_objects else ("images",))
+    ]
+    table = make_table("class", numbers=headings)
+    order = totals.objects_by_class if has_objects else totals.images_by_class
+    names = sorted(totals.images_by_class, key=lambda name: (-order.get(name, 0), name))
+    for name in names[:_PRINTED_CLASSES]:
+        cells = []
+        for split in splits.values():
+            cells.append(f"{split.images_by_class.get(name, 0):,}")
+            if has_objects:
+                cells.append(f"{split.objects_by_class.get(name, 0):,}")
+        table.add_row(_name(name), *cells)
+    if len(names) > _PRINTED_CLASSES:
+        table.add_row(f"... and {len(names) - _PRINTED_CLASSES:,} more (--json has all)")
+    return table
+
+
+class _Histogram(NamedTuple):
+    """A field that is shown as a table: its heading, and how a bound is written."""
+
+    field: str
+    heading: str
+    bound: Callable[[int], str] = "{:,}".format
+
+
+def _percent(bound: int) -> str:
+    return f"{bound * 100 / _MILLION:g} %"
+
+
+_HISTOGRAMS = (
+    _Histogram("formats", "format"),
+    _Histogram("widths", "width in px"),
+    _Histogram("heights", "height in px"),
+    _Histogram("aspects", "width / height", lambda bound: f"{bound / 1000:g}"),
+    _Histogram("example_bytes", "bytes of an Example", decimal),
+    _Histogram("objects_per_image", "objects of an image"),
+    _Histogram("object_areas", "object's size (COCO)"),
+    _Histogram("relative_areas", "box in the image's area", _percent),
+    _Histogram("mask_areas", "mask in the image's area", _percent),
+    _Histogram("caption_words", "words of a caption"),
+    _Histogram("caption_characters", "characters of a caption"),
+)
+
+
+def _histogram_table(histogram: _Histogram, splits: Mapping[str, Statistics]) -> Table:
+    table = make_table(histogram.heading, numbers=[escape(name) for name in splits])
+    counts = [getattr(split, histogram.field) for split in splits.values()]
+    found = {key for each in counts for key in each}
+    for key, words in _bins(histogram, found=found):
+        table.add_row(words, *(f"{each.get(key, 0):,}" for each in counts))
+    return table
+
+
+def _bins(histogram: _Histogram, *, found: set[str]) -> Iterator[tuple[str, Text]]:
+    """Yields the keys of a histogram that are shown, and how."""
+    bounds = BINS.get(histogram.field)
+    if bounds is None:
+        for key in ("small", "medium", "large") if found <= _AREAS else sorted(found):
+            if key in found:
+                yield key, _name(key)
+        return
+    for place, lower in enumerate(bounds):
+        if str(lower) in found:
+            first = histogram.bound(lower)
+            if place + 1 == len(bounds):
+                words = f"{first} and more"
+            elif bounds[place + 1] == lower + 1:
+                words = first
+            else:
+                words = f"{first} to {histogram.bound(bounds[place + 1])}"
+            yield str(lower), Text(words)
+
+
+_AREAS = {"small", "medium", "large"}
+
+
+def _keypoints_table(splits: Mapping[str, Statistics]) -> Table:
+    table = make_table("split", "keypoint", numbers=_VISIBILITIES.values())
+    for name, split in splits.items():
+        for keypoint, counts in split.keypoints.items():
+            cells = (f"{counts.get(visibility, 0):,}" for visibility in _VISIBILITIES)
+            table.add_row(_name(name), _name(keypoint), *cells)
+    return table
+
+
+def _pairs_table(splits: Mapping[str, Statistics]) -> Table:
+    table = make_table("class", "together with", numbers=["images"])
+    totals = merge_statistics(splits.values())
+    for number, (first, second, count) in enumerate(most_frequent_pairs(totals)):
+        if number == _PRINTED_PAIRS:
+            break
+        table.add_row(_name(first), _name(second), f"{count:,}")
+    return table
+
+
+def _name(name: str) -> Text:
+    return Text(escape(name) if name else "(no name)")

@@ -1,0 +1,428 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset import statistics
+from shardbeam.transforms.dataset.imbalance import find_imbalances
+from shardbeam.transforms.dataset.statistics import (
+    BINS,
+    Statistics,
+    StatisticsCounter,
+    merge_statistics,
+    most_frequent_pairs,
+)
+from shardbeam.transforms.dataset.statistics_file import encode_statistics, read_statistics
+
+Values = dict[str, list[Any]]
+
+
+def image(width: int = 100, height: int = 50) -> Values:
+    return {"image/format": [b"jpeg"], "image/width": [width], "image/height": [height]}
+
+
+def objects(*boxes: tuple[bytes, float, float, float, float], **more: list[Any]) -> Values:
+    """Objects: class, xmin, ymin, xmax, ymax."""
+    sides = {
+        f"image/object/bbox/{side}": [box[place] for box in boxes]
+        for place, side in enumerate(("xmin", "ymin", "xmax", "ymax"), start=1)
+    }
+    keys = {f"image/object/{key.replace('__', '/')}": values for key, values in more.items()}
+    return {"image/object/class/text": [box[0] for box in boxes], **sides, **keys}
+
+
+def count(*examples: Values, num_bytes: int = 900, image_bytes: int = 700) -> Statistics:
+    counter = StatisticsCounter()
+    for values in examples:
+        counter.add(values, num_bytes=num_bytes, image_bytes=image_bytes)
+    return counter.total()
+
+
+def counted(found: Statistics) -> dict[str, Any]:
+    """What is counted of the annotations, without what is of images."""
+    nothing = msgspec.structs.asdict(Statistics())
+    of_images = msgspec.structs.asdict(count(image(), image()))
+    return {
+        name: value
+        for name, value in msgspec.structs.asdict(found).items()
+        if value != nothing[name] and (name == "unannotated" or of_images[name] == nothing[name])
+    }
+
+
+def test_nothing() -> None:
+    assert StatisticsCounter().total() == merge_statistics([]) == Statistics()
+
+
+def test_images() -> None:
+    found = count(
+        image(640, 480), image(480, 640), image(64, 64), {**image(64, 63), "image/format": [b"png"]}
+    )
+
+    assert found == Statistics(
+        examples=4,
+        num_bytes=3600,
+        example_bytes={"0": 4},
+        images=4,
+        image_bytes=2800,
+        formats={"jpeg": 3, "png": 1},
+        width_range=(64, 640),
+        height_range=(63, 640),
+        widths={"512": 1, "384": 1, "64": 2},
+        heights={"384": 1, "512": 1, "64": 1, "32": 1},
+        aspects={"1333": 1, "750": 1, "1000": 1, "1001": 1},
+        unannotated=4,
+    )
+
+
+def test_an_example_without_an_image_is_no_image() -> None:
+    found = count({"image/class/text": [b"cat"]}, {}, image_bytes=0, num_bytes=1024)
+
+    assert found == Statistics(
+        examples=2,
+        num_bytes=2048,
+        example_bytes={"1024": 2},
+        labels=1,
+        images_by_class={"cat": 1},
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param(
+            {"image/class/text": [b"cat", b"dog"]},
+            {
+                "labels": 2,
+                "images_by_class": {"cat": 1, "dog": 1},
+                "pairs": 1,
+                "count_of_pairs": {"cat": {"dog": 1}},
+            },
+            id="labels",
+        ),
+        pytest.param(
+            objects(
+                (b"dog", 0.0, 0.0, 0.5, 0.5),
+                (b"cat", 0.0, 0.0, 1.0, 1.0),
+                (b"dog", 0.5, 0.5, 0.6, 0.6),
+                area=[1023.0, 1024.0, 9216.0],
+                is_crowd=[0, 1, 0],
+            ),
+            {
+                "objects": 3,
+                "crowds": 1,
+                "images_by_class": {"cat": 1, "dog": 1},
+                "objects_by_class": {"cat": 1, "dog": 2},
+                "objects_per_image": {"3": 1},
+                "object_areas": {"small": 1, "medium": 1, "large": 1},
+                # 25 %, 100 %, 1 %
+                "relative_areas": {"250000": 1, "900000": 1, "10000": 1},
+                "pairs": 1,
+                "count_of_pairs": {"cat": {"dog": 1}},
+            },
+            id="objects",
+        ),
+        pytest.param(
+            objects(),
+            {"unannotated": 1, "objects_per_image": {"0": 1}},
+            id="no objects",
+        ),
+        pytest.param(
+            # 50 x 25 pixels, as no area is said.
+            objects((b"a", 0.0, 0.0, 0.5, 0.5)),
+            {
+                "objects": 1,
+                "images_by_class": {"a": 1},
+                "objects_by_class": {"a": 1},
+                "objects_per_image": {"1": 1},
+                "object_areas": {"medium": 1},
+                "relative_areas": {"250000": 1},
+            },
+            id="objects without areas",
+        ),
+        pytest.param(
+            {
+                "annotation/class/text": [b"a"],
+                "annotation/bbox": [10.0, 10.0, 20.0, 25.0],
+                "annotation/area": [400.0],
+                "annotation/is_crowd": [1],
+                "annotation/mask/area": [50],
+            },
+            {
+                "objects": 1,
+                "crowds": 1,
+                "images_by_class": {"a": 1},
+                "objects_by_class": {"a": 1},
+                "objects_per_image": {"1": 1},
+                "object_areas": {"small": 1},
+                "relative_areas": {"100000": 1},
+                "masks": 1,
+                "mask_areas": {"10000": 1},
+            },
+            id="an object's own Example",
+        ),
+        pytest.param(
+            objects(
+                (b"a", 0.0, 0.0, 0.1, 0.1),
+                (b"a", 0.0, 0.0, 0.1, 0.1),
+                keypoint__text=[b"nose", b"tail"] * 2,
+                keypoint__visibility=[2, 0, 1, 0],
+                mask__area=[0, 5000],
+            ),
+            {
+                "objects": 2,
+                "images_by_class": {"a": 1},
+                "objects_by_class": {"a": 2},
+                "objects_per_image": {"2": 1},
+                "object_areas": {"small": 2},
+                "relative_areas": {"10000": 2},
+                "keypoints": {"nose": {"1": 1, "2": 1}, "tail": {"0": 2}},
+                "masks": 2,
+                "empty_masks": 1,
+                "mask_areas": {"900000": 1},
+            },
+            id="keypoints and masks",
+        ),
+        pytest.param(
+            {"image/caption": [b"A cat.", "Füße".encode(), b""]},
+            {
+                "captions": 3,
+                "caption_words": {"0": 1, "1": 1, "2": 1},
+                "caption_characters": {"0": 1, "1": 2},
+            },
+            id="captions",
+        ),
+        pytest.param({"image/segmentation/class/encoded": [b"png"]}, {}, id="a map"),
+    ],
+)
+def test_annotations(values: Values, expected: Mapping[str, Any]) -> None:
+    assert counted(count({**image(), **values})) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param(
+            objects((b"a", 0.0, 0.0, float("nan"), 1.0), area=[float("nan")]),
+            {"object_areas": {"small": 1}, "relative_areas": {"0": 1}},
+            id="no number",
+        ),
+        pytest.param(
+            objects((b"a", 1.0, 1.0, 0.0, 3e38), area=[-1.0]),
+            {"object_areas": {"small": 1}, "relative_areas": {"0": 1}},
+            id="a box inside out",
+        ),
+        pytest.param(
+            objects((b"a", 0.0, 0.0, 3e38, 3e38), area=[1e300]),
+            {"object_areas": {"large": 1}, "relative_areas": {"900000": 1}},
+            id="beyond the image",
+        ),
+        pytest.param(
+            {**objects((b"a", 0.0, 0.0, 1.0, 1.0)), "image/object/class/text": []},
+            {"objects_by_class": {"": 1}},
+            id="a box without a name",
+        ),
+        pytest.param(
+            {**objects((b"a", 0.0, 0.0, 1.0, 1.0)), "image/object/bbox/ymax": []},
+            {"objects": 1, "relative_areas": {"0": 1}},
+            id="half a box",
+        ),
+        pytest.param(
+            {"annotation/bbox": [1.0]},
+            {"objects": 1, "objects_by_class": {"": 1}, "relative_areas": {"0": 1}},
+            id="a quarter of a box",
+        ),
+        pytest.param(
+            {**objects((b"a", 0, 0, 1, 1)), "image/object/keypoint/visibility": [-7]},
+            {"keypoints": {"": {"-7": 1}}},
+            id="keypoints without names",
+        ),
+        pytest.param(
+            {"image/class/text": [b"\xff\xfe"]},
+            {"images_by_class": {"\\xff\\xfe": 1}},
+            id="a name that is no text",
+        ),
+        pytest.param(
+            {"image/width": [-5], "image/height": [0]},
+            {"widths": {"0": 1}, "heights": {"0": 1}, "aspects": {"0": 1}},
+            id="no size",
+        ),
+    ],
+)
+def test_what_others_may_write(values: Values, expected: Mapping[str, Any]) -> None:
+    found = msgspec.structs.asdict(count({**image(), **values}))
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("bounds", BINS.values(), ids=BINS)
+def test_bins_rise_from_zero(bounds: tuple[int, ...]) -> None:
+    assert bounds[0] == 0
+    assert all(one < other for one, other in itertools.pairwise(bounds))
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"), [(31, "0"), (32, "32"), (63, "32"), (8191, "6144"), (9999, "8192")]
+)
+def test_a_bin_begins_with_its_bound(width: int, expected: str) -> None:
+    assert count(image(width)).widths == {expected: 1}
+
+
+names = st.sampled_from([b"cat", b"dog", b"emu", b"fox", b"gnu"])
+shares = st.floats(0, 1, width=32)
+boxes = st.lists(st.tuples(names, shares, shares, shares, shares), max_size=4)
+examples = st.builds(
+    lambda size, labels, boxes, captions: {
+        **image(*size),
+        **objects(*boxes),
+        "image/class/text": labels,
+        "image/caption": captions,
+    },
+    st.tuples(st.integers(1, 9000), st.integers(1, 9000)),
+    st.lists(names, unique=True, max_size=5),
+    boxes,
+    st.lists(st.binary(max_size=20), max_size=2),
+)
+parts = st.lists(st.lists(examples, max_size=5), max_size=5)
+
+
+@given(parts=parts, max_pairs=st.integers(1, 12), folded=st.integers(1, 5), data=st.data())
+def test_parts_add_up_in_any_order_and_grouping(
+    parts: list[list[Values]], max_pairs: int, folded: int, data: st.DataObject
+) -> None:
+    shuffled = data.draw(st.permutations(parts))
+    cut = data.draw(st.integers(0, len(parts)))
+    with (
+        mock.patch.object(statistics, "MAX_PAIRS", max_pairs),
+        mock.patch.object(statistics, "_FOLDED_EXAMPLES", folded),
+    ):
+        whole = count(*itertools.chain.from_iterable(parts))
+        counted_parts = [count(*part) for part in shuffled]
+        assert merge_statistics(counted_parts) == whole
+        halves = counted_parts[:cut], counted_parts[cut:]
+        assert merge_statistics(map(merge_statistics, halves)) == whole
+
+
+@given(examples=st.lists(examples, max_size=8), max_pairs=st.integers(1, 12))
+def test_pairs_that_are_kept_have_their_exact_counts(
+    examples: list[Values], max_pairs: int
+) -> None:
+    every = count(*examples)
+    with mock.patch.object(statistics, "MAX_PAIRS", max_pairs):
+        kept = merge_statistics([count(example) for example in examples])
+    all_pairs = {(one, other): number for one, other, number in most_frequent_pairs(every)}
+    kept_pairs = {(one, other): number for one, other, number in most_frequent_pairs(kept)}
+
+    assert len(kept_pairs) == min(max_pairs, len(all_pairs))
+    assert kept_pairs.items() <= all_pairs.items()
+    assert kept.pairs == every.pairs == sum(all_pairs.values())
+
+
+def test_merging_leaves_the_parts_as_they_are() -> None:
+    part = count({**image(), **objects((b"a", 0, 0, 1, 1)), "image/class/text": [b"b"]})
+    before = msgspec.json.encode(part)
+
+    merge_statistics([part, part])
+
+    assert msgspec.json.encode(part) == before
+
+
+def test_an_image_of_many_classes_is_paired_by_the_first() -> None:
+    classes = [b"%03d" % number for number in range(150)]
+    found = count({**image(), "image/class/text": classes})
+
+    assert found.pairs == 150 * 149 // 2
+    assert sum(map(len, found.count_of_pairs.values())) == 100 * 99 // 2
+    assert set(found.count_of_pairs) == {f"{number:03d}" for number in range(99)}
+
+
+def test_the_file_is_deterministic_and_read_as_it_was_written(tmp_path: Path) -> None:
+    one = count({**image(), "image/class/text": [b"b", b"a"]}, image(9, 9))
+    other = count(image(9, 9), {**image(), "image/class/text": [b"a", b"b"]})
+    data = encode_statistics({"train": one, "test": Statistics()})
+
+    assert data == encode_statistics({"test": Statistics(), "train": other})
+    (tmp_path / "statistics.json").write_bytes(data)
+    assert read_statistics(str(tmp_path)) == {"train": one, "test": Statistics()}
+    document = msgspec.json.decode(data)
+    assert set(document["bins"]) == set(BINS)
+    assert set(document["splits"]["test"]) == set(Statistics.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"", "Input data was truncated"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'{"version": 1}', "Object missing required field `splits`"),
+        (b'{"version": 1, "splits": {"train": {"images": "x"}}}', "Expected `int`, got `str`"),
+        (b'{"version": 1, "splits": {"\xff": {}}}', "'utf-8' codec can't decode"),
+    ],
+)
+def test_damage_is_named(data: bytes, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "statistics.json").write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        read_statistics(str(tmp_path))
+    uri = f"{tmp_path}/statistics.json"
+    assert str(caught.value).startswith(f"{uri}: not the statistics of a dataset: {problem}")
+
+
+def test_none_or_of_another_version_is_none(tmp_path: Path) -> None:
+    assert read_statistics(str(tmp_path)) is None
+    (tmp_path / "statistics.json").write_bytes(b'{"version": 99, "splits": 1}')
+    assert read_statistics(str(tmp_path)) is None
+
+
+def split(images: Mapping[str, int], objects: Mapping[str, int] = {}) -> Statistics:
+    return Statistics(
+        examples=sum(images.values()), images_by_class=dict(images), objects_by_class=dict(objects)
+    )
+
+
+@pytest.mark.parametrize(
+    ("splits", "expected"),
+    [
+        pytest.param({}, [], id="nothing"),
+        pytest.param({"train": split({"a": 9, "b": 9})}, [], id="even"),
+        pytest.param(
+            {"train": split({"a": 9, "b": 9}), "test": Statistics()}, [], id="no annotations"
+        ),
+        pytest.param(
+            {"validation": split({"a": 99, "c": 9}), "train": split({"a": 9, "b": 9})},
+            [
+                "in 'train' and not in 'validation': 1 class: b",
+                "in 'validation' and not in 'train': 1 class: c",
+            ],
+            id="in one split",
+        ),
+        pytest.param(
+            {"small": split({"a": 1}), "large": split({f"{n:02d}": 9 for n in range(12)})},
+            [
+                "in 'large' and not in 'small': 12 classes: 00, 01, 02, 03, 04, 05, 06, 07, 08, "
+                "09 and 2 more",
+                "in 'small' and not in 'large': 1 class: a",
+            ],
+            id="no train",
+        ),
+        pytest.param(
+            {"train": split({"a": 100, "b": 100, "c": 2})},
+            ["rare in 'train', at most 1/50 of the median class's 100 images: 1 class: c (2)"],
+            id="rare",
+        ),
+        pytest.param({"train": split({"a": 100, "b": 100, "c": 3})}, [], id="not rare"),
+        pytest.param(
+            {"train": split({"a": 2, "b": 2, "c": 2}, {"a": 5000, "b": 5001, "c": 100})},
+            ["rare in 'train', at most 1/50 of the median class's 5,000 objects: 1 class: c (100)"],
+            id="rare objects",
+        ),
+    ],
+)
+def test_imbalances(splits: Mapping[str, Statistics], expected: list[str]) -> None:
+    assert list(find_imbalances(splits)) == expected

@@ -1,0 +1,195 @@
+"""Statistics of shards that are there already: of a dataset, or of anyone's TFRecord files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from shardbeam.configs.schema import FeaturesConfig
+from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.dataset.manifest import MANIFEST, Manifest
+from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.dataset.read.examples import (
+    feature_values,
+    parse_example,
+    recognize_image,
+)
+from shardbeam.transforms.dataset.statistics import Statistics, StatisticsCounter, merge_statistics
+from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.examples.features import FeatureKind
+from shardbeam.transforms.examples.image_features import IMAGE
+from shardbeam.transforms.images.mask_file import read_indices
+from shardbeam.transforms.storage.base import StoredFile, join_uri
+
+_MAP = "image/segmentation/class/encoded"
+# {default key: the kind of the values that are counted}
+_COUNTED = {
+    IMAGE: FeatureKind.BYTES,
+    "image/format": FeatureKind.BYTES,
+    "image/width": FeatureKind.INT64,
+    "image/height": FeatureKind.INT64,
+    "image/class/text": FeatureKind.BYTES,
+    "image/class/label": FeatureKind.INT64,
+    "image/caption": FeatureKind.BYTES,
+    _MAP: FeatureKind.BYTES,
+    **{f"image/object/bbox/{side}": FeatureKind.FLOAT for side in ("xmin", "ymin", "xmax", "ymax")},
+    "image/object/class/text": FeatureKind.BYTES,
+    "image/object/class/label": FeatureKind.INT64,
+    "image/object/area": FeatureKind.FLOAT,
+    "image/object/is_crowd": FeatureKind.INT64,
+    "image/object/mask": FeatureKind.BYTES,
+    "image/object/keypoint/text": FeatureKind.BYTES,
+    "image/object/keypoint/visibility": FeatureKind.INT64,
+    "annotation/bbox": FeatureKind.FLOAT,
+    "annotation/class/text": FeatureKind.BYTES,
+    "annotation/class/label": FeatureKind.INT64,
+    "annotation/area": FeatureKind.FLOAT,
+    "annotation/is_crowd": FeatureKind.INT64,
+    "annotation/mask": FeatureKind.BYTES,
+}
+# Where the names of classes are, and where else their ids.
+_CLASSES = ("image/class", "image/object/class", "annotation/class")
+_MASKS = ("image/object/mask", "annotation/mask")
+
+
+class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
+    """A shard that is to be counted.
+
+    Attributes:
+        data: The shard.
+        container: What it is (`find_container`).
+        split: Its split.
+        keys: `{default key: key as written}` of what is counted.
+        names: `{id as text: class}`, for Examples that hold no names.
+    """
+
+    data: StoredFile
+    container: str
+    split: str
+    keys: Mapping[str, str]
+    names: Mapping[str, str] = {}
+
+
+class CountedShard(msgspec.Struct, frozen=True):
+    """What is in a shard.
+
+    Attributes:
+        split: Its split.
+        statistics: What is in it.
+    """
+
+    split: str
+    statistics: Statistics
+
+
+def plan_counts(dataset: StoredDataset, *, manifest: Manifest | None) -> list[ShardCount]:
+    """Lists the shards of a dataset that are to be counted.
+
+    Args:
+        dataset: The dataset.
+        manifest: Its manifest; None for files that Shardbeam has not written, which are taken to
+            have the default keys.
+
+    Raises:
+        InputError: A split is not whole, or the manifest was changed.
+    """
+    ids = {} if manifest is None else manifest.labels
+    keys = _written_keys(manifest, uri=join_uri(dataset.path, MANIFEST))
+    return [
+        ShardCount(
+            data=shard,
+            container=split.container,
+            split=split.name,
+            keys=keys,
+            names={str(class_id): name for name, class_id in ids.items()},
+        )
+        for split in (dataset.find_split(each.name) for each in dataset.splits)
+        for shard in split.shards
+    ]
+
+
+def _written_keys(manifest: Manifest | None, *, uri: str) -> dict[str, str]:
+    features = {} if manifest is None else manifest.config.get("features", {})
+    try:
+        config = msgspec.convert(features, FeaturesConfig)
+    except msgspec.ValidationError as error:
+        raise InputError(uri=uri, problem=f"not a manifest of Shardbeam: {error}") from error
+    keys = {key: config.rename.get(key, key) for key in _COUNTED if key not in config.drop}
+    return {key: written for key, written in keys.items() if written not in config.constants}
+
+
+def merge_counts(
+    counted: Iterable[CountedShard], *, splits: Sequence[str]
+) -> dict[str, Statistics]:
+    """Adds up what is in each shard, by split."""
+    parts: dict[str, list[Statistics]] = {split: [] for split in splits}
+    for shard in counted:
+        parts[shard.split].append(shard.statistics)
+    return {split: merge_statistics(of_split) for split, of_split in parts.items()}
+
+
+def count_shard(shard: ShardCount) -> CountedShard:
+    """Reads a shard to its end, and counts what is in it.
+
+    Raises:
+        InputError: It cannot be read, is damaged, or a record in it is no `tf.train.Example`.
+    """
+    counter = StatisticsCounter()
+    container = find_container(shard.container)
+    for place, record in container.read(shard.data):
+        example = parse_example(record, uri=shard.data.uri, place=container.describe_place(place))
+        values = dict(_values(example, keys=shard.keys))
+        (image,) = values.get(IMAGE, [])[:1] or (b"",)
+        counter.add(
+            _complete(values, image=image, names=shard.names),
+            num_bytes=len(record),
+            image_bytes=len(image),
+        )
+    return CountedShard(shard.split, counter.total())
+
+
+def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:
+    stored = example.features.feature
+    for key, written in keys.items():
+        if written in stored:
+            kind, values = feature_values(stored[written])
+            if kind is _COUNTED[key]:
+                yield key, list(values)
+
+
+def _complete(
+    values: dict[str, list[Any]], *, image: bytes, names: Mapping[str, str]
+) -> Mapping[str, list[Any]]:
+    """Adds what follows from other values: names of classes, sizes of images, areas of masks."""
+    for key in _CLASSES:
+        labels = values.get(f"{key}/label", [])
+        if labels and not values.get(f"{key}/text"):
+            values[f"{key}/text"] = [names.get(str(label), str(label)).encode() for label in labels]
+    if image and not (values.get("image/width") and values.get("image/height")):
+        found = recognize_image(image)
+        if found is not None and found[1] is not None:
+            values["image/width"], values["image/height"] = [found[1].width], [found[1].height]
+    if image and not values.get("image/format"):
+        found = recognize_image(image)
+        values["image/format"] = [b"" if found is None else found[0].value.encode()]
+    for key in _MASKS:
+        if key in values:
+            size = _side(values, "image/width"), _side(values, "image/height")
+            values[f"{key}/area"] = [_mask_area(mask, size=size) for mask in values[key]]
+    return values
+
+
+def _side(values: Mapping[str, Sequence[int]], key: str) -> int:
+    return next(iter(values.get(key, ())), 0)
+
+
+def _mask_area(mask: bytes, *, size: tuple[int, int]) -> int:
+    """Counts the pixels of a mask; none where it is not that of its image."""
+    try:
+        return int(np.count_nonzero(read_indices(mask, size=size)))
+    except RejectedError:
+        return 0

@@ -1,0 +1,422 @@
+"""Statistics of a split: counted while it is written, or from the Examples of anyone's files.
+
+All counts are integers, so that they add up to the same whatever the order. Histograms have fixed
+bins (`BINS`): each is named by its lower bound, which belongs to it, and reaches to the next.
+
+`count_of_pairs` is the one table that could grow without bound. Of more than `MAX_PAIRS` pairs of
+classes, those stay whose digests are the smallest: a pair that stays has been in all the parts
+that were added up, so that its count is exact, and the order of adding makes no difference.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import hashlib
+import itertools
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+# Counted up whenever the same Examples come to be counted otherwise.
+STATISTICS_VERSION = 1
+
+MAX_PAIRS = 5_000
+# An image with more classes is paired by the first of them alone.
+MAX_CLASSES_PAIRED = 100
+
+_SIDES = (0, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
+_AREAS = (
+    *(0, 100, 1_000, 5_000, 10_000, 25_000, 50_000),
+    *(100_000, 250_000, 500_000, 750_000, 900_000),
+)
+# {histogram: lower bounds of its bins}
+BINS: Mapping[str, tuple[int, ...]] = {
+    # Bytes.
+    "example_bytes": (0, *(1 << exponent for exponent in range(10, 31))),
+    # Pixels.
+    "widths": _SIDES,
+    "heights": _SIDES,
+    # Thousandths of width / height: 1000 are the squares.
+    "aspects": (0, 250, 333, 500, 666, 750, 1000, 1001, 1333, 1500, 2000, 3000, 4000),
+    "objects_per_image": (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500),
+    # Millionths of the image's area.
+    "relative_areas": _AREAS,
+    "mask_areas": _AREAS,
+    "caption_words": (0, 1, 2, 3, 5, 8, 10, 12, 15, 20, 30, 50, 100, 200),
+    "caption_characters": (0, 1, 10, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 500, 1000),
+}
+_MILLION = 1_000_000
+
+# As COCO's evaluation has them (pycocotools, `Params.areaRng`): pixels².
+_AREA_NAMES = ("small", "medium", "large")
+_AREA_BOUNDS = (0, 32**2, 96**2)
+
+# Examples that are counted at a time: what is held of each is then added up.
+_FOLDED_EXAMPLES = 10_000
+
+# `{default key: values}`, as of `examples.annotated.Values`.
+_Values: TypeAlias = Mapping[str, Sequence[Any]]
+_Counts: TypeAlias = dict[str, int]
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a split, or in a part of one.
+
+    Where each object has an Example of its own (`example_per: annotation`), an image counts as
+    often as it has Examples.
+
+    Attributes:
+        examples: Examples.
+        num_bytes: Bytes of the serialized Examples.
+        example_bytes: Histogram of these.
+        images: Examples with an image.
+        image_bytes: Bytes of the encoded images.
+        formats: `{format: images}`.
+        width_range: The smallest and the greatest width in pixels; none without images.
+        height_range: Of the heights.
+        widths: Histogram of the images' widths.
+        heights: Of their heights.
+        aspects: Of width / height in thousandths.
+        unannotated: Images without a label, object, caption or map.
+        labels: Labels of images as a whole.
+        objects: Objects.
+        crowds: Objects that are crowds.
+        images_by_class: `{class: images}` that have it as a label, or as the class of an object.
+        objects_by_class: `{class: objects}`.
+        objects_per_image: Histogram of the objects of each image, where images have objects.
+        object_areas: `{small, medium, large: objects}`, by their `area` in pixels² of the stored
+            image; without one, by that of the box.
+        relative_areas: Histogram of the boxes' areas, in millionths of the image's.
+        pairs: Pairs of classes that are in one image, of all images.
+        count_of_pairs: `{class: {class: images}}`, each pair once, in alphabetical order; of at
+            most `MAX_PAIRS` pairs.
+        keypoints: `{keypoint: {visibility: objects}}`: 0 not labelled, 1 hidden, 2 visible.
+        masks: Masks of objects.
+        empty_masks: Those of them that show nothing.
+        mask_areas: Histogram of the other masks' areas, in millionths of the image's.
+        captions: Captions.
+        caption_words: Histogram of their words, parted by white space.
+        caption_characters: Of their characters.
+    """
+
+    examples: int = 0
+    num_bytes: int = 0
+    example_bytes: _Counts = {}
+    images: int = 0
+    image_bytes: int = 0
+    formats: _Counts = {}
+    width_range: tuple[int, ...] = ()
+    height_range: tuple[int, ...] = ()
+    widths: _Counts = {}
+    heights: _Counts = {}
+    aspects: _Counts = {}
+    unannotated: int = 0
+    labels: int = 0
+    objects: int = 0
+    crowds: int = 0
+    images_by_class: _Counts = {}
+    objects_by_class: _Counts = {}
+    objects_per_image: _Counts = {}
+    object_areas: _Counts = {}
+    relative_areas: _Counts = {}
+    pairs: int = 0
+    count_of_pairs: dict[str, _Counts] = {}
+    keypoints: dict[str, _Counts] = {}
+    masks: int = 0
+    empty_masks: int = 0
+    mask_areas: _Counts = {}
+    captions: int = 0
+    caption_words: _Counts = {}
+    caption_characters: _Counts = {}
+
+
+def merge_statistics(parts: Iterable[Statistics]) -> Statistics:
+    """Adds statistics up, in whatever order and grouping."""
+    total: dict[str, Any] = msgspec.structs.asdict(Statistics())
+    for part in parts:
+        for name, value in msgspec.structs.asdict(part).items():
+            if isinstance(value, int):
+                total[name] += value
+            elif isinstance(value, dict):
+                _add_counts(value, to=total[name])
+            elif value:
+                sides = (*value, *total[name])
+                total[name] = (min(sides), max(sides))
+        total["count_of_pairs"] = _cut_pairs(total["count_of_pairs"])
+    return Statistics(**total)
+
+
+def _add_counts(counts: Mapping[str, Any], *, to: dict[str, Any]) -> None:
+    for key, value in counts.items():
+        if isinstance(value, dict):
+            _add_counts(value, to=to.setdefault(key, {}))
+        else:
+            to[key] = to.get(key, 0) + value
+
+
+def _cut_pairs(counts: dict[str, _Counts]) -> dict[str, _Counts]:
+    if sum(map(len, counts.values())) <= MAX_PAIRS:
+        return counts
+    pairs = [(first, second) for first, seconds in counts.items() for second in seconds]
+    kept: dict[str, _Counts] = {}
+    for first, second in sorted(pairs, key=_pair_digest)[:MAX_PAIRS]:
+        kept.setdefault(first, {})[second] = counts[first][second]
+    return kept
+
+
+@functools.lru_cache(maxsize=4 * MAX_PAIRS)
+def _pair_digest(pair: tuple[str, str]) -> bytes:
+    first, second = (name.encode() for name in pair)
+    return hashlib.sha256(b"%d %b%b" % (len(first), first, second)).digest()
+
+
+class StatisticsCounter:
+    """Counts Examples, one after another; not for several threads.
+
+    While images are encoded every microsecond counts: what is seen of an Example is kept as it is,
+    and put into bins once there is enough of it.
+    """
+
+    def __init__(self) -> None:
+        self._total = Statistics()
+        self._start()
+
+    def _start(self) -> None:
+        self._examples = 0
+        self._example_bytes: list[int] = []
+        self._image_bytes = 0
+        self._images: Counter[tuple[bytes, int, int]] = Counter()
+        self._unannotated = 0
+        self._labels = 0
+        self._crowds = 0
+        self._class_sets: Counter[frozenset[bytes]] = Counter()
+        self._objects: Counter[bytes] = Counter()
+        self._objects_per_image: Counter[int] = Counter()
+        # In Examples these are 32-bit floats: so are they here, that the counts be the same.
+        self._areas = array("f")
+        # xmin, ymin, xmax, ymax
+        self._boxes = (array("f"), array("f"), array("f"), array("f"))
+        self._keypoints: Counter[tuple[bytes, int]] = Counter()
+        self._masks: list[tuple[int, int]] = []
+        self._captions: list[bytes] = []
+
+    def add(self, values: _Values, *, num_bytes: int, image_bytes: int) -> None:
+        """Counts an Example.
+
+        Args:
+            values: `{default key: values}`, of the kinds that the keys have. What is not there is
+                not counted. `image/object/mask/area` and `annotation/mask/area`, which are never
+                written, are the pixels of each mask.
+            num_bytes: Length of the serialized Example.
+            image_bytes: Length of its encoded image; 0 where there is none.
+        """
+        if self._examples == _FOLDED_EXAMPLES:
+            self._fold()
+        get = values.get
+        self._examples += 1
+        self._example_bytes.append(num_bytes)
+        width, height = _first(get("image/width"), 0), _first(get("image/height"), 0)
+        self._image_bytes += image_bytes
+        if image_bytes:
+            self._images[_first(get("image/format"), b""), width, height] += 1
+        names: Sequence[bytes] = ()
+        if (boxes := get("image/object/bbox/xmin")) is not None:
+            names = self._add_objects(values, width=width, height=height, boxes=len(boxes))
+        elif "annotation/bbox" in values:
+            names = self._add_annotation(values, width=width, height=height)
+        labels = get("image/class/text", ())
+        self._labels += len(labels)
+        if names or labels:
+            self._class_sets[frozenset((*names, *labels))] += 1
+        captions = get("image/caption", ())
+        self._captions += captions
+        if image_bytes and not (
+            names or labels or captions or "image/segmentation/class/encoded" in values
+        ):
+            self._unannotated += 1
+
+    def _add_objects(
+        self, values: _Values, *, width: int, height: int, boxes: int
+    ) -> Sequence[bytes]:
+        get = values.get
+        names: Sequence[bytes] = get("image/object/class/text", ())
+        if len(names) != boxes:
+            # An Example of someone else's.
+            names = [*names[:boxes], *[b""] * (boxes - len(names))]
+        self._objects.update(names)
+        self._objects_per_image[boxes] += 1
+        for corner, key in zip(self._boxes, _BOX_KEYS, strict=True):
+            sides = get(key, ())
+            corner.extend(sides if len(sides) == boxes else itertools.repeat(0.0, boxes))
+        areas = get("image/object/area", ())
+        if len(areas) != boxes:
+            corners = (corner[len(corner) - boxes :] for corner in self._boxes)
+            areas = [
+                (xmax - xmin) * (ymax - ymin) * width * height
+                for xmin, ymin, xmax, ymax in zip(*corners, strict=True)
+            ]
+        self._areas.extend(areas)
+        crowds = get("image/object/is_crowd", ())
+        self._crowds += len(crowds) - crowds.count(0) if crowds else 0
+        visibilities = get("image/object/keypoint/visibility", ())
+        if visibilities:
+            points = get("image/object/keypoint/text", ())
+            if len(points) != len(visibilities):
+                points = [b""] * len(visibilities)
+            self._keypoints.update(zip(points, visibilities, strict=True))
+        self._masks += [(area, width * height) for area in get("image/object/mask/area", ())]
+        return names
+
+    def _add_annotation(self, values: _Values, *, width: int, height: int) -> Sequence[bytes]:
+        """Counts an object that has an Example of its own: its box is x, y, width, height (px)."""
+        names: Sequence[bytes] = values.get("annotation/class/text") or (b"",)
+        self._objects.update(names)
+        self._objects_per_image[1] += 1
+        box = array("f", values["annotation/bbox"])
+        box_width, box_height = box[2:] if len(box) == 4 else (0.0, 0.0)
+        sides = (box_width / width, box_height / height) if width and height else (0.0, 0.0)
+        for corner, side in zip(self._boxes, (0.0, 0.0, *sides), strict=True):
+            corner.append(side)
+        self._areas.extend(values.get("annotation/area") or (box_width * box_height,))
+        self._crowds += bool(_first(values.get("annotation/is_crowd"), 0))
+        self._masks += [(area, width * height) for area in values.get("annotation/mask/area", ())]
+        return names
+
+    def total(self) -> Statistics:
+        """Returns the counts of all Examples so far."""
+        self._fold()
+        return self._total
+
+    def _fold(self) -> None:
+        """Adds up what is seen so far, and lets go of it."""
+        if self._examples:
+            self._total = merge_statistics([self._total, self._count()])
+            self._start()
+
+    def _count(self) -> Statistics:
+        widths: Counter[int] = Counter()
+        heights: Counter[int] = Counter()
+        aspects: Counter[int] = Counter()
+        formats: Counter[str] = Counter()
+        for (image_format, width, height), count in self._images.items():
+            formats[_text(image_format)] += count
+            widths[width] += count
+            heights[height] += count
+            aspects[1000 * width // height if height > 0 else 0] += count
+        classes = [(sorted(map(_text, names)), count) for names, count in self._class_sets.items()]
+        images_by_class: Counter[str] = Counter()
+        for names, count in classes:
+            images_by_class.update(dict.fromkeys(names, count))
+        keypoints: dict[str, _Counts] = {}
+        for (name, visibility), count in sorted(self._keypoints.items()):
+            by_visibility = keypoints.setdefault(_text(name), {})
+            by_visibility[str(visibility)] = by_visibility.get(str(visibility), 0) + count
+        texts = [_text(caption) for caption in self._captions]
+        shown = [area / pixels for area, pixels in self._masks if area and pixels]
+        return Statistics(
+            examples=self._examples,
+            num_bytes=sum(self._example_bytes),
+            example_bytes=_histogram("example_bytes", Counter(self._example_bytes)),
+            images=sum(self._images.values()),
+            image_bytes=self._image_bytes,
+            formats=dict(formats),
+            width_range=(min(widths), max(widths)) if widths else (),
+            height_range=(min(heights), max(heights)) if heights else (),
+            widths=_histogram("widths", widths),
+            heights=_histogram("heights", heights),
+            aspects=_histogram("aspects", aspects),
+            unannotated=self._unannotated,
+            labels=self._labels,
+            objects=sum(self._objects.values()),
+            crowds=self._crowds,
+            images_by_class=dict(images_by_class),
+            objects_by_class=_by_name(self._objects),
+            objects_per_image=_histogram("objects_per_image", self._objects_per_image),
+            object_areas=_area_counts(self._areas),
+            relative_areas=self._relative_areas(),
+            pairs=sum(count * (len(names) * (len(names) - 1) // 2) for names, count in classes),
+            count_of_pairs=_cut_pairs(_count_pairs(classes)),
+            keypoints=keypoints,
+            masks=len(self._masks),
+            empty_masks=sum(not area for area, _ in self._masks),
+            mask_areas=_share_histogram("mask_areas", np.array(shown, np.float64)),
+            captions=len(texts),
+            caption_words=_histogram("caption_words", Counter(len(text.split()) for text in texts)),
+            caption_characters=_histogram("caption_characters", Counter(map(len, texts))),
+        )
+
+    def _relative_areas(self) -> _Counts:
+        xmin, ymin, xmax, ymax = (
+            np.frombuffer(corner, np.float32).astype(np.float64) for corner in self._boxes
+        )
+        with np.errstate(all="ignore"):
+            return _share_histogram("relative_areas", (xmax - xmin) * (ymax - ymin))
+
+
+_BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
+
+
+def _first(values: Sequence[Any] | None, default: Any) -> Any:  # noqa: ANN401  # A value.
+    return values[0] if values else default
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
+def _by_name(counts: Mapping[bytes, int]) -> _Counts:
+    return {_text(name): count for name, count in counts.items()}
+
+
+def _histogram(name: str, counts: Mapping[int, int]) -> _Counts:
+    bounds = BINS[name]
+    bins: _Counts = {}
+    for value, count in counts.items():
+        lower = str(bounds[max(bisect.bisect(bounds, value) - 1, 0)])
+        bins[lower] = bins.get(lower, 0) + count
+    return bins
+
+
+def _share_histogram(name: str, shares: npt.NDArray[np.float64]) -> _Counts:
+    bounds = BINS[name]
+    return _count_bins(shares, [bound / _MILLION for bound in bounds], names=map(str, bounds))
+
+
+def _area_counts(areas: array[float]) -> _Counts:
+    return _count_bins(np.frombuffer(areas, np.float32), _AREA_BOUNDS, names=_AREA_NAMES)
+
+
+def _count_bins(
+    values: npt.NDArray[Any], bounds: Sequence[float], *, names: Iterable[str]
+) -> _Counts:
+    # What is no number is as small as can be.
+    numbers = np.nan_to_num(values, nan=0.0)
+    places = np.maximum(np.searchsorted(bounds, numbers, side="right") - 1, 0)
+    counts = np.bincount(places, minlength=len(bounds)).tolist()
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+
+def _count_pairs(classes: Iterable[tuple[Sequence[str], int]]) -> dict[str, _Counts]:
+    counts: dict[str, _Counts] = {}
+    for names, count in classes:
+        for first, second in itertools.combinations(names[:MAX_CLASSES_PAIRED], 2):
+            seconds = counts.setdefault(first, {})
+            seconds[second] = seconds.get(second, 0) + count
+    return counts
+
+
+def most_frequent_pairs(statistics: Statistics) -> Iterator[tuple[str, str, int]]:
+    """Yields the pairs of classes, the most frequent first: `(class, class, images)`."""
+    pairs = [
+        (-count, first, second)
+        for first, seconds in statistics.count_of_pairs.items()
+        for second, count in seconds.items()
+    ]
+    for negative, first, second in sorted(pairs):
+        yield first, second, -negative
