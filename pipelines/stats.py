@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.arguments import StatsArguments
+from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.summary import codes_table
@@ -53,6 +54,13 @@ class StatisticsReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
 
 
+class _Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job has counted, and the first problem that it had."""
+
+    splits: Mapping[str, Statistics]
+    problem: str
+
+
 def run_stats(arguments: StatsArguments) -> None:
     """Prints what is in a dataset, by its `statistics.json`, or by its shards.
 
@@ -70,7 +78,7 @@ def run_stats(arguments: StatsArguments) -> None:
     if manifest is not None and not arguments.recount:
         splits = read_statistics(dataset.path)
     if splits is None:
-        splits = _count(dataset, manifest=manifest, arguments=arguments).splits
+        splits = _count(dataset, manifest=manifest, arguments=arguments)
     report = StatisticsReport(
         path=dataset.path,
         splits=splits,
@@ -86,7 +94,7 @@ def run_stats(arguments: StatsArguments) -> None:
 
 def _count(
     dataset: StoredDataset, *, manifest: Manifest | None, arguments: StatsArguments
-) -> StatisticsReport:
+) -> Mapping[str, Statistics]:
     # Imported here: what is counted already needs no Beam.
     import apache_beam as beam
     from apache_beam.transforms.combiners import ToList
@@ -102,24 +110,27 @@ def _count(
             | beam.Create(shards)
             | CountStatistics()
             | ToList()
-            | "WriteReport" >> beam.Map(_write_counts, path=dataset.path, splits=splits, uri=uri)
+            | "WriteReport" >> beam.Map(_write_counts, splits=splits, uri=uri)
         )
 
-    return run_shard_job(
+    counts = run_shard_job(
         add_steps,
         name="stats",
         path=dataset.path,
         report=arguments.report,
         beam_options=arguments.beam_options,
-        result_type=StatisticsReport,
+        result_type=_Counts,
     )
+    if counts.problem:
+        raise RunError(counts.problem)
+    return counts.splits
 
 
-def _write_counts(
-    counted: Iterable[CountedShard], *, path: str, splits: Sequence[str], uri: str
-) -> None:
-    merged = merge_counts(counted, splits=splits)
-    write_report(StatisticsReport(path=path, splits=merged), uri=uri)
+def _write_counts(counted: Iterable[CountedShard], *, splits: Sequence[str], uri: str) -> None:
+    shards = list(counted)
+    problems = sorted(shard.problem for shard in shards if shard.problem)
+    counts = _Counts(splits=merge_counts(shards, splits=splits), problem="".join(problems[:1]))
+    write_report(counts, uri=uri)
 
 
 def render_json(report: StatisticsReport) -> str:

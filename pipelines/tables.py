@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 
 class Layout(NamedTuple):
@@ -44,9 +45,9 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
     """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in texts:
-        table.add_column(heading, overflow="fold")
+        table.add_column(Text(heading), overflow="fold")
     for heading in numbers:
-        table.add_column(heading, overflow="fold", justify="right")
+        table.add_column(Text(heading), overflow="fold", justify="right")
     return table
 
 

@@ -175,13 +175,13 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         # Commands and words.
         (
             "biuld coco",
-            "expected a command (build, plan, formats, show, verify, sample), got 'biuld'; "
+            "expected a command (build, plan, formats, show, stats, verify, sample), got 'biuld'; "
             "did you mean build?",
         ),
-        ("--json", "expected a command (build, plan, formats, show, verify, sample)"),
+        ("--json", "expected a command (build, plan, formats, show, stats, verify, sample)"),
         (
             "--name build",
-            "expected a command (build, plan, formats, show, verify, sample) first, got ''",
+            "expected a command (build, plan, formats, show, stats, verify, sample) first, got ''",
         ),
         ("build", f"build: expected one config file or format ({FORMATS}), got none"),
         ("build a b", f"build: expected one config file or format ({FORMATS}), got a b"),

@@ -37,8 +37,11 @@ _AREAS = (
 )
 # {histogram: lower bounds of its bins}
 BINS: Mapping[str, tuple[int, ...]] = {
-    # Bytes.
-    "example_bytes": (0, *(1 << exponent for exponent in range(10, 31))),
+    # Bytes: 0, 1000, 2000, 5000, 10,000, ... 1,000,000,000.
+    "example_bytes": (
+        *(0, *(digit * 10**zeros for zeros in range(3, 9) for digit in (1, 2, 5))),
+        10**9,
+    ),
     # Pixels.
     "widths": _SIDES,
     "heights": _SIDES,

@@ -79,11 +79,13 @@ class CountedShard(msgspec.Struct, frozen=True):
 
     Attributes:
         split: Its split.
-        statistics: What is in it.
+        statistics: What is in it; of a damaged shard, what is in it before the damage.
+        problem: Why it could not be read to its end; empty if it could.
     """
 
     split: str
     statistics: Statistics
+    problem: str = ""
 
 
 def plan_counts(dataset: StoredDataset, *, manifest: Manifest | None) -> list[ShardCount]:
@@ -135,20 +137,23 @@ def merge_counts(
 def count_shard(shard: ShardCount) -> CountedShard:
     """Reads a shard to its end, and counts what is in it.
 
-    Raises:
-        InputError: It cannot be read, is damaged, or a record in it is no `tf.train.Example`.
+    Nothing is raised where it cannot be read: workers' errors come with pages of Beam's own.
     """
     counter = StatisticsCounter()
     container = find_container(shard.container)
-    for place, record in container.read(shard.data):
-        example = parse_example(record, uri=shard.data.uri, place=container.describe_place(place))
-        values = dict(_values(example, keys=shard.keys))
-        (image,) = values.get(IMAGE, [])[:1] or (b"",)
-        counter.add(
-            _complete(values, image=image, names=shard.names),
-            num_bytes=len(record),
-            image_bytes=len(image),
-        )
+    try:
+        for place, record in container.read(shard.data):
+            words = container.describe_place(place)
+            example = parse_example(record, uri=shard.data.uri, place=words)
+            values = dict(_values(example, keys=shard.keys))
+            image = next(iter(values.get(IMAGE, ())), b"")
+            counter.add(
+                _complete(values, image=image, names=shard.names),
+                num_bytes=len(record),
+                image_bytes=len(image),
+            )
+    except InputError as error:
+        return CountedShard(shard.split, counter.total(), str(error))
     return CountedShard(shard.split, counter.total())
 
 

@@ -1,0 +1,233 @@
+"""`shardbeam stats`: of datasets of ours, of anyone's files, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardbeam.pipelines.stats import StatisticsReport, render_text
+from shardbeam.pipelines.tables import PLAIN
+from shardbeam.transforms.dataset.statistics import Statistics
+from tests.support.builds import Build, build
+from tests.support.dataset import read_tree, run
+from tests.support.image_makers import plain_jpeg
+from tests.support.tfrecords import make_example, tfrecord
+
+
+def stats(*words: str | Path) -> dict[str, Any]:
+    exit_code, stdout, stderr = run("stats", *map(str, words), "--json")
+    assert exit_code == 0, stderr
+    report: dict[str, Any] = json.loads(stdout)
+    return report
+
+
+def stats_error(path: Path, *words: str) -> str:
+    exit_code, stdout, stderr = run("stats", str(path), *words)
+    assert (exit_code, stdout) == (1, "")
+    assert stderr.count("\n") == 1
+    return stderr.removeprefix("shardbeam: error: ").rstrip("\n")
+
+
+def words(shapes: Path, *, shards: int) -> list[str | Path]:
+    return [
+        *("coco", "--images", shapes / "images", "--name", "shapes"),
+        *("--annotations", shapes / "annotations" / "instances.json"),
+        *("--fractions", "train=0.7,validation=0.3", "--masks", "png"),
+        *("--set", f"output.num_shards={{train: {shards}, validation: 1}}"),
+        *("--set", "features.rename={image/object/class/text: names, image/width: w}"),
+        *("--set", "features.drop=[image/object/class/label]"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def dataset(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    built = build(
+        *words(shapes, shards=3),
+        output=tmp_path_factory.mktemp("stats") / "out",
+    )
+    assert built.exit_code == 0
+    return built
+
+
+def test_counting_again_gives_what_was_counted_while_writing(dataset: Build) -> None:
+    written = stats(dataset.output)
+
+    assert written == stats(dataset.output, "--recount")
+    assert written["path"] == str(dataset.output)
+    assert {name: split["examples"] for name, split in written["splits"].items()} == {
+        name: split["examples"] for name, split in dataset.summary["splits"].items()
+    }
+    assert written["outcome"]["train"]["objects"] == written["splits"]["train"]["objects"] > 0
+
+
+def test_a_dataset_without_statistics_is_counted(dataset: Build, tmp_path: Path) -> None:
+    shutil.copytree(dataset.output, tmp_path / "old")
+    (tmp_path / "old" / "statistics.json").unlink()
+
+    assert stats(tmp_path / "old")["splits"] == stats(dataset.output)["splits"]
+
+
+def test_the_file_is_the_same_whatever_the_shards(
+    dataset: Build, shapes: Path, tmp_path: Path
+) -> None:
+    again = build(
+        *words(shapes, shards=1),
+        output=tmp_path / "out",
+    )
+    name = "statistics.json"
+    assert (again.output / name).read_bytes() == (dataset.output / name).read_bytes()
+
+
+def test_a_reused_dataset_has_the_same_statistics(
+    dataset: Build, shapes: Path, tmp_path: Path
+) -> None:
+    again = build(
+        *words(shapes, shards=3),
+        *("--reuse", str(dataset.output)),
+        output=tmp_path / "out",
+    )
+    assert again.summary["reuse"]["copied_shards"] == 4
+    name = "statistics.json"
+    assert (again.output / name).read_bytes() == (dataset.output / name).read_bytes()
+
+
+def test_verify_finds_a_changed_file(dataset: Build, tmp_path: Path) -> None:
+    shutil.copytree(dataset.output, tmp_path / "out")
+    path = tmp_path / "out" / "statistics.json"
+    path.write_bytes(path.read_bytes().replace(b'"examples": ', b'"examples":1', 1))
+
+    exit_code, stdout, _ = run("verify", str(tmp_path / "out"), "--quick")
+
+    assert exit_code == 5
+    assert "statistics.json: was changed: its checksum is" in stdout
+
+
+def test_files_of_others(tmp_path: Path) -> None:
+    image = plain_jpeg((32, 24))
+    boxes = {f"image/object/bbox/{side}": [0.25] for side in ("xmin", "ymin")}
+    boxes |= {f"image/object/bbox/{side}": [0.75] for side in ("xmax", "ymax")}
+    rows: dict[str, list[dict[str, object]]] = {
+        "train": [
+            {"image/encoded": [image], **boxes, "image/object/class/label": [7]},
+            {"image/encoded": [image], "image/width": [b"no number"], "image/class/text": [b"cat"]},
+        ],
+        "test": [{"image/encoded": [b"no image"]}, {"else": [1.0]}],
+    }
+    for name, examples in rows.items():
+        data = tfrecord(*map(make_example, examples))
+        (tmp_path / f"{name}-00000-of-00001.tfrecord").write_bytes(data)
+
+    found = stats(tmp_path)
+
+    train, test = found["splits"]["train"], found["splits"]["test"]
+    assert train["formats"] == {"jpeg": 2}
+    assert train["width_range"] == [32, 32]
+    assert train["height_range"] == [24, 24]
+    assert train["images_by_class"] == {"7": 1, "cat": 1}
+    assert train["objects_by_class"] == {"7": 1}
+    assert train["relative_areas"] == {"250000": 1}
+    assert train["object_areas"] == {"small": 1}
+    assert (test["examples"], test["images"], test["unannotated"]) == (2, 1, 1)
+    assert found["outcome"] == {}
+
+
+def test_damage_is_one_line(dataset: Build, tmp_path: Path) -> None:
+    (shard,) = dataset.output.glob("*-train*-00001-of-*")
+    cut = tmp_path / "cut.tfrecord"
+    cut.write_bytes(shard.read_bytes()[:-1])
+    assert stats_error(cut).startswith(f"{cut}: byte ")
+
+    other = tmp_path / "other.tfrecord"
+    other.write_bytes(tfrecord(b"no example"))
+    assert "is no tf.train.Example" in stats_error(other)
+
+    (tmp_path / "empty").mkdir()
+    assert stats_error(tmp_path / "empty") == f"{tmp_path}/empty: nothing is there"
+
+
+def test_a_changed_manifest_is_one_line(dataset: Build, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(dataset.output, folder)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["config"]["features"] = {"rename": 3}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    assert stats_error(folder, "--recount") == (
+        f"{folder}/manifest.json: not a manifest of Shardbeam: Expected `object`, got `int` - at "
+        "`$.rename`"
+    )
+
+
+def test_the_report_is_what_is_printed(dataset: Build, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    printed = stats(dataset.output, "--report", report)
+
+    assert json.loads(report.read_bytes()) == printed
+    assert set(read_tree(tmp_path)) == {"report.json"}
+
+
+def test_tables() -> None:
+    train = Statistics(
+        examples=3,
+        num_bytes=2000,
+        images=3,
+        formats={"png": 1, "jpeg": 2},
+        width_range=(32, 100),
+        widths={"32": 1, "96": 2},
+        relative_areas={"900000": 2, "100": 1},
+        images_by_class={"cat": 2, "\x1b[31mred": 1},
+        objects_by_class={"cat": 5, "\x1b[31mred": 1},
+        objects=6,
+        objects_per_image={"1": 1, "5": 1, "6": 1},
+        object_areas={"large": 2, "small": 4},
+        count_of_pairs={"\x1b[31mred": {"cat": 1}},
+        keypoints={"nose": {"2": 1}},
+    )
+    report = StatisticsReport(
+        path="x", splits={"train": train, "[bold]": Statistics()}, findings=("a finding",)
+    )
+
+    lines = render_text(report, PLAIN).splitlines()
+
+    assert lines == [
+        "split   examples    bytes  images  objects         width",
+        "train          3   2.0 kB       3        6  32 to 100 px",
+        "[bold]         0  0 bytes       0        0",
+        "",
+        "class        images in train  objects in train  images in [bold]  objects in [bold]",
+        "cat                        2                 5                 0                  0",
+        r"\x1b[31mred                1                 1                 0                  0",
+        "",
+        "format  train  [bold]",
+        "jpeg        2       0",
+        "png         1       0",
+        "",
+        "width in px  train  [bold]",
+        "32 to 64         1       0",
+        "96 to 128        2       0",
+        "",
+        "objects of an image  train  [bold]",
+        "1                        1       0",
+        "5                        1       0",
+        "6 to 8                   1       0",
+        "",
+        "object's size (COCO)  train  [bold]",
+        "small                     4       0",
+        "large                     2       0",
+        "",
+        "box in the image's area  train  [bold]",
+        "0.01 % to 0.1 %              1       0",
+        "90 % and more                2       0",
+        "",
+        "split  keypoint  not labelled  hidden  visible",
+        "train  nose                 0       0        1",
+        "",
+        "class        together with  images",
+        r"\x1b[31mred  cat                 1",
+        "",
+        "a finding",
+    ]
