@@ -10,17 +10,18 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from shardbeam.pipelines.arguments import StatsArguments
+from shardbeam.pipelines.commands import StatsArguments
 from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.summary import codes_table
 from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.dataset.imbalance import find_imbalances
-from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
+from shardbeam.transforms.dataset.manifest import read_manifest
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.read.count import CountedShard, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.legend import Legend, read_legend
 from shardbeam.transforms.dataset.statistics import (
     BINS,
     Statistics,
@@ -72,13 +73,15 @@ def run_stats(arguments: StatsArguments) -> None:
     if arguments.report:
         check_report(arguments.report)
     dataset = open_dataset(arguments.path)
+    legend = read_legend(dataset)
+    # A file alone may be one of a dataset's shards.
     is_file = storage_for(dataset.path).stat(dataset.path) is not None
-    manifest = None if is_file else read_manifest(dataset.path)
+    manifest = read_manifest(dataset.path) if legend.is_ours and not is_file else None
     splits: Mapping[str, Statistics] | None = None
     if manifest is not None and not arguments.recount:
         splits = read_statistics(dataset.path)
     if splits is None:
-        splits = _count(dataset, manifest=manifest, arguments=arguments)
+        splits = _count(dataset, legend=legend, arguments=arguments)
     report = StatisticsReport(
         path=dataset.path,
         splits=splits,
@@ -93,7 +96,7 @@ def run_stats(arguments: StatsArguments) -> None:
 
 
 def _count(
-    dataset: StoredDataset, *, manifest: Manifest | None, arguments: StatsArguments
+    dataset: StoredDataset, *, legend: Legend, arguments: StatsArguments
 ) -> Mapping[str, Statistics]:
     # Imported here: what is counted already needs no Beam.
     import apache_beam as beam
@@ -101,7 +104,7 @@ def _count(
 
     from shardbeam.transforms.count_statistics import CountStatistics
 
-    shards = plan_counts(dataset, manifest=manifest)
+    shards = plan_counts(dataset, legend=legend)
     splits = [split.name for split in dataset.splits]
 
     def add_steps(pipeline: beam.Pipeline, uri: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from shardbeam.transforms.dataset.manifest import read_manifest
 from shardbeam.transforms.dataset.read.count import count_shard, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import open_dataset
+from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.statistics import Statistics
 
 
 def count_dataset(folder: str) -> dict[str, Statistics]:
     """Reads the shards of a dataset of Shardbeam's, in this thread, and counts what is in them."""
     dataset = open_dataset(folder)
-    shards = plan_counts(dataset, manifest=read_manifest(folder))
+    shards = plan_counts(dataset, legend=read_legend(dataset))
     return merge_counts(map(count_shard, shards), splits=[each.name for each in dataset.splits])

@@ -8,22 +8,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from shardbeam.configs.schema import FeaturesConfig
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.dataset.manifest import MANIFEST, Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.examples import (
     feature_values,
     parse_example,
     recognize_image,
 )
+from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.statistics import Statistics, StatisticsCounter, merge_statistics
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.images.mask_file import read_indices
-from shardbeam.transforms.storage.base import StoredFile, join_uri
+from shardbeam.transforms.storage.base import StoredFile
 
 _MAP = "image/segmentation/class/encoded"
 # {default key: the kind of the values that are counted}
@@ -63,7 +62,7 @@ class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
         data: The shard.
         container: What it is (`find_container`).
         split: Its split.
-        keys: `{default key: key as written}` of what is counted.
+        keys: `{default key: key as written}` of what is counted; empty for what is not written.
         names: `{id as text: class}`, for Examples that hold no names.
     """
 
@@ -88,40 +87,29 @@ class CountedShard(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def plan_counts(dataset: StoredDataset, *, manifest: Manifest | None) -> list[ShardCount]:
+def plan_counts(dataset: StoredDataset, *, legend: Legend) -> list[ShardCount]:
     """Lists the shards of a dataset that are to be counted.
 
     Args:
         dataset: The dataset.
-        manifest: Its manifest; None for files that Shardbeam has not written, which are taken to
-            have the default keys.
+        legend: How its Examples are to be read.
 
     Raises:
-        InputError: A split is not whole, or the manifest was changed.
+        InputError: A split is not whole.
     """
-    ids = {} if manifest is None else manifest.labels
-    keys = _written_keys(manifest, uri=join_uri(dataset.path, MANIFEST))
+    keys = {key: legend.keys.get(key, key) for key in _COUNTED}
     return [
         ShardCount(
             data=shard,
             container=split.container,
             split=split.name,
-            keys=keys,
-            names={str(class_id): name for name, class_id in ids.items()},
+            # Of a manifest that was changed, anything may be a key.
+            keys={key: written for key, written in keys.items() if isinstance(written, str)},
+            names={str(class_id): name for class_id, name in legend.class_names.items()},
         )
         for split in (dataset.find_split(each.name) for each in dataset.splits)
         for shard in split.shards
     ]
-
-
-def _written_keys(manifest: Manifest | None, *, uri: str) -> dict[str, str]:
-    features = {} if manifest is None else manifest.config.get("features", {})
-    try:
-        config = msgspec.convert(features, FeaturesConfig)
-    except msgspec.ValidationError as error:
-        raise InputError(uri=uri, problem=f"not a manifest of Shardbeam: {error}") from error
-    keys = {key: config.rename.get(key, key) for key in _COUNTED if key not in config.drop}
-    return {key: written for key, written in keys.items() if written not in config.constants}
 
 
 def merge_counts(
