@@ -50,7 +50,7 @@ lint: $(READY)
 
 .PHONY: test
 test: lint  ## Lint, format check, types, import contract, all tests.
-	$(BIN)/pytest -n auto --dist worksteal -m "not runners"
+	$(BIN)/pytest -n auto --dist worksteal -m "not runners and not browser"
 
 # Of the Beam that is locked.
 BEAM_VERSION = $(shell sed -n 's/^apache-beam.*==\([0-9.]*\).*/\1/p' requirements.lock)
@@ -121,6 +121,10 @@ test-oldest:  ## Test on Python 3.10 with the oldest Beam, in an environment of 
 .PHONY: test-runners
 test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a container, and the Kubernetes sample.
 	$(BIN)/pytest -m runners -rs
+
+.PHONY: test-browser
+test-browser: $(READY)  ## Test the page of `shardbeam report` in Chromium.
+	$(BIN)/pytest -m browser -rs tests/pipelines/report
 
 .PHONY: format
 format: $(READY)  ## Format the code, mend what can be mended by itself.

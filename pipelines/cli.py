@@ -17,6 +17,7 @@ from shardbeam.pipelines.commands import (
     COMMANDS,
     BuildArguments,
     FormatsArguments,
+    ReportArguments,
     SampleArguments,
     ShowArguments,
     StatsArguments,
@@ -104,6 +105,11 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             from shardbeam.pipelines.stats import run_stats
 
             run_stats(arguments)
+            return 0
+        if isinstance(arguments, ReportArguments):
+            from shardbeam.pipelines.report.command import run_report
+
+            run_report(arguments)
             return 0
         # Imported here, as rich takes a while.
         from shardbeam.pipelines.show import show_dataset, show_formats

@@ -12,6 +12,7 @@ from shardbeam.configs.schema import Config
 from shardbeam.pipelines.logs import JSON
 
 _Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number from 1 up")]
+_Examples = Annotated[int, msgspec.Meta(ge=1, le=1000, description="a whole number from 1 to 1000")]
 _Side = Annotated[int, msgspec.Meta(ge=64, le=4096, description="a whole number from 64 to 4096")]
 _Anonymous = Annotated[bool, named("read public buckets (gs://) without credentials")]
 
@@ -243,6 +244,39 @@ All of Apache Beam's pipeline options are taken, too. Without --runner, it runs 
     anonymous: _Anonymous = False
 
 
+class ReportArguments(Arguments, frozen=True, kw_only=True):
+    """`report`.
+
+    Attributes:
+        path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
+    """
+
+    USAGE = "shardbeam report PATH [--output FILE] [--examples N | --keys FILE] [flags]"
+    HELP = """\
+Writes a page of HTML about a dataset: its splits and classes, pictures with their annotations,
+rejects, corrections, and where it comes from. The page needs no network, and no other file.
+
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
+"""
+
+    path: str
+    output: Annotated[str, named("the page (default: report.html)", metavar="FILE")] = "report.html"
+    examples: Annotated[
+        _Examples, named("how many pictures it shows at most (default: 200)", metavar="N")
+    ] = 200
+    keys: Annotated[
+        str | None, named("which pictures it shows: a file with a key a line", metavar="FILE")
+    ] = None
+    images: Annotated[
+        list[str],
+        named(
+            "folder of the source's images, for pictures of the rejected ones (repeatable)",
+            metavar="DIR",
+        ),
+    ] = []
+    anonymous: _Anonymous = False
+
+
 class SampleArguments(Arguments, frozen=True, kw_only=True):
     """`sample shapes`."""
 
@@ -276,6 +310,7 @@ commands:
   formats   list the formats of images and annotations, and the flags of each
   show      print the first Examples of a dataset, or of any TFRecord file
   stats     print what is in a dataset, or in any TFRecord file: classes, sizes, splits
+  report    write a page of HTML about a dataset, with pictures
   verify    read every byte of a dataset, and print what is wrong with it
   sample    draw a small dataset to try things with
 
@@ -292,6 +327,7 @@ COMMANDS: dict[str, type[Arguments]] = {
     "formats": FormatsArguments,
     "show": ShowArguments,
     "stats": StatsArguments,
+    "report": ReportArguments,
     "verify": VerifyArguments,
     "sample": SampleArguments,
 }
@@ -303,6 +339,7 @@ WORDS = {
     "formats": (r"formats(\0(?P<format>[^\0]+))?", "`formats`, or `formats FORMAT`"),
     "show": (r"show\0(?P<path>[^\0]+)", "`show PATH`, with one path"),
     "stats": (r"stats\0(?P<path>[^\0]+)", "`stats PATH`, with one path"),
+    "report": (r"report\0(?P<path>[^\0]+)", "`report PATH`, with one path"),
     "verify": (r"verify\0(?P<path>[^\0]+)", "`verify PATH`, with one path"),
     "sample": (r"sample\0shapes", "`sample shapes --output DIR --images N`"),
 }

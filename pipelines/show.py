@@ -99,7 +99,7 @@ def render_example(example: Example, *, layout: Layout = PLAIN) -> str:
             Text(escape(key)),
             "none" if kind is None else kind.value,
             f"{len(values):,}",
-            Text(_describe_values(values)),
+            Text(describe_values(values)),
         )
     return render_table(table, layout=layout)
 
@@ -116,7 +116,8 @@ def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:
     return render_table(table, layout=layout)
 
 
-def _describe_values(values: Sequence[bytes | int | float]) -> str:
+def describe_values(values: Sequence[bytes | int | float]) -> str:
+    """Describes the values of a feature in about a line."""
     described: list[str] = []
     room = _VALUES_CHARACTERS
     for value in values:

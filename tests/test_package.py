@@ -72,7 +72,7 @@ def test_the_wheel_holds_one_package(make: Callable[[Path], None], tmp_path: Pat
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
     expected = {"shardbeam/__init__.py", "shardbeam/__main__.py", "shardbeam/py.typed"}
     for folder in FOLDERS:
-        for suffix in ("py", "yaml", "proto", "pyi"):
+        for suffix in ("py", "yaml", "proto", "pyi", "css", "j2", "js"):
             expected |= {
                 f"shardbeam/{path.relative_to(PROJECT_ROOT).as_posix()}"
                 for path in (PROJECT_ROOT / folder).rglob(f"*.{suffix}")

@@ -67,6 +67,7 @@ def test_the_commands_run() -> None:
         ["build", "image-folder"],
         ["show", "data/tfrecords/coco"],
         ["stats", "data/tfrecords/coco"],
+        ["report", "data/tfrecords/coco"],
         ["verify", "data/tfrecords/coco"],
     ]
     for command in shown:

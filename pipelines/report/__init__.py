@@ -1,0 +1,1 @@
+"""`shardbeam report`: a dataset as one page of HTML that needs nothing but itself."""

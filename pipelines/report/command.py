@@ -1,0 +1,167 @@
+"""`shardbeam report`: reads a dataset, and writes a page about it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+
+from shardbeam.pipelines.commands import ReportArguments
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.report.facts import read_facts
+from shardbeam.pipelines.report.page import Report, class_numbers, render_page
+from shardbeam.pipelines.report.rejects import draw_rejects
+from shardbeam.pipelines.report.sample import Sample, sample_pictures
+from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail, draw_thumbnail, map_names
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.pictures import Picture, read_pictures
+from shardbeam.transforms.storage.find import storage_for
+
+MAX_BYTES = 10_000_000
+_DEFAULT_NAME = "report.html"
+# How a page of ours begins, and no other file: only such a one is replaced.
+_BEGINNING = b"<!doctype html>\n<!-- Shardbeam report -->\n"
+# The longer sides of thumbnails that are tried, in pixels, until the page is small enough.
+_SIDES = (1024, 800, 640, 512, 400, 320, 256, 200, 160, 128, 96, 64)
+_MAX_KEYS_BYTES = 10_000_000
+
+
+def run_report(arguments: ReportArguments) -> None:
+    """Writes the page of a dataset.
+
+    Raises:
+        InputError: The dataset cannot be read.
+        UsageError: The page cannot be written where it is to be, or a key is not in the dataset.
+    """
+    output = arguments.output or _DEFAULT_NAME
+    _check_output(output)
+    keys = _read_keys(arguments.keys) if arguments.keys else None
+    dataset = open_dataset(arguments.path)
+    page = make_page(
+        dataset, examples=arguments.examples, keys=keys, roots=arguments.images
+    ).encode()
+    try:
+        storage_for(output).replace(output, page)
+    except OSError as error:
+        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
+    write_stdout(f"wrote {escape(output)}, {len(page):,} bytes\n")
+
+
+def make_page(
+    dataset: StoredDataset,
+    *,
+    examples: int,
+    keys: Collection[str] | None = None,
+    roots: Sequence[str] = (),
+) -> str:
+    """Makes the page of a dataset: at most 10 MB, the same for the same dataset.
+
+    Thumbnails are as large as there is room for. Where even the smallest are too large, the last
+    ones are left out, and the page says so.
+
+    Args:
+        dataset: The dataset.
+        examples: How many pictures the gallery shows at most.
+        keys: Which ones it shows, instead.
+        roots: Folders of images that rejected ones are looked for in.
+
+    Raises:
+        InputError: The dataset cannot be read.
+        UsageError: A key is not in the dataset.
+    """
+    facts = read_facts(dataset)
+    legend = read_legend(dataset)
+    names = legend.class_names
+    sample = sample_pictures(
+        [dataset.find_split(split.name) for split in dataset.splits],
+        read=functools.partial(read_pictures, legend=legend),
+        read_map=functools.partial(_read_map, names=names),
+        limit=examples,
+        keys=keys,
+    )
+    if keys is not None:
+        _check_found(keys, sample=sample)
+    rejects = draw_rejects(facts.listed_rejects, roots=roots)
+    report = Report(facts=facts, sample=sample, thumbnails=(), reject_pictures=rejects)
+    return _fit_page(report, names=names)
+
+
+def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
+    numbers = class_numbers(report.sample)
+    colours = {name: number % len(PALETTE) for name, number in numbers.items()}
+    pictures = report.sample.pictures
+    thumbnails: list[Thumbnail] = []
+    sides = list(_SIDES)
+    while sides:
+        side = sides.pop(0)
+        thumbnails = []
+        num_bytes = 0
+        for picture in pictures:
+            thumbnails.append(draw_thumbnail(picture, max_side=side, colours=colours, names=names))
+            num_bytes += thumbnails[-1].num_bytes
+            if num_bytes > MAX_BYTES:
+                break
+        else:
+            page = render_page(report._replace(thumbnails=thumbnails))
+            if len(page.encode()) <= MAX_BYTES:
+                return page
+        # Bytes grow with pixels: larger sides need not be tried.
+        share = len(thumbnails) / len(pictures) if pictures else 0
+        sides = [smaller for smaller in sides if smaller**2 <= 1.2 * share * side**2] or sides[-1:]
+    while True:
+        thumbnails = thumbnails[: len(thumbnails) * 9 // 10]
+        page = render_page(report._replace(thumbnails=thumbnails))
+        if len(page.encode()) <= MAX_BYTES or not thumbnails:
+            return page
+
+
+def _read_map(picture: Picture, *, names: Mapping[int, str]) -> Collection[str]:
+    return map_names(picture.class_map, size=(picture.width, picture.height), names=names)
+
+
+def _check_output(output: str) -> None:
+    """Makes sure that no other file is replaced.
+
+    Raises:
+        UsageError: There is one.
+    """
+    try:
+        file = storage_for(output).stat(output)
+        beginning = None if file is None else storage_for(output).read(output, size_bytes=100)
+    except OSError as error:
+        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
+    if beginning is not None and not beginning.startswith(_BEGINNING):
+        raise UsageError(
+            f"--output: {output} is there, and is no report of Shardbeam; delete it, or name "
+            "another file"
+        )
+
+
+def _read_keys(path: str) -> frozenset[str]:
+    """Reads keys, one a line.
+
+    Raises:
+        UsageError: The file cannot be read, or has none.
+    """
+    try:
+        data = storage_for(path).read(path, size_bytes=_MAX_KEYS_BYTES + 1)
+        if len(data) > _MAX_KEYS_BYTES:
+            raise UsageError(f"--keys: {path}: has more than {_MAX_KEYS_BYTES:,} bytes")
+        keys = frozenset(filter(None, data.decode("utf-8-sig").splitlines()))
+    except OSError as error:
+        raise UsageError(f"--keys: {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--keys: {path}: not UTF-8: {error.reason} at byte {error.start}"
+        ) from None
+    if not keys:
+        raise UsageError(f"--keys: {path}: no keys; expected one a line")
+    return keys
+
+
+def _check_found(keys: Collection[str], *, sample: Sample) -> None:
+    missing = sorted(set(keys) - {picture.key for picture in sample.pictures})
+    if missing:
+        more = f" (and {len(missing) - 1:,} more)" if len(missing) > 1 else ""
+        raise UsageError(f"--keys: no Example of the dataset has the key {missing[0]!r}{more}")

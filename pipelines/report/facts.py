@@ -1,0 +1,250 @@
+"""What a dataset says of itself besides its Examples: counts, rejects, corrections, provenance."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import posixpath
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import correction_unit
+from shardbeam.transforms.dataset.files import check_paths
+from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# As many rejects are listed; all of them are counted.
+LISTED_REJECTS = 200
+
+
+class Reject(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a rejects file; codes of later versions are texts as well."""
+
+    split: str
+    source: str
+    key: str
+    stage: str
+    reason: str
+    detail: str
+    listed: bool = False
+
+
+class SplitFacts(NamedTuple):
+    """A split.
+
+    Attributes:
+        name: Its name.
+        shards: How many files it has.
+        num_bytes: Their length.
+        examples: How many Examples it has; None where only reading it tells.
+        outcome: What became of its inputs, where the dataset says so.
+    """
+
+    name: str
+    shards: int
+    num_bytes: int
+    examples: int | None
+    outcome: SplitOutcome | None
+
+
+class Code(NamedTuple):
+    """How often something happened.
+
+    Attributes:
+        code: Its code.
+        unit: What is counted.
+        counts: `{split: count}`.
+    """
+
+    code: str
+    unit: str
+    counts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """The count of all splits."""
+        return sum(self.counts.values())
+
+
+class Facts(NamedTuple):
+    """What a dataset says of itself.
+
+    Attributes:
+        name: The dataset's name; the file's or folder's where it has none.
+        version: Its version; may be empty.
+        description: A text for people; may be empty.
+        splits: Its splits.
+        rejects: How many inputs were rejected, by reason; the most frequent first.
+        listed_rejects: The first of them.
+        exclusions: How many inputs were left out by a rule, by rule.
+        corrections: What was changed, by correction.
+        provenance: `(what, value)` of what decided its bytes.
+        config: The config that it was built by, as JSON for people; empty if it does not say.
+        files: `(path, bytes, CRC-32C)` of its shards; empty if it does not say.
+        labels: `{class: id}` that it declares.
+    """
+
+    name: str
+    version: str
+    description: str
+    splits: tuple[SplitFacts, ...]
+    rejects: tuple[Code, ...] = ()
+    listed_rejects: tuple[Reject, ...] = ()
+    exclusions: tuple[Code, ...] = ()
+    corrections: tuple[Code, ...] = ()
+    provenance: tuple[tuple[str, str], ...] = ()
+    config: str = ""
+    files: tuple[tuple[str, int, str], ...] = ()
+    labels: Mapping[str, int] = {}
+
+
+class _Shard(msgspec.Struct, frozen=True):
+    path: str
+    num_bytes: int = 0
+    crc32c: str = ""
+
+
+class _Split(msgspec.Struct, frozen=True):
+    shards: tuple[_Shard, ...]
+    outcome: SplitOutcome
+
+
+class _File(msgspec.Struct, frozen=True):
+    path: str
+
+
+class _Inputs(msgspec.Struct, frozen=True):
+    images: int = 0
+    fingerprint: str = ""
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    """What is shown of `manifest.json`."""
+
+    shardbeam: str = ""
+    version: str = ""
+    seed: int = 0
+    config: dict[str, Any] = {}
+    codecs: dict[str, str] = {}
+    inputs: _Inputs = _Inputs()
+    labels: dict[str, int] = {}
+    splits: dict[str, _Split] = {}
+    files: tuple[_File, ...] = ()
+    checksum: str = ""
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """What is shown of `dataset_info.json`, whoever wrote it."""
+
+    name: str = ""
+    version: str = ""
+    description: str = ""
+    citation: str = ""
+
+
+def read_facts(dataset: StoredDataset) -> Facts:
+    """Reads what a dataset says of itself.
+
+    Raises:
+        InputError: One of its files is damaged.
+    """
+    info = _read(dataset, DATASET_INFO, _Info) or _Info()
+    manifest = _read(dataset, MANIFEST, _Manifest)
+    known = manifest.splits if manifest is not None else {}
+    facts = Facts(
+        name=info.name or posixpath.basename(dataset.path.rstrip("/")),
+        version=info.version,
+        description=info.description,
+        splits=tuple(
+            SplitFacts(
+                name=split.name,
+                shards=len(split.shards),
+                num_bytes=sum(shard.size_bytes for shard in split.shards),
+                examples=split.examples,
+                outcome=known[split.name].outcome if split.name in known else None,
+            )
+            for split in dataset.splits
+        ),
+        provenance=(("Citation", info.citation),) if info.citation else (),
+    )
+    if manifest is None:
+        return facts
+    outcomes = {name: split.outcome for name, split in manifest.splits.items()}
+    return facts._replace(
+        rejects=_codes({name: outcome.rejected for name, outcome in outcomes.items()}),
+        listed_rejects=_first_rejects(dataset, manifest),
+        exclusions=_codes({name: outcome.excluded for name, outcome in outcomes.items()}),
+        corrections=_codes(
+            {name: outcome.corrections for name, outcome in outcomes.items()}, units=True
+        ),
+        provenance=(
+            ("Shardbeam", manifest.shardbeam),
+            ("Dataset version", manifest.version),
+            ("Seed", str(manifest.seed)),
+            ("Images read", f"{manifest.inputs.images:,}"),
+            ("Fingerprint of the input", manifest.inputs.fingerprint),
+            ("Checksum of the manifest", manifest.checksum),
+            *((f"Version of {name}", value) for name, value in sorted(manifest.codecs.items())),
+        ),
+        config=json.dumps(manifest.config, indent=2, ensure_ascii=False, sort_keys=True),
+        files=tuple(
+            (shard.path, shard.num_bytes, shard.crc32c)
+            for split in manifest.splits.values()
+            for shard in split.shards
+        ),
+        labels=manifest.labels,
+    )
+
+
+def _read(dataset: StoredDataset, name: str, kind: type[Any]) -> Any:  # noqa: ANN401  # `kind`.
+    """Reads a file of a dataset's folder; None where there is none."""
+    uri = join_uri(dataset.path, name)
+    try:
+        return msgspec.json.decode(storage_for(uri).read(uri), type=kind, strict=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(uri=uri, problem=f"not what Shardbeam writes there: {error}") from error
+
+
+def _codes(counts: Mapping[str, Mapping[str, int]], *, units: bool = False) -> tuple[Code, ...]:
+    """Turns `{split: {code: count}}` round, and sorts the most frequent codes first."""
+    totals: Counter[str] = Counter()
+    for each in counts.values():
+        totals.update(each)
+    return tuple(
+        Code(
+            code=code,
+            unit=correction_unit(code) if units else "images",
+            counts={split: each[code] for split, each in counts.items() if each.get(code)},
+        )
+        for code, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+def _first_rejects(dataset: StoredDataset, manifest: _Manifest) -> tuple[Reject, ...]:
+    """Reads rejects, and keeps the first in order of split and key: as many as are listed."""
+    paths = [file.path for file in manifest.files if file.path.startswith("rejects/")]
+    check_paths(paths, uri=join_uri(dataset.path, MANIFEST))
+    return tuple(
+        heapq.nsmallest(LISTED_REJECTS, _read_rejects(dataset, paths), key=msgspec.structs.astuple)
+    )
+
+
+def _read_rejects(dataset: StoredDataset, paths: list[str]) -> Iterator[Reject]:
+    decoder = msgspec.json.Decoder(Reject)
+    for path in paths:
+        uri = join_uri(dataset.path, path)
+        try:
+            yield from decoder.decode_lines(storage_for(uri).read(uri))
+        except FileNotFoundError as error:
+            raise InputError(uri=uri, problem="is missing, and the manifest lists it") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InputError(uri=uri, problem=f"not a file of rejects: {error}") from error

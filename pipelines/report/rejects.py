@@ -1,0 +1,55 @@
+"""Thumbnails of rejected images: those that lie where the caller says, and can be decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardbeam.pipelines.report.facts import Reject
+from shardbeam.pipelines.report.thumbnails import decode_picture, encode_jpeg, fit
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+_MAX_SIDE = 160
+# So many are drawn, and larger files are not read.
+_DRAWN = 60
+_MAX_FILE_BYTES = 64 << 20
+
+
+def draw_rejects(rejects: Sequence[Reject], *, roots: Sequence[str]) -> dict[int, str]:
+    """Draws rejected images, as far as they can be.
+
+    Only below the roots that the caller names: what a dataset says of its sources might lead
+    elsewhere.
+
+    Args:
+        rejects: The rejects.
+        roots: Folders that their keys are relative to.
+
+    Returns:
+        `{number of a reject: data URI of a JPEG file}`.
+    """
+    drawn: dict[int, str] = {}
+    for number, reject in enumerate(rejects):
+        if len(drawn) < _DRAWN and reject.listed:
+            for data in _read(reject.key, roots=roots):
+                try:
+                    drawn[number] = encode_jpeg(fit(decode_picture(data), max_side=_MAX_SIDE))
+                    break
+                except RejectedError:
+                    continue
+    return drawn
+
+
+def _read(key: str, *, roots: Sequence[str]) -> Iterator[bytes]:
+    """Yields what the roots have under a key."""
+    if {"", ".", ".."} & set(key.split("/")) or "\0" in key:
+        return
+    for root in roots:
+        uri = join_uri(root, key)
+        try:
+            file = storage_for(uri).stat(uri)
+            if file is not None and file.size_bytes <= _MAX_FILE_BYTES:
+                yield storage_for(uri).read(uri)
+        except (OSError, InputError):
+            continue

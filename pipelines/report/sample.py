@@ -1,0 +1,182 @@
+"""Which pictures the gallery shows: as few as are asked for, and some of every class.
+
+Which ones follows from the data alone, so that the same dataset has the same gallery: of those that
+show a class the one whose hash is smallest, then those with the smallest hashes of each split.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import heapq
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.dataset.read.dataset import StoredSplit
+from shardbeam.transforms.dataset.read.pictures import NO_ID, Picture, PictureObject
+
+# Reads the pictures of a split, in order.
+ReadPictures = Callable[[StoredSplit], Iterator[Picture]]
+# Names the classes that a picture's map shows.
+ReadMap = Callable[[Picture], Collection[str]]
+
+# Maps have to be decoded, which takes most of the time of a look at a dataset that has them.
+_DECODED_MAPS = 2000
+
+
+class Sample(NamedTuple):
+    """What the gallery shows of a dataset.
+
+    Attributes:
+        pictures: The pictures, in the dataset's order.
+        examples: `{split: how many Examples it has}`.
+        classes: `{class: how many pictures of the dataset show it}`; classes of maps are looked
+            for in the first 2,000 maps.
+        absent: Classes that no picture of the gallery shows, as there are too many.
+    """
+
+    pictures: tuple[Picture, ...]
+    examples: Mapping[str, int]
+    classes: Mapping[str, int]
+    absent: tuple[str, ...] = ()
+
+
+class _Candidate(NamedTuple):
+    """A picture that may be chosen; the smallest comes first."""
+
+    digest: bytes
+    split: str
+    number: int
+    classes: frozenset[str]
+
+
+def class_of(item: PictureObject) -> str:
+    """Names an object's class; one without a name by its number."""
+    return item.label or ("object" if item.label_id == NO_ID else f"class {item.label_id}")
+
+
+def sample_pictures(
+    splits: Sequence[StoredSplit],
+    *,
+    read: ReadPictures,
+    read_map: ReadMap,
+    limit: int,
+    keys: Collection[str] | None = None,
+) -> Sample:
+    """Reads a dataset, chooses pictures, and reads these once more.
+
+    Args:
+        splits: The dataset's splits.
+        read: Reads one.
+        read_map: Reads a picture's map.
+        limit: How many pictures are chosen at most.
+        keys: Which pictures are chosen, instead.
+
+    Raises:
+        InputError: A shard cannot be read.
+    """
+    looks = _Looks(limit=limit, read_map=read_map)
+    named: set[tuple[str, int]] = set()
+    for split in splits:
+        for picture in read(split):
+            looks.add(picture)
+            if keys is not None and picture.key in keys:
+                named.add((picture.split, picture.number))
+    chosen = looks.choose() if keys is None else named
+    pictures = tuple(_read_again(splits, chosen, read=read))
+    shown = Counter(name for picture in pictures for name in looks.classes_of(picture))
+    return Sample(
+        pictures=pictures,
+        examples=dict(looks.examples),
+        # What is only in maps that were not looked into is counted in the gallery.
+        classes={**shown, **looks.classes},
+        absent=tuple(sorted(looks.classes.keys() - shown)),
+    )
+
+
+class _Looks:
+    """All pictures of a dataset, of which only what may be chosen is kept."""
+
+    def __init__(self, *, limit: int, read_map: ReadMap) -> None:
+        self.examples: Counter[str] = Counter()
+        self.classes: Counter[str] = Counter()
+        self._limit = limit
+        self._read_map = read_map
+        self._maps_left = _DECODED_MAPS
+        self._by_class: dict[str, _Candidate] = {}
+        # The candidates of each split with the smallest digests, the largest of them first.
+        self._by_split: dict[str, list[tuple[int, _Candidate]]] = {}
+
+    def classes_of(self, picture: Picture, *, read_map: bool = True) -> frozenset[str]:
+        """Names the classes of a picture: its own, those of its objects, those of its map."""
+        names = {*picture.labels, *map(class_of, picture.objects)}
+        if picture.class_map and read_map:
+            # One that cannot be read is named beside the picture.
+            with contextlib.suppress(RejectedError):
+                names.update(self._read_map(picture))
+        return frozenset(names)
+
+    def add(self, picture: Picture) -> None:
+        """Looks at a picture."""
+        self._maps_left -= bool(picture.class_map)
+        place = f"{picture.split}\0{picture.number}\0{picture.key}".encode("utf-8", "replace")
+        candidate = _Candidate(
+            digest=hashlib.blake2b(place, digest_size=8).digest(),
+            split=picture.split,
+            number=picture.number,
+            classes=self.classes_of(picture, read_map=self._maps_left >= 0),
+        )
+        self.examples[picture.split] += 1
+        self.classes.update(candidate.classes)
+        for name in candidate.classes:
+            best = self._by_class.get(name)
+            if best is None or candidate.digest < best.digest:
+                self._by_class[name] = candidate
+        heap = self._by_split.setdefault(picture.split, [])
+        entry = (-int.from_bytes(candidate.digest, "big"), candidate)
+        if len(heap) < self._limit:
+            heapq.heappush(heap, entry)
+        else:
+            heapq.heappushpop(heap, entry)
+
+    def choose(self) -> set[tuple[str, int]]:
+        """Chooses pictures: first one of each class, the rarest first, then of all splits alike."""
+        chosen: set[tuple[str, int]] = set()
+        shown: set[str] = set()
+        for name in sorted(self._by_class, key=lambda name: (self.classes[name], name)):
+            if name not in shown and len(chosen) < self._limit:
+                candidate = self._by_class[name]
+                chosen.add((candidate.split, candidate.number))
+                shown |= candidate.classes
+        for candidate in _in_turn(
+            sorted(candidate for _, candidate in heap) for heap in self._by_split.values()
+        ):
+            if len(chosen) < self._limit:
+                chosen.add((candidate.split, candidate.number))
+        return chosen
+
+
+def _in_turn(lists: Iterable[Sequence[_Candidate]]) -> Iterator[_Candidate]:
+    """Yields the first of each list, then the second of each, and so on."""
+    lists = list(lists)
+    for place in range(max(map(len, lists), default=0)):
+        for each in lists:
+            if place < len(each):
+                yield each[place]
+
+
+def _read_again(
+    splits: Iterable[StoredSplit], chosen: Collection[tuple[str, int]], *, read: ReadPictures
+) -> Iterator[Picture]:
+    for split in splits:
+        numbers = {number for name, number in chosen if name == split.name}
+        if not numbers:
+            continue
+        last = max(numbers)
+        for picture in read(split):
+            if picture.number in numbers:
+                yield picture
+            if picture.number >= last:
+                break

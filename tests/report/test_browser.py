@@ -1,0 +1,382 @@
+"""The page in a real browser: what it draws, and what its controls do."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Locator, Page, expect
+
+from tests.report.conftest import OpenPage
+from tests.report.hostile import HOSTILE_TEXTS, write_hostile
+from tests.support.builds import Build, WrittenExample, build, build_config
+from tests.support.dataset import run
+
+pytestmark = pytest.mark.browser
+
+WIDTHS = (390, 1440)
+LAYERS = ("boxes", "labels", "masks", "keypoints", "captions")
+
+
+class Made(NamedTuple):
+    """A dataset and its page."""
+
+    built: Build
+    page: Path
+
+    def examples(self) -> dict[str, WrittenExample]:
+        found: dict[str, WrittenExample] = {}
+        for split in self.built.summary["splits"]:
+            found |= self.built.by_key(split)
+        return found
+
+
+def make_report(built: Build, *words: str) -> Made:
+    assert built.exit_code == 0, built.stderr
+    page = built.output.with_suffix(".html")
+    result = run("report", str(built.output), "--output", str(page), *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return Made(built, page)
+
+
+@pytest.fixture(scope="module")
+def objects(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Boxes, masks, keypoints and captions, in two splits."""
+    annotations = shapes / "annotations"
+    built = build(
+        *("coco", "--images", shapes / "images", "--name", "shapes", "--masks", "png"),
+        *("--annotations", annotations / "person_keypoints.json"),
+        *("--annotations", annotations / "captions.json"),
+        *("--fractions", "train=0.7,validation=0.3"),
+        output=tmp_path_factory.mktemp("objects") / "out",
+    )
+    return make_report(built)
+
+
+@pytest.fixture(scope="module")
+def panoptic(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    source = {
+        "format": "coco",
+        "images": str(shapes / "images"),
+        "panoptic": str(shapes / "annotations" / "panoptic.json"),
+        "panoptic_masks": str(shapes / "panoptic"),
+    }
+    folder = tmp_path_factory.mktemp("panoptic")
+    return make_report(build_config({"splits": {"train": source}}, folder=folder))
+
+
+def box_of(locator: Locator) -> tuple[float, float, float, float]:
+    """Where an element is on the screen: left, top, right and bottom in pixels."""
+    left, top, right, bottom = locator.evaluate(
+        "(element) => { const box = element.getBoundingClientRect();"
+        " return [box.left, box.top, box.right, box.bottom]; }"
+    )
+    return left, top, right, bottom
+
+
+def place(
+    box: tuple[float, float, float, float], *, within: tuple[float, float, float, float]
+) -> list[float]:
+    """Where a box in fractions of a picture is on the screen."""
+    left, top, right, bottom = within
+    xmin, ymin, xmax, ymax = box
+    return [
+        left + xmin * (right - left),
+        top + ymin * (bottom - top),
+        left + xmax * (right - left),
+        top + ymax * (bottom - top),
+    ]
+
+
+def close(found: tuple[float, ...] | list[float], expected: list[float], *, px: float) -> bool:
+    return all(abs(one - other) <= px for one, other in zip(found, expected, strict=True))
+
+
+def card_of(page: Page, key: str) -> Locator:
+    return page.locator(".card", has=page.get_by_text(key, exact=True)).first
+
+
+def check_boxes(drawing: Locator, example: WrittenExample) -> int:
+    """Compares the boxes that are drawn with those that are written."""
+    photo = box_of(drawing.locator(".photo"))
+    drawn = [box_of(each) for each in drawing.locator(".layer-boxes").all()]
+    expected = [place(box, within=photo) for box in example.boxes]
+    assert len(drawn) == len(expected)
+    for box in expected:
+        # Strokes are not a part of a rectangle's box.
+        assert any(close(each, box, px=1.0) for each in drawn), (box, drawn)
+    return len(drawn)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_boxes_lie_where_they_are_annotated(width: int, objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page, width=width)
+    examples = objects.examples()
+    cards = page.locator(".card").all()
+    assert len(cards) == len(examples) == 40
+    checked = 0
+    for card in cards:
+        key = card.locator(".key").inner_text()
+        card.scroll_into_view_if_needed()
+        checked += check_boxes(card.locator(".open"), examples[key])
+    assert checked > 50
+    # Larger.
+    key = next(key for key, example in examples.items() if len(example.boxes) > 2)
+    card_of(page, key).locator(".open").click()
+    stage = page.locator("#enlarged .stage")
+    assert check_boxes(stage, examples[key]) > 2
+    left, _, right, _ = box_of(stage.locator(".photo"))
+    assert right - left > 300
+
+
+def test_masks_and_keypoints_lie_where_they_are_annotated(
+    objects: Made, open_page: OpenPage
+) -> None:
+    page = open_page(objects.page)
+    examples = objects.examples()
+    masks = points = 0
+    for card in page.locator(".card").all():
+        example = examples[card.locator(".key").inner_text()].features
+        photo = box_of(card.locator(".photo"))
+        pixel = (photo[2] - photo[0]) / example["image/width"][0]
+        by_class: dict[bytes, Any] = {}
+        for name, mask in zip(
+            example["image/object/class/text"], example["image/object/mask"], strict=True
+        ):
+            pixels = np.asarray(Image.open(io.BytesIO(mask))) > 0
+            by_class[name] = by_class.get(name, False) | pixels
+        drawn = [box_of(each) for each in card.locator(".layer-masks").all()]
+        shown = [pixels for pixels in by_class.values() if pixels.any()]
+        assert len(drawn) == len(shown)
+        for pixels in shown:
+            height, width = pixels.shape
+            rows, columns = np.flatnonzero(pixels.any(1)), np.flatnonzero(pixels.any(0))
+            box = (
+                columns[0] / width,
+                rows[0] / height,
+                (columns[-1] + 1) / width,
+                (rows[-1] + 1) / height,
+            )
+            expected = place(box, within=photo)
+            assert any(close(each, expected, px=2 * pixel) for each in drawn), (expected, drawn)
+            masks += 1
+        visible = sum(value > 0 for value in example["image/object/keypoint/visibility"])
+        paths = "".join(
+            path.get_attribute("d") or "" for path in card.locator(".layer-keypoints .dot").all()
+        )
+        assert paths.count("M") == visible
+        points += visible
+    assert masks > 30
+    assert points > 100
+
+
+def test_layers_are_switched(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    boxes = page.locator("[data-layer]")
+    assert boxes.evaluate_all("(all) => all.map((each) => each.dataset.layer)") == list(LAYERS)
+
+    def shown() -> set[str]:
+        return {layer for layer in LAYERS if page.locator(f".card .layer-{layer}:visible").count()}
+
+    assert shown() == set(LAYERS)
+    for layer in LAYERS:
+        page.locator(f"[data-layer={layer}]").uncheck()
+        assert shown() == set(LAYERS) - {layer}
+        page.locator(f"[data-layer={layer}]").check()
+    # By keyboard, and enlarged pictures obey, too.
+    page.locator("[data-layer=boxes]").focus()
+    page.keyboard.press("Space")
+    key = next(key for key, example in objects.examples().items() if example.boxes)
+    card_of(page, key).locator(".open").click()
+    expect(page.locator("#enlarged .layer-boxes").first).to_be_hidden()
+    expect(page.locator("#enlarged .layer-labels").first).to_be_visible()
+
+
+def test_classes_are_switched(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    switch = page.locator(".classes label", has_text="star").locator("input")
+    number = switch.get_attribute("data-switch")
+    star = page.locator(f".card .layer-boxes[data-class='{number}']:visible")
+    others = page.locator(f".card .layer-boxes:not([data-class='{number}']):visible")
+    stars, rest = star.count(), others.count()
+    assert stars > 5
+    assert rest > 20
+    switch.uncheck()
+    assert (star.count(), others.count()) == (0, rest)
+    page.locator("#no-classes").click()
+    assert others.count() == 0
+    page.locator("#all-classes").click()
+    assert (star.count(), others.count()) == (stars, rest)
+
+
+def test_filters(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    examples = {split: objects.built.by_key(split) for split in ("train", "validation")}
+
+    def shown() -> list[str]:
+        keys = page.locator(".card:visible .key").all_inner_texts()
+        expect(page.locator("#shown")).to_have_text(f"{len(keys)} of 40 pictures")
+        return sorted(keys)
+
+    page.locator("#filter-split").select_option(label="validation")
+    assert shown() == sorted(examples["validation"])
+    option = page.locator("#filter-class option", has_text="circle").get_attribute("value")
+    page.locator("#filter-class").select_option(option)
+    assert shown() == sorted(
+        key
+        for key, example in examples["validation"].items()
+        if "circle" in {name for name, _ in example.labels}
+    )
+    page.locator("#filter-split").select_option(label="all")
+    page.locator("#filter-class").select_option("")
+    page.locator("#filter-name").fill("0012.JPG")
+    assert shown() == ["000000000012.jpg"]
+    page.locator("#filter-name").fill("no such picture")
+    assert shown() == []
+    expect(page.locator("#nothing")).to_be_visible()
+
+
+def test_enlarging_by_mouse_and_by_keyboard(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    dialog = page.locator("#enlarged")
+    keys = page.locator(".card .key").all_inner_texts()
+    first = page.locator(".card .open").first
+    expect(dialog).to_be_hidden()
+    first.click()
+    expect(dialog).to_be_visible()
+    expect(page.locator("#enlarged-title")).to_have_text(keys[0])
+    # All features of the Example.
+    rows = dialog.locator("th code").all_inner_texts()
+    assert rows == sorted(objects.examples()[keys[0]].features)
+    page.locator("#close").click()
+    expect(dialog).to_be_hidden()
+    expect(first).to_be_focused()
+
+    second = page.locator(".card .open").nth(1)
+    second.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#enlarged-title")).to_have_text(keys[1])
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#enlarged-title")).to_have_text(keys[2])
+    page.locator("#previous").click()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#enlarged-title")).to_have_text(keys[-1])
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(page.locator(".card .open").last).to_be_focused()
+
+
+def test_maps_of_segments(panoptic: Made, open_page: OpenPage) -> None:
+    page = open_page(panoptic.page)
+    areas = page.locator(".card .layer-segments:visible")
+    assert areas.count() > 80
+    # The segments of a picture cover it.
+    card = page.locator(".card").first
+    photo = box_of(card.locator(".photo"))
+    boxes = [box_of(each) for each in card.locator(".layer-segments").all()]
+    sides = [
+        side(values)
+        for side, values in zip((min, min, max, max), zip(*boxes, strict=True), strict=True)
+    ]
+    assert close(sides, list(photo), px=1.0)
+    classes = page.locator(".classes label bdi").all_inner_texts()
+    assert {"sky", "grass", "circle", "star"} <= set(classes)
+    page.locator("[data-layer=segments]").uncheck()
+    assert areas.count() == 0
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_texts_have_contrast_and_nothing_is_wider_than_the_page(
+    *, width: int, dark: bool, objects: Made, open_page: OpenPage
+) -> None:
+    page = open_page(objects.page, width=width, dark=dark)
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+    page.locator(".card .open").first.click()
+    assert page.evaluate("document.querySelector('#enlarged').scrollWidth") <= width
+    weak = page.evaluate(CONTRASTS)
+    assert [each for each in weak if each["ratio"] < 4.5] == []
+    assert len(weak) > 100
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(17, 20, 26)") == dark
+
+
+# The contrast of each text with what is behind it (WCAG 2.2, 1.4.3), but for texts in pictures.
+CONTRASTS = """
+() => {
+  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const channel = (value) =>
+    value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4;
+  const luminance = ([red, green, blue]) =>
+    0.2126 * channel(red) + 0.7152 * channel(green) + 0.0722 * channel(blue);
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = parse(getComputedStyle(each).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.querySelectorAll("body *:not(svg *):not(script)")) {
+    const own = [...element.childNodes].some(
+      (node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
+    if (own && element.checkVisibility()) {
+      const pair = [luminance(parse(getComputedStyle(element).color)), luminance(behind(element))];
+      const [dark, light] = pair.sort((one, other) => one - other);
+      found.push({ text: element.textContent.slice(0, 40), ratio: (light + 0.05) / (dark + 0.05) });
+    }
+  }
+  return found;
+}
+"""
+
+
+def test_on_paper(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    page.emulate_media(media="print")
+    expect(page.locator(".toolbar")).to_be_hidden()
+    expect(page.locator("nav")).to_be_hidden()
+    expect(page.locator(".card").last).to_be_visible()
+
+
+def test_controls_and_pictures_have_names(objects: Made, open_page: OpenPage) -> None:
+    page = open_page(objects.page)
+    examples = objects.examples()
+    for card in page.locator(".card").all():
+        key = card.locator(".key").inner_text()
+        label = card.locator("svg.picture").get_attribute("aria-label") or ""
+        assert label.startswith(f"{key}, 160 by 120 pixels")
+        assert all(name in label for name, _ in examples[key].labels)
+    for control in page.locator("input, select, button").all():
+        name = control.evaluate(
+            "(each) => each.labels?.[0]?.textContent || each.ariaLabel || each.textContent"
+        )
+        assert name.strip()
+    levels = page.locator("h1, h2, h3").evaluate_all("(all) => all.map((each) => +each.tagName[1])")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_hostile_texts_are_texts(tmp_path: Path, open_page: OpenPage) -> None:
+    folder = write_hostile(tmp_path)
+    path = tmp_path / "page.html"
+    assert run("report", str(folder), "--output", str(path)).exit_code == 0
+    page = open_page(path)
+    cards = page.locator(".card")
+    assert cards.count() == len(HOSTILE_TEXTS)
+    for card in cards.all():
+        card.locator(".open").click()
+        page.keyboard.press("Escape")
+    assert page.evaluate("window.pwned") is None
+    assert page.locator("img, iframe, object, embed, a[href^=javascript]").count() == 0
+    assert page.locator("script").count() == 1
+    keys = page.locator(".card .key").all_inner_texts()
+    assert "</script><img src=x onerror=pwned=1>" in keys
+    page.locator("#filter-name").fill("<img src=x")
+    assert page.locator(".card:visible").count() >= 1

@@ -1,0 +1,353 @@
+"""`shardbeam report`: what is in the page, and what may not be."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from shardbeam.pipelines.report.command import MAX_BYTES
+from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
+from tests.support.builds import Build, build
+from tests.support.dataset import MIXED_SETTINGS, last_run, run, write_mixed
+from tests.support.python_runs import LIST_MODULES, run_python
+from tests.support.tfrecords import draw_image, make_example, write_tfrecord
+
+
+class _Parser(HTMLParser):
+    """Collects a page's elements, their attributes, and all of its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.raw: dict[str, str] = {}
+        self.texts: list[str] = []
+        self._raw = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self._raw = tag if tag in ("script", "style") else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._raw = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._raw:
+            self.raw[self._raw] = self.raw.get(self._raw, "") + data
+        else:
+            self.texts.append(data)
+
+
+def report(path: Path, output: Path, *words: str) -> str:
+    result = run("report", str(path), "--output", str(output), *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    page = output.read_text(encoding="utf-8")
+    assert result.stdout == f"wrote {output}, {len(page.encode()):,} bytes\n"
+    return page
+
+
+def parse(page: str) -> _Parser:
+    parser = _Parser()
+    parser.feed(page)
+    parser.close()
+    return parser
+
+
+def keys(page: str) -> list[str]:
+    return re.findall(r'<p class="key"><bdi>(.*?)</bdi>', page)
+
+
+@pytest.fixture(scope="module")
+def mixed(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Rejects and corrections of several kinds."""
+    folder = tmp_path_factory.mktemp("mixed")
+    source = write_mixed(shapes, folder / "source")
+    built = build(
+        *("coco", "--images", source / "images", "--name", "mixed", *MIXED_SETTINGS),
+        *("--annotations", source / "annotations" / "instances.json"),
+        *("--set", "image.max_side=100", "--set", "unannotated=reject"),
+        output=folder / "out",
+    )
+    assert built.exit_code == 0
+    return built
+
+
+def test_what_the_dataset_says_of_itself(mixed: Build, tmp_path: Path) -> None:
+    page = report(mixed.output, tmp_path / "page.html")
+    texts = " ".join(" ".join(parse(page).texts).split())
+    for reject in mixed.rejects():
+        assert reject["key"] in texts
+        assert reject["reason"] in texts
+    manifest = mixed.manifest
+    assert manifest["inputs"]["fingerprint"] in texts
+    assert manifest["checksum"] in texts
+    assert all(f"Version of {name} {value}" in texts for name, value in manifest["codecs"].items())
+    assert json.dumps(manifest["config"]["fractions"], indent=2)[2:20].split()[0] in texts
+    for split, entry in manifest["splits"].items():
+        assert f"{split} {entry['outcome']['examples']}" in texts
+        assert all(code in texts for code in entry["outcome"]["corrections"])
+        assert all(shard["crc32c"] in texts for shard in entry["shards"])
+    assert "image_resized" in texts
+    assert len(keys(page)) == sum(mixed.counts(split)["examples"] for split in manifest["splits"])
+    # What differs from run to run is not in it.
+    record = last_run(mixed.output)
+    assert record["started_at"] not in page
+    assert record["host"] not in texts
+
+
+def test_same_dataset_same_bytes(mixed: Build, tmp_path: Path) -> None:
+    copy = tmp_path / "another name"
+    shutil.copytree(mixed.output, copy, ignore=shutil.ignore_patterns("runs"))
+    first = report(mixed.output, tmp_path / "first.html")
+    assert report(copy, tmp_path / "second.html") == first
+
+
+def test_rejects_are_drawn_where_their_images_are_named(mixed: Build, tmp_path: Path) -> None:
+    images = mixed.output.parent / "source" / "images"
+    plain = parse(report(mixed.output, tmp_path / "page.html"))
+    drawn = parse(
+        report(mixed.output, tmp_path / "drawn.html", "--images", "/none", "--images", str(images))
+    )
+    assert plain.tags["img"] == 0
+    # The others have no bytes, are cut off, or missing.
+    (source,) = [value for tag, name, value in drawn.attributes if (tag, name) == ("img", "src")]
+    assert source.startswith("data:image/jpeg;base64,")
+    assert ("img", "alt", "the rejected unannotated.jpg") in drawn.attributes
+
+
+@pytest.mark.parametrize("key", ["../secret.jpg", "/etc/secret.jpg", "a/../../secret.jpg", "a\0b"])
+def test_rejects_lead_nowhere_else(key: str, mixed: Build, tmp_path: Path) -> None:
+    folder = tmp_path / "dataset"
+    shutil.copytree(mixed.output, folder)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "secret.jpg").write_bytes(draw_image("JPEG", width=8, height=8))
+    for path in (folder / "rejects").iterdir():
+        lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+        path.write_text("".join(json.dumps({**line, "key": key}) + "\n" for line in lines))
+    page = report(folder, tmp_path / "page.html", "--images", str(tmp_path / "images"))
+    assert parse(page).tags["img"] == 0
+
+
+def test_examples_and_keys(mixed: Build, tmp_path: Path) -> None:
+    every = report(mixed.output, tmp_path / "page.html")
+    some = keys(report(mixed.output, tmp_path / "page.html", "--examples", "7"))
+    assert len(some) == 7
+    assert set(some) < set(keys(every))
+    wanted = sorted(keys(every))[3:6]
+    (tmp_path / "keys.txt").write_text("\ufeff" + "\r\n".join([*wanted, "", wanted[0]]), "utf-8")
+    named = report(mixed.output, tmp_path / "page.html", "--keys", str(tmp_path / "keys.txt"))
+    assert sorted(keys(named)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"no such\nat all\n", "no Example of the dataset has the key 'at all' (and 1 more)"),
+        (b"\n\n", "no keys; expected one a line"),
+        (b"\xff\xfe", "not UTF-8: invalid start byte at byte 0"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_keys_that_are_none(
+    content: bytes | None, problem: str, mixed: Build, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys.txt"
+    if content is not None:
+        path.write_bytes(content)
+    result = run("report", str(mixed.output), "--keys", str(path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("shardbeam: error: --keys: ")
+    assert problem in result.stderr
+
+
+def test_only_reports_are_replaced(mixed: Build, tmp_path: Path) -> None:
+    output = tmp_path / "report.html"
+    first = report(mixed.output, output, "--examples", "2")
+    assert report(mixed.output, output) != first
+    output.write_text("<!doctype html>\nmine")
+    for path, problem in (
+        (output, "is there, and is no report of Shardbeam"),
+        (tmp_path, ""),
+        (output / "page.html", ""),
+    ):
+        result = run("report", str(mixed.output), "--output", str(path))
+        assert (result.exit_code, result.stdout) == (2, ""), path
+        assert result.stderr.startswith("shardbeam: error: --output: "), result.stderr
+        assert problem in result.stderr
+    assert output.read_text() == "<!doctype html>\nmine"
+
+
+def test_the_policy_knows_the_pages_own_style_and_script_alone(
+    mixed: Build, tmp_path: Path
+) -> None:
+    parser = parse(report(mixed.output, tmp_path / "page.html"))
+    (policy,) = [
+        value for _, name, value in parser.attributes if name == "content" and "src" in value
+    ]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    digests = {
+        tag: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for tag, text in parser.raw.items()
+    }
+    assert rules == {
+        "default-src": "'none'",
+        "img-src": "data:",
+        "style-src": f"'sha256-{digests['style']}'",
+        "script-src": f"'sha256-{digests['script']}'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+
+
+def check_harmless(page: str) -> _Parser:
+    parser = parse(page)
+    assert (parser.tags["script"], parser.tags["style"]) == (1, 1)
+    assert not {"iframe", "object", "embed", "base", "foreignobject"} & parser.tags.keys()
+    for tag, name, value in parser.attributes:
+        assert not name.startswith("on"), (tag, name, value)
+        assert name != "style"
+        if name in ("href", "src", "action", "xlink:href"):
+            assert value.startswith(("#", "data:image/", "data:,")), (tag, name, value)
+    return parser
+
+
+def test_hostile_texts(tmp_path: Path) -> None:
+    page = report(write_hostile(tmp_path), tmp_path / "page.html")
+    parser = check_harmless(page)
+    assert "\0" not in page
+    assert "\u202e" not in page
+    assert "7 * 7" in page
+    assert len(keys(page)) == len(HOSTILE_TEXTS)
+    shown = "\n".join(parser.texts)
+    for text in ("</script><img src=x onerror=pwned=1>", "<!--", "臉書🙂", r"\u202egnp.exe\u2066"):
+        assert text in shown
+    # Very long ones are cut.
+    assert "x" * 400 in shown
+    assert "x" * 500 not in shown
+
+
+def test_a_hostile_dataset_of_ours(tmp_path: Path) -> None:
+    """Names of classes, files, the dataset's description, rejects and config."""
+    name = "<img src=x onerror=pwned=1>"
+    folder = tmp_path / "images" / f"a{name}"
+    folder.mkdir(parents=True)
+    (folder / f"1{name}.jpg").write_bytes(draw_image("JPEG", width=30, height=20))
+    (folder / f"2{name}.jpg").write_bytes(b"broken")
+    built = build(
+        *("image-folder", "--images", tmp_path / "images", "--set", "rejects.max_ratio=1"),
+        *("--set", f"description='{name}'"),
+        output=tmp_path / f"out{name}",
+    )
+    assert built.exit_code == 0, built.stderr
+    page = report(built.output, tmp_path / "page.html")
+    check_harmless(page)
+    assert "&lt;img src=x onerror=pwned=1&gt;" in page
+    assert name not in page
+
+
+def test_the_page_stays_small(tmp_path: Path) -> None:
+    """Noise, which compresses badly, and very many objects."""
+    count = 2000
+    more = {f"image/object/bbox/{side}": [0.25] * count for side in ("xmin", "ymin")} | {
+        f"image/object/bbox/{side}": [0.75] * count for side in ("xmax", "ymax")
+    }
+    noise = {"image/encoded": draw_image("JPEG", width=1100, height=800)}
+    many = {"image/encoded": draw_image("JPEG", width=30, height=20), **more}
+    write_tfrecord(
+        tmp_path / "a.tfrecord",
+        *[make_example(noise | {"image/filename": b"%d" % number}) for number in range(25)],
+        *[make_example(many | {"image/object/class/text": [b"y" * 90] * count})] * 3,
+    )
+    page = report(tmp_path / "a.tfrecord", tmp_path / "page.html")
+    assert MAX_BYTES / 4 < len(page.encode()) <= MAX_BYTES
+    assert len(keys(page)) == 28
+    assert "and 1,700 more" in page
+
+
+@pytest.mark.parametrize(
+    ("features", "shown"),
+    [
+        ({"n": 1}, "the picture cannot be drawn"),
+        ({"image/encoded": b"none"}, "the picture cannot be drawn"),
+        ({"image/encoded": 3}, "the picture cannot be drawn"),
+        ({"image/object/bbox/xmin": [0.5]}, "the picture cannot be drawn"),
+        ({}, "the picture cannot be drawn"),
+        (hostile_features("a") | {"image/object/bbox/xmin": [float("nan")]}, "no number"),
+        (hostile_features("a") | {"image/object/bbox/xmin": [3e38]}, "beyond the image"),
+        (hostile_features("a") | {"image/object/bbox/xmax": [-1.0]}, "ends before it begins"),
+        (hostile_features("a") | {"image/object/bbox/xmax": [0.5, 0.6]}, "2 values for 1 objects"),
+        (hostile_features("a") | {"image/object/mask": [b"none"]}, "masks cannot be drawn"),
+    ],
+)
+def test_examples_of_anyones(features: dict[str, object], shown: str, tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "a.tfrecord", make_example(features))
+    page = report(path, tmp_path / "page.html")
+    check_harmless(page)
+    assert shown in page
+    assert len(keys(page)) == 1
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "a.tfrecord")
+    assert "The dataset has no Examples." in report(path, tmp_path / "page.html")
+
+
+def test_real_files_of_anyones(shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "datumaro" / "tf_detection_api_dataset"
+    page = report(folder, tmp_path / "page.html")
+    assert sorted(keys(page)) == ["1.jpg", "2.jpg", "3.jpg"]
+    assert "label_2" in page
+
+
+def test_what_is_no_dataset(tmp_path: Path) -> None:
+    result = run("report", str(tmp_path / "none"), "--output", str(tmp_path / "page.html"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"shardbeam: error: {tmp_path / 'none'}: ")
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("manifest.json", "{}{"), ("rejects/train.jsonl", "[]\n"), ("dataset_info.json", "[]")],
+)
+def test_damaged_files(name: str, content: str, mixed: Build, tmp_path: Path) -> None:
+    folder = tmp_path / "dataset"
+    shutil.copytree(mixed.output, folder)
+    assert (folder / name).exists()
+    (folder / name).write_text(content)
+    result = run("report", str(folder), "--output", str(tmp_path / "page.html"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"{folder / name}: " in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "a.record", make_example({"n": 1}))
+    result = run_python(LIST_MODULES, "report", str(path), "--output", str(tmp_path / "page.html"))
+    assert result.returncode == 0, result.stderr
+    modules = result.stdout.rpartition("MODULES ")[2].split()
+    assert "shardbeam.pipelines.report.page" in modules
+    assert {"apache_beam", "tensorflow"}.isdisjoint(modules)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("report", "expected `report PATH`, with one path"),
+        ("report a b", "expected `report PATH`, with one path"),
+        ("report a --examples 0", "--examples: expected a whole number from 1 to 1000, got '0'"),
+        ("report a --example 3", "unknown flag --example; did you mean --examples?"),
+    ],
+)
+def test_wrong_command_lines(line: str, message: str) -> None:
+    exit_code, stdout, stderr = run(*line.split())
+    assert (exit_code, stdout, stderr) == (2, "", f"shardbeam: error: {message}\n")

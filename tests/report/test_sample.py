@@ -1,0 +1,111 @@
+"""Which pictures the gallery shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+import pytest
+
+from shardbeam.pipelines.report.sample import Sample, sample_pictures
+from shardbeam.transforms.core.errors import RejectedError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.dataset.read.dataset import StoredSplit
+from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
+
+Classes = Mapping[str, list[list[str]]]
+
+
+def sample(
+    classes: Classes,
+    *,
+    limit: int,
+    keys: Collection[str] | None = None,
+    read_map: Callable[[Picture], Collection[str]] = lambda _: (),
+) -> Sample:
+    """Samples pictures, given by the classes of each, by split."""
+
+    def read(split: StoredSplit) -> Iterator[Picture]:
+        for number, names in enumerate(classes[split.name], 1):
+            yield Picture(
+                key=f"{split.name}/{number}",
+                split=split.name,
+                shard="shard",
+                number=number,
+                objects=tuple(PictureObject(label=name) for name in names),
+                class_map=b"map" if "map" in names else b"",
+            )
+
+    splits = [StoredSplit(name=name, shards=()) for name in classes]
+    return sample_pictures(splits, read=read, read_map=read_map, limit=limit, keys=keys)
+
+
+def many(count: int, *names: str) -> list[list[str]]:
+    return [list(names) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("classes", "limit"),
+    [
+        ({"train": [*many(500, "cat"), ["owl"], *many(500, "dog")]}, 3),
+        ({"train": many(100, "cat"), "test": [*many(50, "dog"), ["owl", "bat"]]}, 3),
+        ({"train": [[f"class {number}"] for number in range(30)] + many(100, "cat")}, 31),
+        # One picture shows several, so that fewer are enough.
+        ({"train": [*many(90, "a"), ["a", "b", "c", "d"], *many(90, "a")]}, 1),
+    ],
+)
+def test_every_class_is_shown(classes: Classes, limit: int) -> None:
+    found = sample(classes, limit=limit)
+    shown = {item.label for picture in found.pictures for item in picture.objects}
+    every = {name for split in classes.values() for names in split for name in names}
+    assert shown == every == set(found.classes)
+    assert len(found.pictures) <= limit
+    assert found.absent == ()
+    assert found.examples == {name: len(split) for name, split in classes.items()}
+
+
+def test_classes_without_room_are_named() -> None:
+    found = sample({"train": [["a"], ["b"], ["c"], ["c"]]}, limit=2)
+    # The rarest go first.
+    assert [item.label for picture in found.pictures for item in picture.objects] == ["a", "b"]
+    assert found.absent == ("c",)
+
+
+def test_splits_have_their_share_and_the_order_is_the_datasets() -> None:
+    found = sample({"train": many(900, "a"), "test": many(40, "a"), "few": many(3, "a")}, limit=60)
+    chosen = [(picture.split, picture.number) for picture in found.pictures]
+    assert len(chosen) == 60
+    for split, least in (("train", 25), ("test", 25), ("few", 3)):
+        numbers = [number for name, number in chosen if name == split]
+        assert len(numbers) >= least
+        assert numbers == sorted(numbers)
+    assert list(dict.fromkeys(split for split, _ in chosen)) == ["train", "test", "few"]
+    # Not the first ones, but the same ones every time.
+    assert max(number for name, number in chosen if name == "train") > 100
+    again = sample({"train": many(900, "a"), "test": many(40, "a"), "few": many(3, "a")}, limit=60)
+    assert [(picture.split, picture.number) for picture in again.pictures] == chosen
+
+
+def test_pictures_are_named() -> None:
+    found = sample({"a": many(5, "x"), "b": many(5, "x")}, limit=1, keys=["b/2", "a/5", "a/9"])
+    assert [picture.key for picture in found.pictures] == ["a/5", "b/2"]
+
+
+def test_classes_of_maps() -> None:
+    seen: list[str] = []
+
+    def read_map(picture: Picture) -> Collection[str]:
+        seen.append(picture.key)
+        if picture.number == 2:
+            raise RejectedError(Reason.MASK_UNREADABLE, "no PNG file")
+        return {"sky"} if picture.number == 3 else {"sea"}
+
+    found = sample({"train": many(2100, "map")}, limit=5, read_map=read_map)
+    assert found.classes["sky"] == 1
+    assert "train/3" in {picture.key for picture in found.pictures}
+    # All of the first two thousand, and those that are shown.
+    assert len(seen) == 2000 + 5
+    assert found.classes["sea"] == 1998
+
+
+def test_nothing() -> None:
+    assert sample({"train": []}, limit=5) == Sample((), {}, {})
