@@ -74,8 +74,12 @@ class Job(NamedTuple):
             f"gcloud dataflow jobs cancel {self.id} --region={self.region} --project={self.project}"
         )
 
-    def follow(self, *, json_log: bool = False) -> None:
+    def follow(self, *, kept: str = ", finished shards are kept", json_log: bool = False) -> None:
         """Says on stderr where it runs, as a JSON line if so asked, and waits until it ends.
+
+        Args:
+            kept: What an error says of what the same command finds when it is run again.
+            json_log: Whether lines on stderr are JSON.
 
         Raises:
             JobEndedError: It failed (with all that the service says of it, in several lines), or
@@ -95,11 +99,11 @@ class Job(NamedTuple):
             while not PipelineState.is_terminal(state := self.result.state):
                 time.sleep(_POLL_S)
             if state != PipelineState.DONE:
-                raise JobEndedError(self._describe_end(state))
+                raise JobEndedError(self._describe_end(state, kept=kept))
         except NotFound as error:
             raise RunError(
                 f"job {self.id} is lost: the service does not know it any more; run the same "
-                "command again, finished shards are kept"
+                f"command again{kept}"
             ) from error
         except GoogleAPICallError as error:
             raise RunError(
@@ -107,11 +111,9 @@ class Job(NamedTuple):
                 f"{self.console}"
             ) from error
 
-    def _describe_end(self, state: str) -> str:
+    def _describe_end(self, state: str, *, kept: str) -> str:
         if state == PipelineState.CANCELLED:
-            return (
-                f"job {self.id} was cancelled; run the same command again, finished shards are kept"
-            )
+            return f"job {self.id} was cancelled; run the same command again{kept}"
         messages = list(self._errors())
         # A step's own error says more than that a work item was tried four times.
         causes = [text for text in messages if "Traceback" in text] or messages

@@ -57,8 +57,19 @@ def explain_os_error(error: Exception) -> Exception:
     """Returns a `RunError` for what the machine is to blame for, such as a failing disk."""
     if not isinstance(error, OSError) or error.errno not in _ERRNOS:
         return error
-    where = f"{error.filename}: " if error.filename else ""
-    return RunError(f"{where}{error.strerror}; mend it and run the same command again")
+    return machine_error(error)
+
+
+def machine_error(error: OSError, *, path: str = "") -> RunError:
+    """Puts an error of a disk or another storage into words: no usage is wrong, and it may pass.
+
+    Args:
+        error: The error.
+        path: What was looked at, where the error does not say it.
+    """
+    where = error.filename or path
+    words = f"{where}: {error.strerror or error}" if where else error.strerror or error
+    return RunError(f"{words}; mend it and run the same command again")
 
 
 def ended_as_failed(error: Exception) -> bool:

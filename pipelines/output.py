@@ -27,9 +27,10 @@ from shardbeam.configs.placeholders import (
     parse_template,
     placeholders,
 )
-from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.failures import UsageError, machine_error
 from shardbeam.pipelines.plan import Plan, absolute_path
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.read_ahead import map_many
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.commit import foreign_files
@@ -51,6 +52,8 @@ _log = logging.getLogger(__name__)
 _PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
 _FINGERPRINT_DIGITS = 12
 _NAMED_FILES = 3
+# That are read whole, to see whether they can be.
+_FILES_AT_A_TIME = 16
 
 
 # Which folder
@@ -234,6 +237,7 @@ def hold_output(
     Raises:
         LeaseError: Another run holds it.
         UsageError: The output folder cannot be used as asked.
+        RunError: It cannot be read.
         InputError: It cannot be written, or the input cannot be listed.
     """
     plan = place_output(plan, inputs=inputs, started=started)
@@ -362,11 +366,20 @@ def _find_current(
 
 
 def _readable(files: Sequence[ImageRef]) -> Iterator[str]:
-    """Tries files again that could not be read; names those that can be."""
-    for file in files:
-        with contextlib.suppress(RejectedError):
-            read_bytes(file)
+    """Tries files again that could not be read, many at a time; names those that can be."""
+    for file, can_read in zip(
+        files, map_many(_can_read, files, threads=_FILES_AT_A_TIME), strict=True
+    ):
+        if can_read:
             yield file.uri
+
+
+def _can_read(file: ImageRef) -> bool:
+    try:
+        read_bytes(file)
+    except RejectedError:
+        return False
+    return True
 
 
 def _find_uncleared(plan: Plan, *, latest: str | None) -> Output | None:
@@ -424,9 +437,7 @@ def _explain_read_errors(output: str) -> Iterator[None]:
     except NotADirectoryError as error:
         raise UsageError(f"{output}: cannot be a dataset's folder: {error.strerror}") from error
     except OSError as error:
-        raise UsageError(
-            f"{error.filename or output}: cannot be read: {error.strerror or error}"
-        ) from error
+        raise machine_error(error, path=output) from error
 
 
 def _check_replaceable(
@@ -474,6 +485,7 @@ def find_previous(path: str, *, plan: Plan) -> str:
 
     Raises:
         UsageError: There is no committed dataset of ours, and the build would not write it.
+        RunError: Whether there is one cannot be read.
     """
     named = _normalized(path)
     try:
@@ -485,7 +497,7 @@ def find_previous(path: str, *, plan: Plan) -> str:
     except InputError as error:
         raise UsageError(f"--reuse: {error}") from error
     except OSError as error:
-        raise UsageError(f"--reuse: {path}: cannot be read: {error.strerror or error}") from error
+        raise machine_error(error, path=f"--reuse: {path}") from error
     where = f"{pointed} (which {named} names)" if pointed else named
     if named not in map(_normalized, _own_paths(plan)):
         raise UsageError(

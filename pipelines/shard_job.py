@@ -100,7 +100,7 @@ def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
 
     job = submit_job(pipeline, runner=pipeline.runner, options=options)
     assert job is not None
-    job.follow()
+    job.follow(kept="")
 
 
 def check_report(uri: str) -> None:

@@ -281,6 +281,18 @@ def test_a_storage_that_fails_for_a_while_loses_nothing(
     assert current().released
 
 
+def test_a_listing_that_fails_does_not_keep_the_next_run_waiting(
+    take: Take, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(root: str) -> list[StoredFile]:
+        raise InputError(uri=root, problem="no network")
+
+    monkeypatch.setattr(storage, "list", fail)
+    storage.others = []
+    take().release()
+    assert current().released
+
+
 def test_a_storage_that_does_not_answer_holds_up_no_end(take: Take, storage: MemoryStorage) -> None:
     answers = threading.Event()
     lease = take()

@@ -90,7 +90,9 @@ def test_a_dataset_is_verified_by_a_job(cloud: Cloud) -> None:
     cloud.service.on_submit = lambda job: None
     result = run(*words)
     assert result.exit_code == 1
-    assert f"job {JOB_ID} was cancelled" in result.stderr.splitlines()[-1]
+    assert result.stderr.splitlines()[-1].endswith(
+        f"job {JOB_ID} was cancelled; run the same command again"
+    )
 
 
 def test_a_job_names_the_latest_version_by_itself(cloud: Cloud, expected: Tree) -> None:

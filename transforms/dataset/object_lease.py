@@ -204,18 +204,26 @@ class ObjectLease(Lease):
 
     def _release(self) -> None:
         self._ended.set()
-        storage = storage_for(self.uri)
         try:
-            is_alone = self._is_new and all(
-                file.uri == self.uri for file in storage.list(self.output)
-            )
             # Where a renewal has just come in between, it stays.
-            if not (is_alone and storage.delete(self.uri, version=self._version)):
+            if not (
+                self._is_alone() and storage_for(self.uri).delete(self.uri, version=self._version)
+            ):
                 self._replace(released=True)
         except LeaseLostError as error:
             self.lost = error
         except (InputError, OSError):
             _log.info("the lease could not be released: %s", self.uri, exc_info=True)
+
+    def _is_alone(self) -> bool:
+        """Says whether this run has made the object, and nothing else is there that can be seen."""
+        if not self._is_new:
+            return False
+        try:
+            return all(file.uri == self.uri for file in storage_for(self.uri).list(self.output))
+        except (InputError, OSError):
+            _log.info("the output could not be listed: %s", self.output, exc_info=True)
+            return False
 
     def _replace(self, *, released: bool = False) -> None:
         """Replaces the object, if it is still this run's.

@@ -30,6 +30,7 @@ from shardbeam.transforms.formats.annotation_file import (
     read_annotation_file,
     repeated_key,
 )
+from shardbeam.transforms.formats.json_array import JsonArray, cut_array
 from shardbeam.transforms.formats.names import escape_key, key_problem
 from shardbeam.transforms.storage.base import Storage
 
@@ -125,7 +126,8 @@ def panoptic_file_error(uri: str) -> InputError:
 class CocoFile(Generic[ImageT]):
     """A COCO file whose annotations are still text.
 
-    At its peak, reading takes about twice the file's size in memory; what stays is the content.
+    What it takes in memory is the file's size, and twice that for a moment where the annotations
+    are not as expected.
 
     Attributes:
         uri: The file.
@@ -145,18 +147,30 @@ class CocoFile(Generic[ImageT]):
         self.uri = uri
         self._image_type = image_type
         data = read_annotation_file(uri, storage=storage)
-        sections = decode_json(data, decoder=_sections_decoder, uri=uri)
-        self._check_keys(data, place="$")
-        decoder = msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # It is one.
-        document: _Document[ImageT] = decode_json(data, decoder=decoder, uri=uri)
+        # Text at first: decoded all at once, annotations take over twice the file's size.
+        rest, cut_out = cut_array(data, key="annotations", entry_type=_Owner) or (data, None)
+
+        def decode(decoder: msgspec.json.Decoder[T]) -> T:
+            try:
+                return decode_json(rest, decoder=decoder, uri=uri)
+            except InputError:
+                # Its place is one in the whole file.
+                return decode_json(data, decoder=decoder, uri=uri)
+
+        sections = decode(_sections_decoder)
+        self._check_keys(rest, place="$")
+        document: _Document[ImageT] = decode(
+            msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # It is one.
+        )
         # `null` is as good as nothing; a file may have no section at all.
         self._found = [
             name for name, text in sections.items() if bytes(memoryview(text)[:5]) != b"null"
         ]
         self.require("images")
         self.images: Sequence[ImageT] = document.images or ()
-        # Text at first: decoded all at once, annotations take over twice the file's size.
-        self.annotations = self._entries(sections, "annotations")
+        self.annotations: JsonArray | Sequence[msgspec.Raw] = (
+            self._entries(sections, "annotations") if cut_out is None else cut_out
+        )
         self.categories: dict[int, CocoCategory] = {}
         self.names: dict[int | None, str] = {}
         # {position of an image, or name of a category: lone surrogates in its texts}
