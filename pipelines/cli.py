@@ -112,10 +112,10 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             run_report(arguments)
             return 0
         # Imported here, as rich takes a while.
-        from shardbeam.pipelines.show import show_dataset, show_formats
+        from shardbeam.pipelines.show import run_show, show_formats
 
         if isinstance(arguments, ShowArguments):
-            show_dataset(arguments.path, split=arguments.split, limit=arguments.limit)
+            run_show(arguments)
         else:
             assert isinstance(arguments, FormatsArguments)
             show_formats(arguments.format)

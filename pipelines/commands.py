@@ -156,16 +156,40 @@ class ShowArguments(Arguments, frozen=True, kw_only=True):
         path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
     """
 
-    USAGE = "shardbeam show PATH [--split NAME] [--limit N]"
+    USAGE = """\
+shardbeam show PATH [--split NAME] [--limit N] [--json]
+       shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
+       shardbeam show PATH --rejects [--split NAME] [--limit N] [--json]"""
     HELP = """\
-Prints the splits of a dataset, and the first Examples of one of them.
+Prints the splits of a dataset, and the first Examples of one of them; or an Example by number
+or key; or draws its picture with all annotations; or prints what was rejected.
 
-PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file; with --rejects a
+dataset's folder, or the output folder of a build that was refused.
 """
 
     path: str
-    split: Annotated[str | None, named("which split (default: the first)")] = None
-    limit: Annotated[_Count, named("how many Examples (default: 3)", metavar="N")] = 3
+    split: Annotated[
+        str | None, named("which split (default: the first; of a key or rejects: all)")
+    ] = None
+    limit: Annotated[
+        _Count | None, named("how many Examples (default: 3), or rejects (20)", metavar="N")
+    ] = None
+    image: Annotated[
+        _Count | None, named("the Example of this number in its split, from 1", metavar="N")
+    ] = None
+    key: Annotated[
+        str | None,
+        named("the Examples of this image: its path, as image/filename has it", metavar="NAME"),
+    ] = None
+    output: Annotated[
+        str | None,
+        named("draw the picture with its annotations into this PNG file", metavar="FILE"),
+    ] = None
+    rejects: Annotated[bool, named("what was rejected, and why")] = False
+    json: Annotated[
+        bool, named("print values as one JSON object; bytes that are no text are described")
+    ] = False
     anonymous: _Anonymous = False
 
 
@@ -308,7 +332,7 @@ commands:
   build     build a dataset, from a config file or from flags
   plan      list and join as build would, write nothing, and print what would be built
   formats   list the formats of images and annotations, and the flags of each
-  show      print the first Examples of a dataset, or of any TFRecord file
+  show      print or draw Examples of a dataset, or of any TFRecord file
   stats     print what is in a dataset, or in any TFRecord file: classes, sizes, splits
   report    write a page of HTML about a dataset, with pictures
   verify    read every byte of a dataset, and print what is wrong with it

@@ -165,11 +165,11 @@ def _draw_class_map(picture: Picture, *, canvas: _Canvas, legend: Legend) -> lis
     found = _read_map(picture.class_map, what="the class map", canvas=canvas)
     if found is None:
         return []
-    segments = found
+    segments = found.astype(np.uint32)
     if picture.instance_map:
         instances = _read_map(picture.instance_map, what="the instance map", canvas=canvas)
         if instances is not None:
-            segments = found.astype(np.uint32) << 16 | instances
+            segments = np.bitwise_or(segments << np.uint32(16), instances.astype(np.uint32))
     numbers, counts = np.unique(found, return_counts=True)
     names = legend.class_names
     shown = {

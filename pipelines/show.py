@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+import math
 import posixpath
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from rich.filesize import decimal
 from rich.text import Text
 
 from shardbeam.configs.keys import flag_name, keys_of
 from shardbeam.configs.load import describe_ready_config, ready_configs
+from shardbeam.pipelines.commands import ShowArguments
+from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import describe_format
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
-from shardbeam.transforms.dataset.read.examples import (
-    feature_values,
-    read_examples,
-    recognize_image,
-)
-from shardbeam.transforms.examples.example_pb2 import Example
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.transforms.dataset.read.examples import feature_values, recognize_image
+from shardbeam.transforms.dataset.read.legend import Legend, read_legend
+from shardbeam.transforms.dataset.read.pictures import Picture, make_picture, read_split
+from shardbeam.transforms.dataset.read.rejects import StoredReject, find_rejects, read_rejects
+from shardbeam.transforms.examples.example_pb2 import Example, Feature
 from shardbeam.transforms.formats.load import built_in_formats
+from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.storage.find import storage_for
 
 # About as much as fits beside the keys on a usual terminal.
 _VALUES_CHARACTERS = 64
@@ -31,37 +40,272 @@ _HEX_BYTES = 8
 _SEPARATOR = ", "
 _MORE = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
+# As many are shown unless the caller says otherwise.
+_EXAMPLES, _REJECTS = 3, 20
+_NO_SPLIT = "(no split)"
 
 
-def show_dataset(path: str, *, split: str | None, limit: int) -> None:
-    """Prints a dataset's splits, and the first Examples of one of them, on stdout.
+class _Shown(NamedTuple):
+    """An Example that is shown, and where it is."""
 
-    Args:
-        path: What `open_dataset` opens.
-        split: Which split; the first where None.
-        limit: How many Examples.
+    split: StoredSplit
+    shard: StoredFile
+    number: int
+    example: Example
+
+    def title(self) -> str:
+        of = "" if self.split.examples is None else f" of {self.split.examples:,}"
+        shard = posixpath.basename(self.shard.uri)
+        return f"{self.split.name}, example {self.number:,}{of}, in {shard}"
+
+    def picture(self, legend: Legend) -> Picture:
+        return make_picture(
+            self.example,
+            legend=legend,
+            split=self.split.name,
+            shard=posixpath.basename(self.shard.uri),
+            number=self.number,
+        )
+
+
+def run_show(arguments: ShowArguments) -> None:
+    """Prints what is asked for on stdout, or draws a picture into a file.
 
     Raises:
+        UsageError: The flags do not go together, or the picture cannot be written there.
         InputError: There is nothing to show, or not as much as asked for is whole.
     """
-    layout = stdout_layout()
-    dataset = open_dataset(path)
-    shown = dataset.find_split(dataset.splits[0].name if split is None else split)
-    if not write_stdout(_render_splits(dataset, layout=layout)):
+    _check_flags(arguments)
+    if arguments.rejects:
+        _show_rejects(arguments)
         return
-    examples = (
-        (shard, example)
-        for shard in shown.shards
-        for example in read_examples(shard, container=shown.container)
+    dataset = open_dataset(arguments.path)
+    legend = read_legend(dataset) if _needs_legend(arguments) else Legend()
+    if arguments.output is not None:
+        (found, *_) = _find(arguments, dataset=dataset, legend=legend)
+        _draw(found, legend=legend, path=arguments.output)
+    elif arguments.json:
+        _print_json(arguments, dataset=dataset, legend=legend)
+    else:
+        _print_tables(arguments, dataset=dataset, legend=legend)
+
+
+def _check_flags(arguments: ShowArguments) -> None:
+    given = {
+        "--image": arguments.image is not None,
+        "--key": arguments.key is not None,
+        "--output": arguments.output is not None,
+        "--rejects": arguments.rejects,
+        "--limit": arguments.limit is not None,
+        "--json": arguments.json,
+    }
+    for one, other in (
+        ("--image", "--key"),
+        ("--rejects", "--image"),
+        ("--rejects", "--key"),
+        ("--rejects", "--output"),
+        ("--output", "--json"),
+        ("--output", "--limit"),
+        ("--image", "--limit"),
+    ):
+        if given[one] and given[other]:
+            raise UsageError(f"{other}: not together with {one}")
+    if arguments.output is not None and not arguments.output.lower().endswith(".png"):
+        raise UsageError(f"--output: expected a name that ends in .png, got {arguments.output!r}")
+
+
+def _needs_legend(arguments: ShowArguments) -> bool:
+    return arguments.output is not None or arguments.json or arguments.key is not None
+
+
+def _find(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> Iterator[_Shown]:
+    """Yields the Examples that are asked for; at least one.
+
+    Raises:
+        InputError: There is none.
+    """
+    split = dataset.find_split(arguments.split or dataset.splits[0].name)
+    if arguments.key is not None:
+        # Imported here, as pyarrow takes a while.
+        from shardbeam.transforms.dataset.read.keys import find_key
+
+        splits = [split]
+        if arguments.split is None:
+            splits = [dataset.find_split(each.name) for each in dataset.splits]
+        places = find_key(arguments.key, dataset=dataset, splits=splits, legend=legend)
+        for place in places[: arguments.limit]:
+            yield from itertools.islice(_read(place.split, first=place.number), 1)
+        return
+    first = arguments.image or 1
+    limit = (arguments.limit or _EXAMPLES) if arguments.image is None else 1
+    found = False
+    for shown in itertools.islice(_read(split, first=first), limit):
+        found = True
+        yield shown
+    if not found:
+        raise _no_example(first, split=split, path=dataset.path)
+
+
+def _read(split: StoredSplit, *, first: int) -> Iterator[_Shown]:
+    for shard, number, example in read_split(split, first=first):
+        yield _Shown(split, shard, number, example)
+
+
+def _no_example(number: int, *, split: StoredSplit, path: str) -> InputError:
+    last = split.examples
+    if last is None:
+        last = sum(1 for _ in read_split(split))
+    if not last:
+        return InputError(uri=path, problem=f"no records in split {split.name!r}")
+    return InputError(
+        uri=path,
+        problem=f"no example {number:,} in split {split.name!r}, which has {last:,}; the last one "
+        f"is --image {last}",
     )
-    number = 0
-    for number, (shard, example) in enumerate(itertools.islice(examples, limit), 1):
-        of = "" if shown.examples is None else f" of {shown.examples:,}"
-        title = f"{shown.name}, example {number:,}{of}, in {posixpath.basename(shard.uri)}"
-        if not write_stdout(f"\n{escape(title)}\n{render_example(example, layout=layout)}"):
+
+
+def _draw(shown: _Shown, *, legend: Legend, path: str) -> None:
+    # Imported here, as Pillow takes a while.
+    from shardbeam.pipelines.draw import draw_picture, encode_png
+
+    picture = draw_picture(shown.picture(legend), legend=legend)
+    try:
+        storage_for(path).replace(path, encode_png(picture))
+    except OSError as error:
+        raise UsageError(f"--output: {path}: {error.strerror or error}") from error
+    size = f"{picture.width} {_TIMES} {picture.height} pixels"
+    write_stdout(f"wrote {escape(path)}, {size}: {escape(shown.title())}\n")
+
+
+def _print_tables(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> None:
+    layout = stdout_layout()
+    chosen = arguments.image is not None or arguments.key is not None
+    if not chosen:
+        # Before anything is printed: it may not be there, or not be whole.
+        dataset.find_split(arguments.split or dataset.splits[0].name)
+        if not write_stdout(f"{_render_splits(dataset, layout=layout)}\n"):
             return
-    if not number:
-        raise InputError(uri=path, problem=f"no records in split {shown.name!r}")
+    separator = ""
+    for shown in _find(arguments, dataset=dataset, legend=legend):
+        table = render_example(shown.example, layout=layout)
+        if not write_stdout(f"{separator}{escape(shown.title())}\n{table}"):
+            return
+        separator = "\n"
+
+
+def _print_json(arguments: ShowArguments, *, dataset: StoredDataset, legend: Legend) -> None:
+    examples = []
+    for shown in _find(arguments, dataset=dataset, legend=legend):
+        picture = shown.picture(legend)
+        examples.append(
+            {
+                "split": picture.split,
+                "number": picture.number,
+                "shard": picture.shard,
+                "key": picture.key,
+                "problems": picture.problems,
+                "features": {
+                    key: _json_feature(shown.example.features.feature[key])
+                    for key in sorted(picture.features)
+                },
+            }
+        )
+    splits = [
+        {
+            "name": split.name,
+            "shards": len(split.shards),
+            "examples": split.examples,
+            "bytes": sum(shard.size_bytes for shard in split.shards),
+        }
+        for split in dataset.splits
+    ]
+    _write_json({"path": dataset.path, "splits": splits, "examples": examples})
+
+
+def _json_feature(feature: Feature) -> dict[str, object]:
+    kind, values = feature_values(feature)
+    return {
+        "kind": None if kind is None else kind.value,
+        "values": [_json_value(value) for value in values],
+    }
+
+
+def _json_value(value: bytes | int | float) -> object:
+    if isinstance(value, float):
+        # As short as tells a 32-bit float from all others; JSON has no other floats.
+        return float(str(np.float32(value))) if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return value
+    text = decode_text(value)
+    if text is not None:
+        return text
+    described: dict[str, object] = {
+        "bytes": len(value),
+        "sha256": hashlib.sha256(value).hexdigest(),
+    }
+    image = recognize_image(value)
+    if image is not None:
+        file_format, header = image
+        described["format"] = file_format.value
+        if header is not None:
+            described |= {"width": header.width, "height": header.height}
+    return described
+
+
+def _show_rejects(arguments: ShowArguments) -> None:
+    files = find_rejects(arguments.path)
+    rejects = (reject for file in files for reject in read_rejects(file))
+    if arguments.split is not None:
+        rejects = (reject for reject in rejects if reject.split == arguments.split)
+    limit = arguments.limit or _REJECTS
+    shown: list[StoredReject] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    for reject in rejects:
+        counts[reject.split, reject.reason] += 1
+        if len(shown) < limit:
+            shown.append(reject)
+    by_reason = [(*which, number) for which, number in sorted(counts.items())]
+    if arguments.json:
+        _write_json(
+            {
+                "path": arguments.path,
+                "counts": [
+                    {"split": split, "reason": reason, "rejects": number}
+                    for split, reason, number in by_reason
+                ],
+                "rejects": shown,
+            }
+        )
+        return
+    if not counts:
+        write_stdout("no rejects\n")
+        return
+    layout = stdout_layout()
+    summary = make_table("split", "reason", numbers=["rejects"])
+    for split, reason, number in by_reason:
+        summary.add_row(_cell(split or _NO_SPLIT), _cell(reason), f"{number:,}")
+    table = make_table("split", "reason", "key", "detail", numbers=[])
+    for reject in shown:
+        table.add_row(
+            _cell(reject.split or _NO_SPLIT),
+            _cell(reject.reason),
+            _cell(reject.key),
+            _cell(reject.detail),
+        )
+    more = sum(counts.values()) - len(shown)
+    tables = [render_table(each, layout=layout) for each in (summary, table)]
+    if more:
+        tables.append(f"{more:,} more: --limit {sum(counts.values())} shows all\n")
+    write_stdout("\n".join(tables))
+
+
+def _cell(text: str) -> Text:
+    return Text(escape(text))
+
+
+def _write_json(document: Mapping[str, object]) -> None:
+    # Names of files need not be valid Unicode, as msgspec wants it.
+    write_stdout(json.dumps(msgspec.to_builtins(document), ensure_ascii=True) + "\n")
 
 
 def show_formats(name: str = "") -> None:
@@ -137,9 +381,11 @@ def _describe_value(value: bytes | int | float) -> str:
 
 
 def _describe_bytes(value: bytes) -> str:
-    text = _text(value)
+    text = decode_text(value)
     if text is not None:
-        return text
+        if len(text) > _VALUES_CHARACTERS:
+            return f"'{escape(text[:_VALUES_CHARACTERS])}{_MORE} ({len(text):,})"
+        return f"'{escape(text)}'"
     image = recognize_image(value)
     size = decimal(len(value))
     if image is None:
@@ -150,14 +396,10 @@ def _describe_bytes(value: bytes) -> str:
     return f"{file_format.value}{sides}, {size}"
 
 
-def _text(value: bytes) -> str | None:
-    """Quotes what is text; None for other bytes, which may be UTF-8 by chance, but hold NULs."""
+def decode_text(value: bytes) -> str | None:
+    """Returns what is text; None for other bytes, which may be UTF-8 by chance, but hold NULs."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
         return None
-    if "\0" in text:
-        return None
-    if len(text) > _VALUES_CHARACTERS:
-        return f"'{escape(text[:_VALUES_CHARACTERS])}{_MORE} ({len(text):,})"
-    return f"'{escape(text)}'"
+    return None if "\0" in text else text

@@ -66,6 +66,7 @@ def test_the_commands_run() -> None:
         ["build", "coco"],
         ["build", "image-folder"],
         ["show", "data/tfrecords/coco"],
+        ["show", "data/tfrecords/coco"],
         ["stats", "data/tfrecords/coco"],
         ["report", "data/tfrecords/coco"],
         ["verify", "data/tfrecords/coco"],

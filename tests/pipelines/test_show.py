@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from shardbeam.pipelines.arguments import parse_arguments
 from shardbeam.pipelines.commands import ShowArguments
@@ -398,8 +399,191 @@ def test_bad_metadata(info: str, message: str, tmp_path: Path) -> None:
     assert message in show_error(tmp_path)
 
 
+def test_one_example_by_its_number(dataset: Build) -> None:
+    last = dataset.counts()["examples"]
+    for number in (1, last // 2, last):
+        exit_code, stdout, _ = run("show", str(dataset.output), "--image", str(number))
+        assert exit_code == 0
+        title, *rows = stdout.splitlines()
+        assert title.startswith(f"train, example {number} of {last}, in ")
+        name = next(row.split()[-1] for row in rows if row.startswith("image/filename"))
+        assert name == f"'{dataset.examples()[number - 1].key}'"
+    assert show_error(dataset.output, "--image", str(last + 1)) == (
+        f"{dataset.output}: no example {last + 1} in split 'train', which has {last}; the last one "
+        f"is --image {last}"
+    )
+
+
+def test_one_example_of_anyones_by_its_number(tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "x.record", *(make_example({"n": n}) for n in (5, 6)))
+    _, stdout, _ = run("show", str(path), "--image", "2")
+    assert stdout.splitlines()[-1].split() == ["n", "int64", "1", "6"]
+    assert show_error(path, "--image", "3") == (
+        f"{path}: no example 3 in split 'x', which has 2; the last one is --image 2"
+    )
+
+
+def test_an_example_by_its_key(dataset: Build) -> None:
+    """In whichever split it is, unless one is named."""
+    key = dataset.examples("validation")[1].key
+    _, stdout, _ = run("show", str(dataset.output), "--key", key)
+    assert stdout.startswith("validation, example 2 of ")
+    assert f"'{key}'" in stdout
+    message = f"{dataset.output}: no example with the key"
+    assert show_error(dataset.output, "--key", key, "--split", "train").startswith(message)
+    assert show_error(dataset.output, "--key", f"else/{key.upper()}") == (
+        f"{message} 'else/{key.upper()}'; did you mean {key!r}?"
+    )
+    assert show_error(dataset.output, "--key", key.replace("0", "o", 1)).startswith(
+        f"{message} {key.replace('0', 'o', 1)!r}; did you mean '"
+    )
+
+
+def test_an_example_of_anyones_by_its_key(tmp_path: Path) -> None:
+    records = [make_example({"image/filename": name}) for name in (b"a.jpg", b"b.jpg", b"b.jpg")]
+    path = write_tfrecord(tmp_path / "x.record", *records)
+    _, stdout, _ = run("show", str(path), "--key", "b.jpg")
+    assert [line.split(",")[1] for line in stdout.splitlines() if line.startswith("x,")] == [
+        " example 2",
+        " example 3",
+    ]
+    assert show_error(path, "--key", "c.jpg").startswith(f"{path}: no example with the key 'c.jpg'")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "the index of a shard is missing"),
+        (b"", "not the index of a shard: "),
+        (b"PAR1" * 10, "not the index of a shard: "),
+    ],
+)
+def test_a_damaged_index(
+    dataset: Build, tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    folder = tmp_path / "out"
+    shutil.copytree(dataset.output, folder)
+    (index,) = folder.glob("index/*validation*")
+    index.unlink() if content is None else index.write_bytes(content)
+    words = ("--key", "x", "--split", "validation")
+    assert show_error(folder, *words).startswith(f"{index}: {message}")
+
+
+def test_values_as_json(dataset: Build) -> None:
+    words = ["show", str(dataset.output), "--split", "validation", "--limit", "2", "--json"]
+    exit_code, stdout, stderr = run(*words)
+    assert (exit_code, stderr, stdout.count("\n")) == (0, "", 1)
+    document = json.loads(stdout)
+    assert document["path"] == str(dataset.output)
+    assert [split["name"] for split in document["splits"]] == ["train", "validation"]
+    assert document["splits"][0]["examples"] == dataset.counts()["examples"]
+    assert [example["number"] for example in document["examples"]] == [1, 2]
+    for shown, written in zip(document["examples"], dataset.examples("validation"), strict=False):
+        assert (shown["key"], shown["split"], shown["problems"]) == (written.key, "validation", [])
+        features = {key: feature["values"] for key, feature in shown["features"].items()}
+        (image,) = features.pop("image/encoded")
+        assert image == {
+            "bytes": len(written.encoded),
+            "sha256": written.features["image/key/sha256"][0].decode(),
+            "format": "jpeg",
+            "width": 160,
+            "height": 120,
+        }
+        assert features == {
+            key: [
+                value.decode() if isinstance(value, bytes) else pytest.approx(value)
+                for value in values
+            ]
+            for key, values in written.features.items()
+            if key != "image/encoded"
+        }
+
+
+def test_odd_values_as_json(tmp_path: Path) -> None:
+    record = make_example(
+        {"x": [0.1, float("nan"), float("-inf")], "b": [b"\0", b"\xff", b"a\n"], "none": []}
+    )
+    path = write_tfrecord(tmp_path / "x.record", record)
+    (example,) = json.loads(run("show", str(path), "--json").stdout)["examples"]
+    features = example["features"]
+    assert features["x"] == {"kind": "float", "values": [0.1, "nan", "-inf"]}
+    assert features["none"] == {"kind": None, "values": []}
+    first, second, third = features["b"]["values"]
+    assert (first["bytes"], second["bytes"], third) == (1, 1, "a\n")
+
+
+def test_a_picture_is_drawn_into_a_file(dataset: Build, tmp_path: Path) -> None:
+    path = tmp_path / "x.PNG"
+    key = dataset.examples("validation")[1].key
+    exit_code, stdout, _ = run("show", str(dataset.output), "--key", key, "--output", str(path))
+    assert exit_code == 0
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        assert stdout.startswith(f"wrote {path}, {image.width} \u00d7 {image.height} pixels: ")
+        # The picture's own width, six times.
+        assert image.width == 960
+    drawn = path.read_bytes()
+    run("show", str(dataset.output), "--split", "validation", "--image", "2", "--output", str(path))
+    assert path.read_bytes() == drawn
+
+
+def test_a_picture_that_cannot_be_written(dataset: Build, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    path = tmp_path / "file" / "x.png"
+    exit_code, _, stderr = run("show", str(dataset.output), "--output", str(path))
+    assert exit_code in (1, 2)
+    assert stderr.count("\n") == 1
+    assert str(path) in stderr
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of a build that was refused: of two images one is none."""
+    folder = tmp_path_factory.mktemp("refused")
+    (folder / "images" / "cat").mkdir(parents=True)
+    (folder / "images" / "cat" / "good.jpg").write_bytes(draw_image("JPEG", width=9, height=9))
+    (folder / "images" / "cat" / "\x1b.jpg").write_bytes(b"")
+    built = build("image-folder", "--images", folder / "images", output=folder / "out")
+    assert built.exit_code == 3
+    return folder / "out"
+
+
+def test_rejects_of_a_run_that_was_refused(refused: Path, tmp_path: Path) -> None:
+    exit_code, stdout, stderr = run("show", str(refused), "--rejects")
+    assert (exit_code, stderr) == (0, "")
+    counts, rejects = stdout.split("\n\n")
+    assert [line.split() for line in counts.splitlines()[1:]] == [["train", "zero_byte", "1"]]
+    assert rejects.splitlines()[1].split()[:3] == ["train", "zero_byte", r"cat/\x1b.jpg"]
+    document = json.loads(run("show", str(refused), "--rejects", "--json").stdout)
+    assert document["counts"] == [{"split": "train", "reason": "zero_byte", "rejects": 1}]
+    assert document["rejects"][0]["key"] == "cat/\x1b.jpg"
+    (folder,) = refused.glob(".staging/*/runs/*/rejects")
+    assert run("show", str(folder), "--rejects").stdout == stdout
+    later = folder.parents[1] / "99990101T000000.000000Z" / "rejects"
+    later.mkdir(parents=True)
+    (later / "train.jsonl").write_text("{")
+    assert show_error(refused, "--rejects").startswith(f"{later}/train.jsonl: line 1: not a reject")
+    shutil.rmtree(later.parent)
+
+
+def test_rejects_of_a_dataset(dataset: Build, tmp_path: Path) -> None:
+    assert run("show", str(dataset.output), "--rejects").stdout == "no rejects\n"
+    folder = tmp_path / "out"
+    shutil.copytree(dataset.output, folder)
+    (folder / "rejects").mkdir()
+    line = {"source": "s", "key": "k", "stage": "later", "reason": "new", "detail": "d"}
+    lines = [json.dumps({**line, "split": split, "listed": True}) for split in ("train", "")]
+    (folder / "rejects" / "train.jsonl").write_text("\n".join([*lines, lines[0]]))
+    _, stdout, _ = run("show", str(folder), "--rejects", "--limit", "1")
+    assert stdout.endswith("\n2 more: --limit 3 shows all\n")
+    assert "(no split)  new" in stdout
+    document = json.loads(run("show", str(folder), "--rejects", "--split", "", "--json").stdout)
+    assert [reject["split"] for reject in document["rejects"]] == [""]
+    assert show_error(tmp_path / "none", "--rejects").startswith(f"{tmp_path}/none: neither a data")
+
+
 def test_the_command_line() -> None:
-    assert parse_arguments(["show", "d"]) == ShowArguments(path="d", split=None, limit=3)
+    assert parse_arguments(["show", "d"]) == ShowArguments(path="d")
     assert parse_arguments(["--limit", "7", "show", "--split=b", "build"]) == ShowArguments(
         path="build", split="b", limit=7
     )
@@ -415,6 +599,11 @@ def test_the_command_line() -> None:
         ("show a --limit 0", "--limit: expected a whole number from 1 up, got '0'"),
         ("show a --limit 1.5", "--limit: expected a whole number from 1 up, got '1.5'"),
         ("show a --spilt b", "unknown flag --spilt; did you mean --split?"),
+        ("show a --image 0", "--image: expected a whole number from 1 up, got '0'"),
+        ("show a --image 1 --key b", "--key: not together with --image"),
+        ("show a --rejects --output b.png", "--output: not together with --rejects"),
+        ("show a --output b.png --json", "--json: not together with --output"),
+        ("show a --output b.jpg", "--output: expected a name that ends in .png, got 'b.jpg'"),
     ],
 )
 def test_wrong_command_lines(line: str, message: str) -> None:

@@ -27,6 +27,7 @@ from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.examples.boxes import Box
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
+from shardbeam.transforms.storage.base import StoredFile
 
 # The id of an object or label that has none.
 NO_ID = -1
@@ -125,6 +126,18 @@ def read_pictures(split: StoredSplit, *, legend: Legend, first: int = 1) -> Iter
         InputError: A file cannot be read, is cut off or damaged, or a record in it is no
             `tf.train.Example`.
     """
+    for shard, number, example in read_split(split, first=first):
+        yield make_picture(
+            example,
+            legend=legend,
+            split=split.name,
+            shard=posixpath.basename(shard.uri),
+            number=number,
+        )
+
+
+def read_split(split: StoredSplit, *, first: int = 1) -> Iterator[tuple[StoredFile, int, Example]]:
+    """Yields the Examples of a split with their shards and numbers, as `read_pictures` does."""
     number = 1
     for shard, examples in itertools.zip_longest(split.shards, split.shard_examples):
         if examples is not None and number + examples <= first:
@@ -132,13 +145,7 @@ def read_pictures(split: StoredSplit, *, legend: Legend, first: int = 1) -> Iter
             continue
         for example in read_examples(shard, container=split.container):
             if number >= first:
-                yield make_picture(
-                    example,
-                    legend=legend,
-                    split=split.name,
-                    shard=posixpath.basename(shard.uri),
-                    number=number,
-                )
+                yield shard, number, example
             number += 1
 
 

@@ -1,0 +1,103 @@
+"""Finding Examples by their keys: by a dataset's index, or else by reading them all."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from shardbeam.configs.nearest import did_you_mean
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.index import index_path
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
+from shardbeam.transforms.dataset.read.legend import Legend
+from shardbeam.transforms.dataset.read.pictures import read_pictures
+from shardbeam.transforms.formats.names import loosened
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# A wrong key is compared with so many; with all of those that differ from it by folder, case or
+# extension only.
+_COMPARED = 10_000
+
+
+class FoundExample(NamedTuple):
+    """Where an Example is.
+
+    Attributes:
+        split: Its split.
+        number: Its number there, from 1.
+    """
+
+    split: StoredSplit
+    number: int
+
+
+def find_key(
+    key: str, *, dataset: StoredDataset, splits: Sequence[StoredSplit], legend: Legend
+) -> list[FoundExample]:
+    """Finds the Examples of an image; several where each object has one of its own.
+
+    Args:
+        key: The image's key.
+        dataset: The dataset.
+        splits: Those of its splits that are looked through.
+        legend: How its Examples are to be read.
+
+    Raises:
+        InputError: There is none, or the dataset cannot be read.
+    """
+    found = []
+    compared: list[str] = []
+    alike: list[str] = []
+    name = loosened(key, "name")
+    for split in splits:
+        for number, other in _read_keys(split, dataset=dataset, legend=legend):
+            if other == key:
+                found.append(FoundExample(split, number))
+            elif not found:
+                if len(compared) < _COMPARED:
+                    compared.append(other)
+                if len(alike) < _COMPARED and loosened(other, "name") == name:
+                    alike.append(other)
+    if not found:
+        hint = did_you_mean(key, alike) or (f"; did you mean {alike[0]!r}?" if alike else "")
+        hint = hint or did_you_mean(key, compared)
+        raise InputError(uri=dataset.path, problem=f"no example with the key {key!r}{hint}")
+    return found
+
+
+def _read_keys(
+    split: StoredSplit, *, dataset: StoredDataset, legend: Legend
+) -> Iterator[tuple[int, str]]:
+    number = 1
+    if legend.is_ours and dataset.features is not None:
+        for shard in split.shards:
+            uri = join_uri(dataset.path, index_path(shard.path))
+            for key in read_index(uri, columns=["key"]).column("key").to_pylist():
+                yield number, key
+                number += 1
+    else:
+        for picture in read_pictures(split, legend=legend):
+            yield picture.number, picture.key
+
+
+def read_index(uri: str, *, columns: Sequence[str]) -> pa.Table:
+    """Reads columns of a shard's index.
+
+    Raises:
+        InputError: It is not there, damaged, or has no such column.
+    """
+    try:
+        table = parquet.read_table(io.BytesIO(storage_for(uri).read(uri)))
+        return table.select(list(columns))
+    except FileNotFoundError as error:
+        raise InputError(uri=uri, problem="the index of a shard is missing") from error
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    except (pa.ArrowException, KeyError) as error:
+        problem = f"not the index of a shard: {' '.join(str(error).split())}"
+        raise InputError(uri=uri, problem=problem) from error
