@@ -17,6 +17,7 @@ from shardbeam.pipelines.commands import (
     COMMANDS,
     BuildArguments,
     FormatsArguments,
+    InitArguments,
     ReportArguments,
     SampleArguments,
     ShowArguments,
@@ -97,6 +98,10 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             return _run_build(build)
         if isinstance(arguments, SampleArguments):
             return _run_sample(arguments)
+        if isinstance(arguments, InitArguments):
+            from shardbeam.pipelines.init import run_init
+
+            return run_init(arguments)
         if isinstance(arguments, VerifyArguments):
             from shardbeam.pipelines.verify import run_verify
 

@@ -321,6 +321,30 @@ class SampleArguments(Arguments, frozen=True, kw_only=True):
     )
 
 
+class InitArguments(Arguments, frozen=True, kw_only=True):
+    """`init`.
+
+    Attributes:
+        path: The folder that is looked at.
+    """
+
+    USAGE = "shardbeam init DIR [--output FILE] [--format FORMAT]"
+    HELP = """\
+Looks at a folder, says which dataset it recognizes in it, and prints a config with comments.
+
+Only names and the beginnings of files are read. Where more than one format fits, or something is
+left for you to decide, it says what it sees and writes nothing.
+"""
+
+    path: str
+    output: Annotated[
+        str | None, named("write the config to this file, which must be new", metavar="FILE")
+    ] = None
+    overwrite: Annotated[bool, named("replace the file of --output")] = False
+    format: Annotated[str | None, named("look for this format alone", metavar="FORMAT")] = None
+    anonymous: _Anonymous = False
+
+
 class TopArguments(Arguments, frozen=True, kw_only=True):
     """The program without a command."""
 
@@ -331,6 +355,7 @@ Turns image files and their annotations into sharded TFRecord files of tf.train.
 commands:
   build     build a dataset, from a config file or from flags
   plan      list and join as build would, write nothing, and print what would be built
+  init      look at a folder, and write a config for what is in it
   formats   list the formats of images and annotations, and the flags of each
   show      print or draw Examples of a dataset, or of any TFRecord file
   stats     print what is in a dataset, or in any TFRecord file: classes, sizes, splits
@@ -348,6 +373,7 @@ to the output, 5 verify has found damage, 130 interrupted
 COMMANDS: dict[str, type[Arguments]] = {
     "build": BuildArguments,
     "plan": BuildArguments,
+    "init": InitArguments,
     "formats": FormatsArguments,
     "show": ShowArguments,
     "stats": StatsArguments,
@@ -361,6 +387,7 @@ COMMANDS: dict[str, type[Arguments]] = {
 # that of the field whose value it is.
 WORDS = {
     "formats": (r"formats(\0(?P<format>[^\0]+))?", "`formats`, or `formats FORMAT`"),
+    "init": (r"init\0(?P<path>[^\0]+)", "`init DIR`, with one folder"),
     "show": (r"show\0(?P<path>[^\0]+)", "`show PATH`, with one path"),
     "stats": (r"stats\0(?P<path>[^\0]+)", "`stats PATH`, with one path"),
     "report": (r"report\0(?P<path>[^\0]+)", "`report PATH`, with one path"),

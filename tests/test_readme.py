@@ -65,6 +65,7 @@ def test_the_commands_run() -> None:
     assert [command[1:3] for command in shown] == [
         ["build", "coco"],
         ["build", "image-folder"],
+        ["init", "data/flowers"],
         ["show", "data/tfrecords/coco"],
         ["show", "data/tfrecords/coco"],
         ["stats", "data/tfrecords/coco"],

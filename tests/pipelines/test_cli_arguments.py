@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import (
 from shardbeam.configs.keys import flag_name
 from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.arguments import parse_arguments
-from shardbeam.pipelines.commands import BuildArguments, SampleArguments
+from shardbeam.pipelines.commands import COMMANDS, BuildArguments, SampleArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import describe_format, flags_of, make_parser
 from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser
@@ -175,13 +175,12 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         # Commands and words.
         (
             "biuld coco",
-            "expected a command (build, plan, formats, show, stats, verify, sample), got 'biuld'; "
-            "did you mean build?",
+            f"expected a command ({', '.join(COMMANDS)}), got 'biuld'; did you mean build?",
         ),
-        ("--json", "expected a command (build, plan, formats, show, stats, verify, sample)"),
+        ("--json", f"expected a command ({', '.join(COMMANDS)})"),
         (
             "--name build",
-            "expected a command (build, plan, formats, show, stats, verify, sample) first, got ''",
+            f"expected a command ({', '.join(COMMANDS)}) first, got ''",
         ),
         ("build", f"build: expected one config file or format ({FORMATS}), got none"),
         ("build a b", f"build: expected one config file or format ({FORMATS}), got a b"),
@@ -246,6 +245,8 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             f"{COCO} --set image.qualty=3",
             "--set: image.qualty: unknown key; did you mean image.quality?",
         ),
+        ("init", "expected `init DIR`, with one folder"),
+        ("init a b", "expected `init DIR`, with one folder"),
         ("formats coco yolo", "expected `formats`, or `formats FORMAT`"),
         ("show", "expected `show PATH`, with one path"),
         # The sample.

@@ -22,6 +22,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
 
 # The key `match` of a format whose annotations name images by their paths.
@@ -109,6 +110,14 @@ class Format(Source, frozen=True, kw_only=True):
     def kinds(self) -> frozenset[Kind]:
         """The groups of Example keys that it fills; every format says which."""
         raise TypeError(f"{type(self).__name__} sets no `kinds`")
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes a dataset of its kind in a folder; None where there is none.
+
+        `shardbeam init` asks all formats. It looks at names and at the beginnings of files.
+        """
+        return None
 
     @property
     def raw_images(self) -> bool:

@@ -30,8 +30,10 @@ from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_text, split_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, normalize_key
+from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import read_file
 from shardbeam.transforms.formats.table_columns import ColumnType, column_feature
+from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.reader import StorageReader
@@ -65,6 +67,24 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
     pixels: Annotated[Literal["png", "raw"], named("pixels")] = "png"
     _names: Mapping[str, tuple[str, ...]] = {}
     _splits: tuple[str, ...] = ()
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes batches by their names and lengths; see the base class."""
+        # Imported here, as in `read_container`.
+        from shardbeam.transforms.images.check import CIFAR_BYTES
+
+        record_bytes = len(cls.label_bytes) + CIFAR_BYTES
+        made = cls(root=folder.location())
+        batches = [
+            path
+            for path, file in folder.files.items()
+            if made._split_of(path) and file.size_bytes and not file.size_bytes % record_bytes
+        ]
+        if not batches:
+            return None
+        root = folder.uri(common_folder([path.rpartition("/")[0] for path in batches]))
+        return Recognized(what=counted(len(batches), "batch file"), sources={"": {"root": root}})
 
     @property
     def raw_images(self) -> bool:

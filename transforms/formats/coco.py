@@ -6,11 +6,9 @@ The format: https://cocodataset.org/#format-data.
 from __future__ import annotations
 
 import functools
-import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated
 
 import msgspec
 
@@ -32,32 +30,19 @@ from shardbeam.transforms.formats.coco_file import (
     CocoFile,
     CocoImage,
     Int64,
-    panoptic_file_error,
+)
+from shardbeam.transforms.formats.coco_sniff import (
+    TASKS,
+    Task,
+    is_stuff_name,
+    recognize_coco,
+    sniff_tasks,
 )
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
+from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.formats.root_files import list_keys
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
-
-_READ_BYTES = 4 << 20
-# An annotation longer than this is taken for broken.
-_MAX_WINDOW_BYTES = 64 << 20
-_MAX_ANNOTATIONS = 1_000
-_SECTION = re.compile(rb'(?<!\\)"annotations"\s*:\s*')
-# As long as the text that `_SECTION` matches in any sane file, which two reads may cut apart.
-_OVERLAP_BYTES = 256
-_decoder = json.JSONDecoder()
-_SEPARATOR = re.compile(r"[\s,]*")
-_STUFF_NAME = re.compile(r"(?<![a-z])stuff(?![a-z])", re.IGNORECASE)
-
-
-# Which keys a source may fill: objects, objects with keypoints, captions, classes of the image
-# (annotations with a category, and without a box), panoptic segments, and a map of classes, from
-# PNGs or from a file of stuff. All but the last two need annotations.
-Task: TypeAlias = Literal[
-    "detection", "keypoints", "captions", "classification", "panoptic", "semantic"
-]
-_TASKS: tuple[Task, ...] = get_args(Task)
 
 
 class CocoFormat(Format, frozen=True, kw_only=True):
@@ -115,6 +100,11 @@ class CocoFormat(Format, frozen=True, kw_only=True):
                 needed = "semantic_masks, or annotations of stuff"
             if not given:
                 raise Problem(("tasks",), f"{task} needs {needed}")
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes JSON files of images that are there; see the base class."""
+        return recognize_coco(folder, is_lvis=False)
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
@@ -194,7 +184,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             tasks = tasks | {"panoptic"}
         if self.semantic_masks is not None:
             tasks = tasks | {"semantic"}
-        return [task for task in _TASKS if task in tasks]
+        return [task for task in TASKS if task in tasks]
 
     def _join_of(self, key: str) -> str:
         return key if self.semantic_masks is None else without_extension(key)
@@ -202,91 +192,9 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     def _wanted(self, uri: str) -> frozenset[Kind]:
         # Where there are no other objects than stuff, its file may have any name.
         is_stuff = Kind.SEMANTIC in self.kinds and (
-            _is_stuff_name(uri) or Kind.DETECTION not in self.kinds
+            is_stuff_name(uri) or Kind.DETECTION not in self.kinds
         )
         return self.kinds - {Kind.DETECTION if is_stuff else Kind.SEMANTIC}
-
-
-def _is_stuff_name(uri: str) -> bool:
-    """Whether a file is one of stuff by its name, such as `stuff_train2017.json`.
-
-    Its content is that of an instances file: nothing else tells.
-    """
-    return _STUFF_NAME.search(uri.rpartition("/")[2]) is not None
-
-
-def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
-    """Tells what a file is about, from the beginning of its `annotations`.
-
-    The file is read up to these and somewhat beyond, and not parsed: what is wrong with it is
-    for the parser to say. None of its annotations is found where it has none.
-
-    Raises:
-        InputError: The file cannot be read, or holds panoptic segments.
-    """
-    tasks: set[Task] = set()
-    labels = False
-    for annotation in _first_annotations(uri, storage=storage):
-        if "segments_info" in annotation:
-            raise panoptic_file_error(uri)
-        if annotation.get("bbox") or annotation.get("segmentation"):
-            tasks.add("semantic" if _is_stuff_name(uri) else "detection")
-        if annotation.get("keypoints"):
-            tasks.add("keypoints")
-        if annotation.get("caption") is not None:
-            tasks.add("captions")
-        labels |= "category_id" in annotation
-    # Among objects and captions a bare category is an object that lacks its box.
-    return frozenset(tasks or ({"classification"} if labels else ()))
-
-
-def _first_annotations(uri: str, *, storage: Storage) -> list[dict[str, Any]]:
-    try:
-        stored = storage.stat(uri)
-        if stored is None:
-            raise InputError(uri=uri, problem="no such file")
-        window = b""
-        is_inside = False
-        for offset in range(0, stored.size_bytes, _READ_BYTES):
-            size_bytes = min(_READ_BYTES, stored.size_bytes - offset)
-            window += storage.read(uri, offset=offset, size_bytes=size_bytes)
-            if not is_inside:
-                begin = _SECTION.search(window)
-                # What stands at the very end may be cut off in its spaces.
-                if begin is None or begin.end() == len(window):
-                    window = window[-_OVERLAP_BYTES:]
-                    continue
-                is_inside = True
-                window = window[begin.end() :]
-            found, is_complete = _decode_objects(window)
-            # One more read where the first annotation alone is longer than what was read so far.
-            if found or is_complete or len(window) >= _MAX_WINDOW_BYTES:
-                return found
-    except OSError as error:
-        raise InputError(
-            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
-        ) from error
-    return []
-
-
-def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Decodes the objects of a list whose text may end anywhere; says whether there are no more."""
-    # Cut in the middle of a character, the last one is no matter.
-    text = window.decode("utf-8", "replace")
-    if text and text[0] != "[":
-        return [], True
-    position = 1
-    found: list[dict[str, Any]] = []
-    while len(found) < _MAX_ANNOTATIONS:
-        position = _SEPARATOR.match(text, position).end()  # type: ignore[union-attr]  # It matches anything.
-        if text[position : position + 1] not in ("{", ""):
-            return found, True
-        try:
-            item, position = _decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            return found, False
-        found.append(item)
-    return found, False
 
 
 class _Segment(msgspec.Struct, gc=False):

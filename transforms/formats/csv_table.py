@@ -43,6 +43,8 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     """
 
     cells_are_text = True
+    extensions = (".csv", *_TAB_EXTENSIONS)
+    guessed_keys = ({}, {"header": [*_RETINANET]})
 
     header: (
         Annotated[

@@ -6,8 +6,10 @@ The format: https://docs.cvat.ai/docs/dataset_management/formats/format-cvat/ (v
 from __future__ import annotations
 
 import functools
+import html
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
@@ -40,6 +42,7 @@ from shardbeam.transforms.examples.segmentation import (
 from shardbeam.transforms.formats.annotation_file import read_part
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
+from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import RootFiles
 from shardbeam.transforms.formats.xml_file import XmlElement, xml_children
 from shardbeam.transforms.storage.base import Storage
@@ -55,6 +58,10 @@ _OCCLUDED = "image/object/occluded"
 # What CVAT calls the subset of tasks that have none.
 _DEFAULT_SUBSET = "default"
 _ELLIPSE_POINTS = 36
+
+# As far as the beginning of a file shows what it is.
+_IMAGE = re.compile(rb"<image\s[^<>]*>")
+_ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 
 _encoder = msgspec.json.Encoder()
 
@@ -93,6 +100,35 @@ class CvatFormat(Format, frozen=True, kw_only=True):
     _splits: tuple[str, ...] = ()
     _in_subsets: bool = False
     _has_skeletons: bool = False
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes XML files of CVAT for images, and of CVAT for video; see the base class."""
+        heads = {path: folder.head(path) for path in folder.few(".xml")}
+        heads = {path: head for path, head in heads.items() if b"<annotations>" in head}
+        if not heads:
+            return None
+        what = counted(len(heads), "XML file")
+        folders = set()
+        for path, head in heads.items():
+            if b"<track" in head:
+                problem = f"{path} is of CVAT for video; export it as `CVAT for images 1.1`"
+                return Recognized(what=what, problem=problem)
+            names = []
+            for tag in map(bytes.decode, _IMAGE.findall(head)):
+                found = {key: html.unescape(value) for key, value in _ATTRIBUTE.findall(tag)}
+                names.append("/".join(filter(None, (found.get("subset"), found.get("name", "")))))
+                names.append(found.get("name", ""))
+            images = folder.find_images(names, near=path)
+            if images is None or images.match != "path":
+                problem = f"none of the images that {path} names is there"
+                return Recognized(what=what, problem=problem)
+            folders.add(images.folder)
+        if len(folders) > 1:
+            problem = f"their images are in several folders: {', '.join(sorted(folders))}"
+            return Recognized(what=what, problem=problem)
+        keys = {"images": folder.uri(*folders), "annotations": [*map(folder.uri, heads)]}
+        return Recognized(what=what, sources={"": keys})
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

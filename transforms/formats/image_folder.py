@@ -14,9 +14,17 @@ from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAn
 from shardbeam.transforms.formats.annotation_file import decode_text, read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.recognition import FOLDERS, Folder, Recognized, split_in
 from shardbeam.transforms.formats.split_folders import SplitFolderFormat
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
+
+# Files that say more about images than the names of folders.
+_ANNOTATIONS = (".json", ".jsonl", ".xml", ".csv", ".tsv", ".mat", ".tar", ".tfrecord")
+# Names of folders that hold images of no one class; without a name those that hold classes.
+_NO_CLASSES = frozenset(
+    {"", "images", "image", "imgs", "img", "jpegimages", "annotations", "labels", "masks"}
+)
 
 
 class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
@@ -32,6 +40,33 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
     needs_classes = True
 
     classes: Annotated[Location, named("file of class names")] | None = None
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes two or more folders with images, named like no part of another format."""
+        if not folder.images:
+            return None
+        made = cls(images=folder.location())
+        problem = ""
+        try:
+            resolved = made.resolve()
+            assert isinstance(resolved, ImageFolderFormat)
+            made = resolved
+        except InputError as error:
+            problem = error.problem
+        folders = {made.below_split(path).rpartition("/")[0] for path in folder.images}
+        parts = {part.casefold() for path in folders for part in path.split("/")}
+        classes = {path.partition("/")[0] for path in folders}
+        if parts & _NO_CLASSES or any(part == split_in(part) for part in parts) or len(classes) < 2:
+            return None
+        if not problem and (others := folder.named(*_ANNOTATIONS)):
+            problem = f"{others[0]} may say more than the names of the folders"
+        return Recognized(
+            what=f"{len(classes):,} folders of classes",
+            problem=problem,
+            sources={"": {"images": folder.uri("")}},
+            rank=FOLDERS,
+        )
 
     @functools.cached_property
     def _ids(self) -> Mapping[str, int] | None:

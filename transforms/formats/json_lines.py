@@ -55,6 +55,7 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
     """JSON Lines, read in parts by several workers."""
 
     cells_are_text = False
+    extensions = (".jsonl",)
     chunk_bytes = 32 << 20
 
     def read_chunk(

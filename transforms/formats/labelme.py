@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import functools
 import math
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -47,7 +48,9 @@ from shardbeam.transforms.formats.names import (
     normalize_key,
     without_extension,
 )
+from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import RootFiles
+from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.png import scan_png
 from shardbeam.transforms.storage.image_bytes import decode_base64, read_bytes
@@ -64,6 +67,8 @@ _BASE64 = re.compile(rb'"[A-Za-z0-9+/]+={0,2}"')
 # What LabelMe saves is one of these, whatever the image's own format.
 _PICTURES = ((b'"/9j/', (".jpg", ".jpeg")), (b'"iVBORw0KGgo', (".png",)))
 _ABSENT = (b"", b"null", b'""')
+# LabelMe begins its files with it, and the picture in them may be long.
+_VERSION = re.compile(rb'\A\s*\{\s*"(version|flags|shapes)"')
 
 _Side = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
@@ -107,6 +112,23 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
 
     root: Annotated[Location, named("folder of the JSON files and their images", metavar="DIR")]
     _masks: bool = False
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes JSON files with shapes of one image each; see the base class."""
+        folders = [
+            path
+            for path, heads in folder.samples(".json").items()
+            if all(b'"shapes"' in head and _VERSION.search(head) for head in heads)
+        ]
+        if not folders:
+            return None
+        files = [path for path in folder.named(".json") if posixpath.dirname(path) in folders]
+        images = folder.find_images(map(without_extension, files), near=files[0])
+        # Images may lie beside the folder of the JSON files.
+        root = common_folder([*folders, *([images.folder] if images else [])])
+        what = counted(len(files), "JSON file")
+        return Recognized(what=what, sources={"": {"root": folder.uri(root)}})
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

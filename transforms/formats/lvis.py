@@ -24,7 +24,9 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.coco_file import AnnotationReader, CocoFile, CocoImage, Int64
+from shardbeam.transforms.formats.coco_sniff import recognize_coco
 from shardbeam.transforms.formats.names import normalize_key
+from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
 
 # Lists of an image's entry; their names below `image/` are those of the features.
@@ -72,6 +74,11 @@ class LvisFormat(Format, frozen=True, kw_only=True):
     annotations: Annotated[list[Location], msgspec.Meta(min_length=1), named("LVIS JSON file")]
     match: Match = "path"
     _masks: bool = False
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes JSON files that say which categories were not looked for; see the base."""
+        return recognize_coco(folder, is_lvis=True)
 
     @property
     def kinds(self) -> frozenset[Kind]:

@@ -11,7 +11,7 @@ import operator
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -36,6 +36,7 @@ from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.csv_table import OPEN_QUOTE, header_cells, split_cells
 from shardbeam.transforms.formats.line_chunks import read_lines
 from shardbeam.transforms.formats.names import key_problem, listing_exclusion, normalize_key
+from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, split_in
 from shardbeam.transforms.formats.table import MAX_FRACTION, MIN_FRACTION
 from shardbeam.transforms.formats.table_columns import CellError
 from shardbeam.transforms.storage.base import Storage
@@ -95,6 +96,41 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self.check_some()
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes CSV files by their columns, and class descriptions by their first line."""
+        columns = {"boxes": {"ImageID", "LabelName", *_SIDES}, "image_labels": {*_LABEL_COLUMNS[0]}}
+        sources: dict[str, dict[str, Any]] = {}
+        classes = []
+        files = 0
+        for path in folder.named(".csv"):
+            lines = folder.head(path).decode("utf-8", "replace").splitlines()
+            header = {cell.strip() for cell in lines[0].split(",")} if lines else set()
+            if lines and (lines[0].startswith("/m/") or header == {"LabelName", "DisplayName"}):
+                classes.append(path)
+            key = next((key for key, needed in columns.items() if needed <= header), "")
+            if not key:
+                continue
+            files += 1
+            place = lines[0].split(",").index("ImageID")
+            names = (line.split(",")[place] for line in lines[1:-1] or lines[1:] if "," in line)
+            images = folder.find_images(names, near=path)
+            if images is None:
+                problem = f"none of the images that {path} names is there"
+                return Recognized(what=counted(files, "CSV file"), problem=problem)
+            source = sources.setdefault(split_in(path), {"images": folder.uri(images.folder)})
+            if source["images"] != folder.uri(images.folder):
+                problem = (
+                    f"the images of {path} are in {folder.uri(images.folder)}, and those of "
+                    f"others in {source['images']}"
+                )
+                return Recognized(what=counted(files, "CSV file"), problem=problem)
+            source.setdefault(key, []).append(folder.uri(path))
+        for source in sources.values():
+            if len(classes) == 1:
+                source["classes"] = folder.uri(classes[0])
+        return Recognized(what=counted(files, "CSV file"), sources=sources) if files else None
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

@@ -37,6 +37,7 @@ from shardbeam.transforms.formats.names import (
     listing_exclusion,
     normalize_key,
 )
+from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted, split_in
 from shardbeam.transforms.formats.table_columns import (
     CellError,
     ColumnType,
@@ -86,6 +87,8 @@ _MAX_SPLITS = 100
 _MAX_CLASS_ID = 100_000
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*\Z")
 _MAX_NAME_BYTES = 200
+# So many tables of a folder are looked into.
+_MAX_TABLES = 20
 _NUMBER = ColumnType("float", "optional")
 _NUMBER_TYPES = {"int", "int?", "float", "float?"}
 # A box in fractions may reach a little over the image; further out it is in pixels, or nonsense.
@@ -141,12 +144,16 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     Attributes:
         cells_are_text: Whether all cells are texts, and all rows have all columns.
+        extensions: Those of its files.
+        guessed_keys: With which keys a table is tried, in turn, that no config describes.
         _layout: What `resolve` found.
     """
 
     ROOTS = ("image_root",)
 
     cells_are_text: ClassVar[bool]
+    extensions: ClassVar[tuple[str, ...]]
+    guessed_keys: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
     manifest: Annotated[list[Location], msgspec.Meta(min_length=1), named("file of rows")]
     image_root: Annotated[
@@ -187,6 +194,53 @@ class TableFormat(Format, frozen=True, kw_only=True):
             raise Problem(("image_root",), str(error)) from error
         if self.no_images and self.image_root:
             raise Problem(("no_images",), "not together with image_root; take one of them out")
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes tables that name images and their labels or boxes; see the base class."""
+        sources: dict[str, dict[str, Any]] = {}
+        files = folder.named(*cls.extensions)
+        for path in files[:_MAX_TABLES]:
+            for keys in cls.guessed_keys:
+                made = cls(
+                    manifest=[folder.location(path)], image_root=[folder.location()], **dict(keys)
+                )
+                try:
+                    found = made._recognize(path, folder=folder)
+                except InputError:
+                    continue
+                if found is None:
+                    continue
+                split, source = found
+                if split in sources:
+                    other = sources[split]["manifest"][0]
+                    problem = f"{other} and {folder.uri(path)} both name images and their classes"
+                    return Recognized(what=f"{len(files)} tables", problem=problem, rank=TABLE)
+                sources[split] = source | dict(keys)
+                break
+        if not sources:
+            return None
+        what = counted(len(sources), "table")
+        if "" in sources and len(sources) > 1:
+            problem = "some of the tables name a split and others do not"
+            return Recognized(what=what, problem=problem, rank=TABLE)
+        return Recognized(what=what, sources=sources, rank=TABLE)
+
+    def _recognize(self, path: str, *, folder: Folder) -> tuple[str, dict[str, Any]] | None:
+        """Gives the split and the keys of a table whose images are there; None of any other."""
+        made = self.resolve()
+        layout = made._layout
+        (uri,) = self.manifest
+        _, rows = made._first_rows(uri, storage=storage_for(uri), size_bytes=_FIRST_BYTES_OF_A_FILE)
+        names = [row[layout.image] for row in rows if isinstance(row.get(layout.image), str)]
+        images = folder.find_images(names, near=path)
+        tells = layout.label or layout.one_hot or layout.boxes or layout.objects
+        if images is None or not tells:
+            return None
+        source = {"manifest": [folder.uri(path)], "image_root": [folder.uri(images.folder)]}
+        if images.match != "path" and not layout.by_stem:
+            return ("" if layout.splits else split_in(path)), source | {"match": images.match}
+        return ("" if layout.splits else split_in(path)), source
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

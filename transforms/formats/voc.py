@@ -6,6 +6,8 @@ The format: the development kits of http://host.robots.ox.ac.uk/pascal/VOC/.
 from __future__ import annotations
 
 import functools
+import itertools
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +38,9 @@ from shardbeam.transforms.examples.features import (
 from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
 from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
+from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.formats.xml_file import NUMBER, XmlElement, read_xml
 from shardbeam.transforms.storage.base import Storage
 
@@ -59,6 +63,8 @@ _IMAGE_FOLDER = "JPEGImages"
 _IMAGE_FOLDERS = frozenset({"jpegimages", "pngimages", "images", "image", "imgs", "img"})
 _ANNOTATION_FOLDERS = frozenset({"annotations", "annotation", "xmls", "xml"})
 _LIST_FOLDER = "imagesets"
+# Beginnings of its XML files, and what the older LabelMe has in files that begin alike.
+_ROOT, _POLYGON = re.compile(rb"<annotation[\s>]"), re.compile(rb"<(polygon|segm)[\s>]")
 _MASK_FOLDERS = {
     "segmentationclass": MaskRole.VOC_CLASS,
     "segmentationclasspng": MaskRole.VOC_CLASS,
@@ -122,6 +128,41 @@ class VocFormat(Format, frozen=True, kw_only=True):
     _has_image_folder: bool = False
     _class_ids: Mapping[str, int] = {}
     _label_map: str = ""
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes XML files with boxes; see the base class.
+
+        Without lists of `ImageSets`, the upper folders tell splits where they are named so.
+        """
+        folders = [
+            path
+            for path, heads in folder.samples(".xml").items()
+            if all(_ROOT.search(head) and not _POLYGON.search(head) for head in heads)
+        ]
+        if not folders:
+            return None
+        tops = {
+            "/".join(
+                itertools.takewhile(
+                    lambda part: part.casefold() not in _ANNOTATION_FOLDERS, path.split("/")
+                )
+            )
+            for path in folders
+        }
+        files = [path for path in folder.named(".xml") if posixpath.dirname(path) in folders]
+        what = counted(len(files), "XML file")
+        names = (posixpath.basename(path)[: -len(".xml")] for path in files)
+        images = folder.find_images(names, near=files[0])
+        if images is None:
+            return Recognized(what=what, problem="none of their images is there")
+        has_lists = any("/ImageSets/" in f"/{path}" for path in folder.named(".txt"))
+        splits = by_split(sorted(tops))
+        if not has_lists and "" not in splits and all(len(found) == 1 for found in splits.values()):
+            sources = {split: {"root": folder.uri(top)} for split, (top,) in splits.items()}
+            return Recognized(what=what, sources=sources)
+        root = common_folder([*sorted(tops), images.folder])
+        return Recognized(what=what, sources={"": {"root": folder.uri(root)}})
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:

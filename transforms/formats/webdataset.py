@@ -6,6 +6,7 @@ files of a sample have in common is their path up to the first dot of the base n
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import itertools
 import operator
@@ -32,6 +33,7 @@ from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.formats.annotation_file import decode_row
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import escape_key, is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
 from shardbeam.transforms.formats.table_columns import Base, ColumnType, column_feature
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
@@ -40,6 +42,8 @@ from shardbeam.transforms.storage.reader import StorageReader
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)
 _KEY_AND_EXTENSION = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<extension>[^/]*)", re.DOTALL)
+# So many files of a tar tell what it is.
+_LOOK_AT = 50
 _CLASS = "cls"
 _CAPTION = "txt"
 _JSON = "json"
@@ -94,6 +98,26 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         list[Location], msgspec.Meta(min_length=1), named("tar file, folder of them, or pattern")
     ]
     fields: dict[str, Base] = {}
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes tar files that begin with samples: an image, and what is said about it."""
+        tars = [path for path in folder.named(".tar") if _TAR.search(path)]
+        if not tars or not _has_samples(folder.files[tars[0]]):
+            return None
+        sources = {
+            split: {"tars": [*map(folder.uri, paths)]} for split, paths in by_split(tars).items()
+        }
+        what = counted(len(tars), "tar file")
+        if "" in sources:
+            above = folder.uri(common_folder([posixpath.dirname(path) for path in tars]))
+            return Recognized(what=what, sources={"": {"tars": [above]}})
+        for split, paths in by_split(tars).items():
+            # One pattern for all, where it matches nothing else.
+            pattern = f"{posixpath.commonprefix(paths)}*.tar"
+            if [path for path in tars if fnmatch.fnmatchcase(path, pattern)] == paths:
+                sources[split] = {"tars": [folder.uri(pattern)]}
+        return Recognized(what=what, sources=sources)
 
     @functools.cached_property
     def _folder(self) -> str:
@@ -218,6 +242,18 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 if document.get(name) is not None
             },
         )
+
+
+def _has_samples(file: ImageRef) -> bool:
+    reader = StorageReader(file)
+    try:
+        members = itertools.islice(tar_members(reader), _LOOK_AT)
+        files = [_file(member, reader=reader) for member in members]
+    except (InputError, OSError):
+        return False
+    images = {each.key for each in files if each.key and each.is_image}
+    told = {each.key for each in files if each.extension in (_CLASS, _CAPTION, _JSON)}
+    return bool(images & told)
 
 
 def _as_key(name: str) -> str:

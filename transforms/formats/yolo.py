@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,9 +32,11 @@ from shardbeam.transforms.examples.boxes import box_around
 from shardbeam.transforms.formats.annotation_file import foreign_content
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
+from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.yolo_layout import (
     LayoutFinder,
     YoloLayout,
+    find_roots,
     is_labels,
     join_of_image,
     join_of_labels,
@@ -44,6 +47,8 @@ from shardbeam.transforms.storage.base import Storage
 _NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _VISIBILITY = re.compile(rb"[012](\.0*)?")
 _CLASS = re.compile(rb"([0-9]{1,9})(\.0*)?")
+# How a file of labels begins: a class, and four numbers or more.
+_LABELS = re.compile(rb"\s*[0-9]{1,9}(\.0*)?([ \t]+[-+.0-9eE]+){4,}[ \t\r]*(\n|\Z)")
 # Tools round, and boxes at the border reach over it by as much.
 _TOLERANCE = 0.01
 # Centre and size have six digits: an edge may be off by three quarters of the last one.
@@ -94,6 +99,35 @@ class YoloFormat(Format, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self.check_some()
+
+    @classmethod
+    def recognize(cls, folder: Folder) -> Recognized | None:
+        """Recognizes files of labels, and finds the folder of the file that names the classes."""
+        labels = [
+            path for path, heads in folder.samples(".txt").items() if any(map(_LABELS.match, heads))
+        ]
+        if not labels:
+            return None
+        files = [
+            path
+            for path in folder.named(".txt")
+            if posixpath.dirname(path) in labels and posixpath.basename(path) != "classes.txt"
+        ]
+        what = counted(len(files), "file of labels", "files of labels")
+        problem = ""
+        for root in find_roots(folder.files):
+            inside = f"{root}/" if root else ""
+            outside = [each for each in labels if not f"{each}/".startswith(inside)]
+            if outside:
+                problem = problem or f"labels are in {', '.join(outside)}, too"
+                continue
+            try:
+                cls(root=folder.location(root)).resolve().predefined_splits()
+            except InputError as error:
+                problem = problem or str(error)
+            else:
+                return Recognized(what=what, sources={"": {"root": folder.uri(root)}})
+        return Recognized(what=what, problem=problem)
 
     @property
     def kinds(self) -> frozenset[Kind]:

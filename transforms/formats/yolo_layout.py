@@ -144,6 +144,16 @@ def _join_path(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
+def find_roots(paths: Iterable[str]) -> list[str]:
+    """The folders that may be a root, by the files that they hold: the upper ones first."""
+    roots = {""}
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if name in (*_DATA_FILES, *_NAMES_FILES):
+            roots.add(folder)
+    return sorted(roots, key=lambda folder: (folder.count("/") + bool(folder), folder))
+
+
 class LayoutFinder:
     """Looks around below a root; `data` is the file that the config names, if it names one.
 

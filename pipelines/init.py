@@ -1,0 +1,192 @@
+"""`shardbeam init`: looks at a folder, and writes a config for the dataset that is in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from shardbeam.configs.load import ConfigError, make_config
+from shardbeam.pipelines.commands import InitArguments
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.formats.base import Role
+from shardbeam.transforms.formats.load import FormatError, built_in_formats, find_format
+from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
+from shardbeam.transforms.formats.root_files import relative_path
+from shardbeam.transforms.storage.archives import nothing_found
+from shardbeam.transforms.storage.find import storage_for
+
+# So many kinds of files an error names.
+_SHOWN = 8
+_ONE_LINE = 1_000_000
+
+
+class _Candidate(NamedTuple):
+    """A dataset that a format recognizes, and the config that reads it."""
+
+    name: str
+    recognized: Recognized
+    raw: Mapping[str, Any]
+    plan: Plan | None
+    problem: str
+
+
+def run_init(arguments: InitArguments) -> int:
+    """Writes a config for the dataset that a folder holds, and says on stderr what that is.
+
+    Raises:
+        FormatError: There is no format of the name that is asked for.
+        InputError: The folder cannot be listed, or it takes a person to say what is in it.
+        UsageError: The file is there already, or cannot be written.
+    """
+    if arguments.format is not None:
+        find_format(arguments.format)
+    folder = Folder(arguments.path)
+    if not folder.files:
+        raise nothing_found(arguments.path, whose="the dataset's")
+    found = _choose(folder, only=arguments.format)
+    assert found.plan is not None
+    told = [*_describe(found, plan=found.plan, folder=folder)]
+    text = _write_yaml(found, plan=found.plan, told=told)
+    sys.stderr.write("".join(f"{escape(line)}\n" for line in told))
+    if arguments.output is None:
+        write_stdout(text)
+        return 0
+    storage = storage_for(arguments.output)
+    try:
+        if not arguments.overwrite and storage.stat(arguments.output) is not None:
+            raise UsageError(f"{arguments.output}: is there already; --overwrite replaces it")
+        storage.replace(arguments.output, text.encode())
+    except OSError as error:
+        raise UsageError(f"{arguments.output}: {error.strerror or error}") from error
+    sys.stderr.write(
+        f"wrote {escape(arguments.output)}; next: shardbeam plan {escape(arguments.output)}\n"
+    )
+    return 0
+
+
+def _choose(folder: Folder, *, only: str | None) -> _Candidate:
+    """Finds the one dataset that is in a folder.
+
+    Raises:
+        InputError: There is none, or several may be meant, or something is left to decide.
+    """
+    found: list[_Candidate] = []
+    for name, format_class in built_in_formats().items():
+        if only in (None, name) and (recognized := format_class.recognize(folder)) is not None:
+            if only is not None and recognized.sources:
+                # It is decided.
+                recognized = msgspec.structs.replace(recognized, problem="")
+            found.append(_try(name, recognized, folder=folder))
+    best = min((each.recognized.rank for each in found), default=0)
+    likely = [each for each in found if each.recognized.rank == best]
+    certain = [each for each in likely if not each.problem]
+    if len(certain) == 1 and len(likely) == 1:
+        return certain[0]
+    raise InputError(uri=folder.root, problem=_explain(likely, folder=folder, only=only))
+
+
+def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
+    """Makes the config of a dataset, and finds out whether it can be used."""
+    base = os.path.basename(absolute_path(folder.root).rstrip("/"))
+    dataset = re.sub(r"[^a-zA-Z0-9]+", "_", base).strip("_").lower()
+    if not dataset[:1].isalpha():
+        dataset = f"dataset_{dataset}".rstrip("_")
+    sources = {split: {"format": name, **keys} for split, keys in recognized.sources.items()}
+    raw: dict[str, Any] = {"name": dataset, "version": "1.0.0"}
+    raw |= {"source": sources[""]} if "" in sources else {"splits": sources}
+    raw["output"] = {"path": f"tfrecords/{dataset}"}
+    problem = recognized.problem
+    plan = None
+    if not problem:
+        try:
+            plan = make_plan(make_config(raw, origin="", find_format=find_format))
+        except (ConfigError, FormatError, InputError) as error:
+            problem = str(error)
+    return _Candidate(name, recognized, raw, plan, problem)
+
+
+def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
+    """Says in a line or two what the config reads, and which images it does not."""
+    others = [path for path in folder.images if not _is_input(path, plan=plan, folder=folder)]
+    images = len(folder.images) - len(others)
+    parts = [found.recognized.what, *([counted(images, "image")] if images else [])]
+    splits = plan.splits.names
+    told = f"split{'' if len(splits) == 1 else 's'} {', '.join(splits)}"
+    yield f"{found.name}: {', '.join(parts)}; {told}"
+    if others:
+        yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
+
+
+def _is_input(path: str, *, plan: Plan, folder: Folder) -> bool:
+    uri = absolute_path(folder.uri(path))
+    for source in plan.sources:
+        for index, root in enumerate(source.format.roots()):
+            below = relative_path(uri, root=root)
+            if below and listing_exclusion(below) is None:
+                return source.format.place(below, root=index).role is Role.IMAGE
+    return False
+
+
+def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> str:
+    kinds = Counter(os.path.splitext(path)[1].lower() or "no extension" for path in folder.files)
+    held = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(_SHOWN))
+    if not likely:
+        what = f"no {only} dataset" if only else "no dataset"
+        return (
+            f"{what} is recognized here, it holds {held}; docs/formats says what each format "
+            "expects, and `shardbeam formats FORMAT` which flags say where it is"
+        )
+    seen = "; ".join(
+        f"{each.name} ({each.recognized.what}{f': {each.problem}' if each.problem else ''})"
+        for each in likely
+    )
+    if len(likely) > 1:
+        return f"it may be one of several, name it with --format, or a folder in it: {seen}"
+    return (
+        f"it looks like {seen}; mend that, or write a config that says what is meant: "
+        f"`shardbeam formats {likely[0].name}` lists its keys"
+    )
+
+
+def _write_yaml(found: _Candidate, *, plan: Plan, told: Iterable[str]) -> str:
+    """Writes a config, with what it is, and with keys that are often set, as comments."""
+    dumped = yaml.safe_dump(
+        dict(found.raw),
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=_ONE_LINE,
+    )
+    comments = "".join(f"# {line}\n" for line in _options(found, plan=plan))
+    heading = "".join(f"# {escape(line)}\n" for line in told)
+    return (
+        f"{heading}"
+        "# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it.\n"
+        f"{dumped}"
+        "\n# More keys; README.md lists all.\n"
+        f"{comments}"
+    )
+
+
+def _options(found: _Candidate, *, plan: Plan) -> Iterator[str]:
+    if "source" in found.raw:
+        yield "fractions: {train: 0.8, validation: 0.2}  # distribute the images anew"
+    if Kind.DETECTION in plan.encoder.kinds:
+        if any("_masks" in source.format.__struct_fields__ for source in plan.sources):
+            yield "masks: png  # write the objects' masks, one PNG each"
+        yield "unannotated: drop  # leave out images that no annotation file names"
+    yield "image: {max_side: 1024}  # resize images with a longer side"
+    yield "labels: {ids: contiguous}  # number the classes anew"
+    yield "rejects: {max_ratio: 0.05}  # let 5 % of a split be rejected, and not 1 %"

@@ -1,0 +1,371 @@
+"""`shardbeam init`: what it recognizes, and that the config that it writes builds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardbeam.configs.yaml_text import parse_yaml
+from shardbeam.pipelines.arguments import load_config
+from tests.support.archive_files import Files, write_files
+from tests.support.builds import write_coco
+from tests.support.dataset import run
+from tests.support.format_samples import SAMPLES, FormatSample
+from tests.support.image_makers import plain_jpeg
+from tests.support.voc_files import small_voc, voc_object, voc_xml
+
+JPEG = plain_jpeg()
+VOC = {**small_voc(), "Annotations/a.xml": voc_xml(voc_object(ymin=2), size=(32, 24))}
+
+# Samples that no look at a folder can tell as the table of samples reads them:
+# {sample: what is recognized, and the examples}.
+OTHERWISE = {
+    # No name says where the labels are in the names.
+    "filename-label": ("image-folder", {"train": 7}),
+    # The images of a split without rows are not read.
+    "open-images": ("open-images", {"train": 2, "test": 1}),
+}
+
+
+def init(folder: Path, *words: str) -> tuple[str, str]:
+    """Runs the command; returns the config, and what it says."""
+    result = run("init", str(folder), *words)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout, result.stderr
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
+def test_every_sample_is_recognized_and_its_config_builds(
+    sample: FormatSample, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    data = sample.place(
+        tmp_path / "data", shared_data=lambda: request.getfixturevalue("shared_data")
+    )
+    if sample.name == "csv":
+        # Two tables name the same images.
+        result = run("init", str(data))
+        assert result.exit_code == 1
+        assert f"{data}/ann.csv and {data}/ann_wo_ext.csv both name images" in result.stderr
+        shutil.copytree(data, data := tmp_path / "one", ignore=lambda *_: {"ann_wo_ext.csv"})
+    name, counts = OTHERWISE.get(sample.name, (sample.format_name, sample.counts))
+    path = str(tmp_path / "d.yaml")
+
+    _, told = init(data, "--output", path)
+
+    assert told.startswith(f"{name}: ")
+    planned = run("plan", path, "--set", f"output.path={tmp_path}/out", "--json")
+    assert planned.exit_code == 0, planned.stderr
+    splits = json.loads(planned.stdout)["splits"]
+    assert {split: each["examples"] for split, each in splits.items() if split} == counts
+    assert f"splits {', '.join(counts)}" in told or f"split {', '.join(counts)}" in told
+
+
+def coco(*names: str, **more: object) -> str:
+    """A COCO file of images, with a box in each."""
+    return json.dumps(
+        {
+            "images": [
+                {"id": number, "file_name": name, "width": 32, "height": 24}
+                for number, name in enumerate(names, 1)
+            ],
+            "annotations": [
+                {"id": number, "image_id": number, "category_id": 1, "bbox": [1, 1, 9, 9]}
+                for number in range(1, len(names) + 1)
+            ],
+            "categories": [{"id": 1, "name": "cat"}],
+            **more,
+        }
+    )
+
+
+def images(*names: str) -> Files:
+    return dict.fromkeys(names, JPEG)
+
+
+@pytest.mark.parametrize(
+    ("files", "told", "config"),
+    [
+        (
+            {
+                **images("train2017/1.jpg", "val2017/1.jpg"),
+                "annotations/instances_train2017.json": coco("1.jpg"),
+                "annotations/captions_train2017.json": coco(
+                    "1.jpg", annotations=[{"id": 1, "image_id": 1, "caption": "a cat"}]
+                ),
+                "annotations/instances_val2017.json": coco("1.jpg"),
+            },
+            "coco: 3 annotation files, 2 images; splits train, val",
+            {
+                "splits": {
+                    "train": {
+                        "format": "coco",
+                        "images": "d/train2017",
+                        "annotations": [
+                            "d/annotations/captions_train2017.json",
+                            "d/annotations/instances_train2017.json",
+                        ],
+                    },
+                    "val": {
+                        "format": "coco",
+                        "images": "d/val2017",
+                        "annotations": ["d/annotations/instances_val2017.json"],
+                    },
+                }
+            },
+        ),
+        (
+            # Roboflow's.
+            {
+                **images("train/a.jpg", "valid/b.jpg"),
+                "train/_annotations.coco.json": coco("a.jpg"),
+                "valid/_annotations.coco.json": coco("b.jpg"),
+                "README.txt": "x",
+            },
+            "coco: 2 annotation files, 2 images; splits train, valid",
+            {
+                "splits": {
+                    split: {
+                        "format": "coco",
+                        "images": f"d/{split}",
+                        "annotations": [f"d/{split}/_annotations.coco.json"],
+                    }
+                    for split in ("train", "valid")
+                }
+            },
+        ),
+        (
+            # Names that were given elsewhere; a picture that no annotation names.
+            {
+                **images("pictures/a.jpg", "other.png"),
+                "a.json": coco("C:\\data\\A.JPEG"),
+            },
+            "coco: 1 annotation file, 1 image; split train\n"
+            "not read: 1 other image file, such as other.png",
+            {
+                "source": {
+                    "format": "coco",
+                    "images": "d/pictures",
+                    "match": "name",
+                    "annotations": ["d/a.json"],
+                }
+            },
+        ),
+        (
+            {f"voc/{path}": data for path, data in VOC.items()},
+            "voc: 2 XML files, 2 images; splits train, val",
+            {"source": {"format": "voc", "root": "d/voc"}},
+        ),
+        (
+            # Without lists, as Roboflow exports it.
+            {
+                **images("train/a.jpg", "test/b.jpg"),
+                "train/a.xml": voc_xml(voc_object(ymin=2)),
+                "test/b.xml": voc_xml(voc_object(ymin=2)),
+            },
+            "voc: 2 XML files, 2 images; splits test, train",
+            {
+                "splits": {
+                    split: {"format": "voc", "root": f"d/{split}"} for split in ("test", "train")
+                }
+            },
+        ),
+        (
+            {
+                **images("x/images/train/a.jpg", "x/images/val/b.jpg"),
+                "x/labels/train/a.txt": "0 0.5 0.5 0.1 0.1\n",
+                "x/labels/val/b.txt": "",
+                "x/data.yaml": "{train: images/train, val: images/val, names: [cat]}",
+            },
+            "yolo: 1 file of labels, 2 images; splits train, val",
+            {"source": {"format": "yolo", "root": "d/x"}},
+        ),
+        (
+            {**images("cat/1.jpg", "dog/2.jpg"), "LICENSE": "free"},
+            "image-folder: 2 folders of classes, 2 images; split train",
+            {"source": {"format": "image-folder", "images": "d"}},
+        ),
+        (
+            {**images("Train/cat/1.jpg", "Train/dog/2.jpg", "Val/cat/3.jpg")},
+            "image-folder: 2 folders of classes, 3 images; splits Train, Val",
+            {"source": {"format": "image-folder", "images": "d"}},
+        ),
+        (
+            {
+                **images("img/a.jpg", "img/b.jpg"),
+                "rows.csv": "image,label,split\na.jpg,cat,train\nb.jpg,dog,test\n",
+            },
+            "csv: 1 table, 2 images; splits train, test",
+            {"source": {"format": "csv", "manifest": ["d/rows.csv"], "image_root": ["d/img"]}},
+        ),
+        (
+            {
+                **images("a/1.jpg", "b/2.jpg"),
+                "rows.jsonl": '{"image": "/data/1.jpg", "label": "cat"}\n',
+            },
+            "jsonl: 1 table, 1 image; split train\nnot read: 1 other image file, such as b/2.jpg",
+            {
+                "source": {
+                    "format": "jsonl",
+                    "manifest": ["d/rows.jsonl"],
+                    "image_root": ["d/a"],
+                    "match": "name",
+                }
+            },
+        ),
+    ],
+)
+def test_layouts(
+    files: Files, told: str, config: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path / "d", files)
+    text, said = init(Path("d"))
+    assert said == f"{told}\n"
+    assert isinstance(config, dict)
+    assert yaml.safe_load(text) == {
+        "name": "d",
+        "version": "1.0.0",
+        **config,
+        "output": {"path": "tfrecords/d"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "message"),
+    [
+        ({}, "", "d: no files found; is this the dataset's folder?"),
+        (
+            {"a.jpg": JPEG, "b.JPG": JPEG, "notes": "x"},
+            "",
+            "d: no dataset is recognized here, it holds 2 .jpg, 1 no extension; docs/formats",
+        ),
+        (
+            {**images("a.jpg"), "a.json": coco("a.jpg"), "a.xml": voc_xml(voc_object(ymin=2))},
+            "",
+            "d: it may be one of several, name it with --format, or a folder in it: "
+            "coco (1 annotation file); voc (1 XML file)",
+        ),
+        ({**images("a.jpg"), "a.json": coco("a.jpg")}, "--format voc", "d: no voc dataset is"),
+        ({"a.jpg": JPEG}, "--format cocoo", "unknown format 'cocoo': expected coco"),
+        (
+            {"a.json": coco("a.jpg")},
+            "",
+            "d: it looks like coco (1 annotation file: none of the images that a.json names is "
+            "there: 'a.jpg'); mend that, or write a config",
+        ),
+        (
+            {**images("a.jpg"), "a.json": coco("a.jpg"), "b.json": coco("a.jpg")},
+            "",
+            "d: it looks like coco (2 annotation files: a.json and b.json both tell detection)",
+        ),
+        (
+            {**images("a/1.jpg", "b/2.jpg"), "a/x.json": "{}"},
+            "",
+            "d: it looks like image-folder (2 folders of classes: a/x.json may say more than",
+        ),
+        (
+            {**images("train/1.jpg", "val/2.jpg")},
+            "",
+            "d: no dataset is recognized here, it holds 2 .jpg",
+        ),
+        (
+            {**images("a.jpg"), "labels/a.txt": "0 0.5 0.5 0.1 0.1\n"},
+            "",
+            "d: it looks like yolo (1 file of labels: ",
+        ),
+        (
+            {**images("a.jpg"), "a.xml": "<annotations><meta/><track id='1'/></annotations>"},
+            "",
+            "d: it looks like cvat (1 XML file: a.xml is of CVAT for video; export it as",
+        ),
+        # What is broken is recognized as nothing.
+        ({**images("a.jpg"), "a.json": coco("a.jpg")[:30]}, "", "d: no dataset is recognized"),
+        ({**images("a.jpg"), "a.json": '{"images": [1, [2]]}'}, "", "d: no dataset is recognized"),
+        ({**images("a.jpg"), "a.json": b"{\xff\xfe\0"}, "", "d: no dataset is recognized here"),
+        ({**images("a.jpg"), "a.csv": 'image,label\n"a.jpg', "b.csv": ""}, "", "d: no dataset is"),
+        ({**images("a.jpg"), "a.tar": b"\0" * 100}, "", "d: no dataset is recognized here"),
+    ],
+)
+def test_what_is_not_certain_is_said(
+    files: Files, words: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    write_files(tmp_path / "d", files)
+    result = run("init", "d", *words.split())
+    assert result.exit_code == (2 if "cocoo" in words else 1)
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"shardbeam: error: {message}")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        (
+            {**images("a.jpg"), "a.json": coco("a.jpg"), "a.xml": voc_xml(voc_object(ymin=2))},
+            "voc",
+        ),
+        ({**images("a/1.jpg", "b/2.jpg"), "a/x.json": "{}"}, "image-folder"),
+    ],
+)
+def test_a_format_decides(files: Files, name: str, tmp_path: Path) -> None:
+    write_files(tmp_path / "d", files)
+    _, told = init(tmp_path / "d", "--format", name)
+    assert told.startswith(f"{name}: ")
+
+
+def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
+    write_files(tmp_path / "d", images("cat/1.jpg", "dog/1.jpg"))
+    path = tmp_path / "d.yaml"
+    path.write_text("mine")
+    result = run("init", str(tmp_path / "d"), "--output", str(path))
+    assert (result.exit_code, path.read_text()) == (2, "mine")
+    assert result.stderr.endswith(f"{path}: is there already; --overwrite replaces it\n")
+    text, told = init(tmp_path / "d", "--output", str(path), "--overwrite")
+    assert text == ""
+    assert told.endswith(f"wrote {path}; next: shardbeam plan {path}\n")
+    assert load_config(path).name == "d"
+
+
+def test_each_comment_is_a_key_that_may_be_set(tmp_path: Path) -> None:
+    write_files(tmp_path / "d", {**images("a.jpg"), "a.json": coco("a.jpg")})
+    text, _ = init(tmp_path / "d")
+    comments = text.partition("# More keys")[2].splitlines()[1:]
+    assert len(comments) == 6
+    path = tmp_path / "d.yaml"
+    for comment in comments:
+        path.write_text(f"{text}{comment.removeprefix('# ')}\n")
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["a: #b", "'quoted\"", "- ü {x}", "no", "new\nline", "1.5", "[0..9]*", "x" * 200]
+)
+def test_strange_names(name: str, tmp_path: Path) -> None:
+    root = tmp_path / name
+    write_files(root, {f"{name}/{file}": JPEG for file in ("1.jpg", "2.jpg")})
+    write_coco(root / f"{name}.json", json.loads(coco("1.jpg")))
+    path = tmp_path / "d.yaml"
+    init(root, "--output", str(path))
+    planned = run("plan", str(path), "--set", f"output.path={tmp_path}/out", "--json")
+    assert planned.exit_code == 0, planned.stderr
+    assert json.loads(planned.stdout)["splits"]["train"]["examples"] == 2
+
+
+@given(text=st.text())
+def test_texts_are_read_as_they_were_written(text: str) -> None:
+    dumped = yaml.safe_dump({"key": [text]}, allow_unicode=True, default_flow_style=None)
+    assert parse_yaml(dumped) == {"key": [text]}
+
+
+def test_the_sample_that_the_command_draws(shapes: Path) -> None:
+    _, told = init(shapes)
+    assert told.startswith("coco: ")
+    assert "; split train\nnot read: " in told

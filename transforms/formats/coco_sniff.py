@@ -1,0 +1,214 @@
+"""What a COCO file is about, by its beginnings: found without parsing it.
+
+The format: https://cocodataset.org/#format-data.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.formats.coco_file import panoptic_file_error
+from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, split_in
+from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.find import storage_for
+
+_READ_BYTES = 4 << 20
+# An item longer than this is taken for broken.
+_MAX_WINDOW_BYTES = 64 << 20
+_MAX_ITEMS = 1_000
+_ANNOTATIONS, _IMAGES = (
+    re.compile(rb'(?<!\\)"%s"\s*:\s*' % name) for name in (b"annotations", b"images")
+)
+# As long as the text that these match in any sane file, which two reads may cut apart.
+_OVERLAP_BYTES = 256
+_decoder = json.JSONDecoder()
+_SEPARATOR = re.compile(r"[\s,]*")
+_STUFF_NAME = re.compile(r"(?<![a-z])stuff(?![a-z])", re.IGNORECASE)
+
+# Which keys a source may fill: objects, objects with keypoints, captions, classes of the image
+# (annotations with a category, and without a box), panoptic segments, and a map of classes, from
+# PNGs or from a file of stuff. All but the last two need annotations.
+Task: TypeAlias = Literal[
+    "detection", "keypoints", "captions", "classification", "panoptic", "semantic"
+]
+TASKS: tuple[Task, ...] = get_args(Task)
+
+
+def is_stuff_name(uri: str) -> bool:
+    """Whether a file is one of stuff by its name, such as `stuff_train2017.json`.
+
+    Its content is that of an instances file: nothing else tells.
+    """
+    return _STUFF_NAME.search(uri.rpartition("/")[2]) is not None
+
+
+def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
+    """Tells what a file is about, from the beginning of its `annotations`.
+
+    The file is read up to these and somewhat beyond, and not parsed: what is wrong with it is
+    for the parser to say. None of its annotations is found where it has none.
+
+    Raises:
+        InputError: The file cannot be read, or holds panoptic segments.
+    """
+    tasks: set[Task] = set()
+    labels = False
+    for annotation in _first_items(_ANNOTATIONS, uri, storage=storage):
+        if "segments_info" in annotation:
+            raise panoptic_file_error(uri)
+        if annotation.get("bbox") or annotation.get("segmentation"):
+            tasks.add("semantic" if is_stuff_name(uri) else "detection")
+        if annotation.get("keypoints"):
+            tasks.add("keypoints")
+        if annotation.get("caption") is not None:
+            tasks.add("captions")
+        labels |= "category_id" in annotation
+    # Among objects and captions a bare category is an object that lacks its box.
+    return frozenset(tasks or ({"classification"} if labels else ()))
+
+
+def _first_items(section: re.Pattern[bytes], uri: str, *, storage: Storage) -> list[dict[str, Any]]:
+    """Decodes the first items of a section; none where there is no such section."""
+    try:
+        stored = storage.stat(uri)
+        if stored is None:
+            raise InputError(uri=uri, problem="no such file")
+        window = b""
+        is_inside = False
+        for offset in range(0, stored.size_bytes, _READ_BYTES):
+            size_bytes = min(_READ_BYTES, stored.size_bytes - offset)
+            window += storage.read(uri, offset=offset, size_bytes=size_bytes)
+            if not is_inside:
+                begin = section.search(window)
+                # What stands at the very end may be cut off in its spaces.
+                if begin is None or begin.end() == len(window):
+                    window = window[-_OVERLAP_BYTES:]
+                    continue
+                is_inside = True
+                window = window[begin.end() :]
+            found, is_complete = _decode_objects(window)
+            # One more read where the first item alone is longer than what was read so far.
+            if found or is_complete or len(window) >= _MAX_WINDOW_BYTES:
+                return found
+    except OSError as error:
+        raise InputError(
+            uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
+        ) from error
+    return []
+
+
+def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """Decodes the objects of a list whose text may end anywhere; says whether there are no more."""
+    # Cut in the middle of a character, the last one is no matter.
+    text = window.decode("utf-8", "replace")
+    if text and text[0] != "[":
+        return [], True
+    position = 1
+    found: list[dict[str, Any]] = []
+    while len(found) < _MAX_ITEMS:
+        position = _SEPARATOR.match(text, position).end()  # type: ignore[union-attr]  # It matches anything.
+        if text[position : position + 1] not in ("{", ""):
+            return found, True
+        try:
+            item, position = _decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return found, False
+        found.append(item)
+    return found, False
+
+
+class _File(NamedTuple):
+    """A JSON file of a folder that is looked at.
+
+    Attributes:
+        path: Its path.
+        names: What it calls the first of its images.
+        tasks: What it is about; empty of panoptic segments, and of images alone.
+        masks: What it calls the first PNGs of panoptic segments; empty where it has none.
+    """
+
+    path: str
+    names: list[str]
+    tasks: frozenset[Task]
+    masks: list[str]
+
+
+def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
+    """Recognizes JSON files of images that are in a folder: those of LVIS, or all others."""
+    files = [
+        found
+        for path in folder.few(".json")
+        if (found := _look(path, folder=folder, is_lvis=is_lvis)) is not None
+    ]
+    if not files:
+        return None
+    what = counted(len(files), "annotation file")
+    sources: dict[str, dict[str, Any]] = {}
+    tasks: dict[str, dict[frozenset[str], str]] = {}
+
+    def doubt(problem: str) -> Recognized:
+        return Recognized(what=what, problem=problem)
+
+    for file in files:
+        images = folder.find_images(file.names, near=file.path)
+        if images is None:
+            return doubt(f"none of the images that {file.path} names is there: {file.names[0]!r}")
+        split = split_in(file.path) or split_in(images.folder)
+        source = sources.setdefault(split, {"images": folder.uri(images.folder)})
+        if source["images"] != folder.uri(images.folder):
+            return doubt(
+                f"the images of {file.path} are in {folder.uri(images.folder)}, and others of "
+                f"{f'split {split!r}' if split else 'no split'} in {source['images']}"
+            )
+        if images.match != "path":
+            source["match"] = images.match
+        kind = frozenset({"panoptic"}) if file.masks else frozenset(map(str, file.tasks))
+        other = tasks.setdefault(split, {}).setdefault(kind, file.path)
+        if other != file.path:
+            return doubt(f"{other} and {file.path} both tell {', '.join(sorted(kind)) or 'images'}")
+        if file.masks:
+            masks = folder.find_images(file.masks, near=file.path, besides=images.folder)
+            if masks is None or masks.match != "path":
+                return doubt(f"the PNGs that {file.path} names are not there: {file.masks[0]!r}")
+            source["panoptic"] = folder.uri(file.path)
+            source["panoptic_masks"] = folder.uri(masks.folder)
+        else:
+            source.setdefault("annotations", []).append(folder.uri(file.path))
+    if "" in sources and len(sources) > 1:
+        return doubt("some of the files name a split and others do not")
+    return Recognized(what=what, sources=sources)
+
+
+def _look(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:
+    if not folder.head(path, size_bytes=_OVERLAP_BYTES).lstrip().startswith(b"{"):
+        return None
+    uri = folder.files[path].uri
+    storage = storage_for(uri)
+    try:
+        images = _first_items(_IMAGES, uri, storage=storage)
+        annotations = _first_items(_ANNOTATIONS, uri, storage=storage)
+        is_panoptic = any("segments_info" in item for item in annotations)
+        tasks = frozenset() if is_panoptic else sniff_tasks(uri, storage=storage)
+    except InputError:
+        return None
+    is_dicts = all(isinstance(item, dict) for item in (*images, *annotations))
+    if not is_dicts or is_lvis != any("neg_category_ids" in image for image in images):
+        return None
+    names = [name for image in images if "id" in image for name in _names(image, is_lvis=is_lvis)]
+    masks = [str(item["file_name"]) for item in annotations if is_panoptic and "file_name" in item]
+    return _File(path, names, tasks, masks) if names else None
+
+
+def _names(image: Mapping[str, Any], *, is_lvis: bool) -> list[str]:
+    """What an image may be called where it lies."""
+    name = image.get("file_name")
+    if not is_lvis:
+        return [name] if isinstance(name, str) else []
+    # Images of LVIS are those of COCO, under the name of 2014 or of 2017, or their address's.
+    end = posixpath.basename(str(name or image.get("coco_url") or ""))
+    return list(dict.fromkeys(filter(None, (end, end.rpartition("_")[2]))))

@@ -1,0 +1,200 @@
+"""What a folder holds: what formats look at to recognize a dataset in it (`shardbeam init`)."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import ImageRef
+from shardbeam.transforms.formats.annotation_file import read_part
+from shardbeam.transforms.formats.names import (
+    is_encodable,
+    is_hidden,
+    is_image_name,
+    loosened,
+    normalize_key,
+)
+from shardbeam.transforms.formats.table_roots import common_folder
+from shardbeam.transforms.storage.archives import list_root
+from shardbeam.transforms.storage.base import is_uri, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# Enough of a file to tell what it is, and of a table or a list to tell what it names.
+_HEAD_BYTES = 64 << 10
+_NAMES = 50
+# Of a folder's files of one kind, as many are looked into.
+_FILES = 3
+_FEW = 30
+ANNOTATIONS, TABLE, FOLDERS = range(3)
+_BOM = b"\xef\xbb\xbf"
+_SPLIT = re.compile(
+    r"(?<![a-z])(trainval|train|training|val|valid|validation|minival|test|testing)(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+class Recognized(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset that a format recognizes.
+
+    Attributes:
+        what: What it is made of, such as `2 annotation files`.
+        sources: `{split: the keys of its source}`; under an empty name those of a source whose
+            format finds the splits, if it has any.
+        problem: Why a person has to say how it is to be read; empty where that is certain.
+        rank: Of formats that recognize the same folder, those of the smallest rank are meant:
+            `ANNOTATIONS` before `TABLE` before `FOLDERS`.
+    """
+
+    what: str
+    sources: Mapping[str, Mapping[str, object]] = {}
+    problem: str = ""
+    rank: int = ANNOTATIONS
+
+
+class ImageFolder(NamedTuple):
+    """Where images lie that annotations name.
+
+    Attributes:
+        folder: The folder, relative to the root; empty for the root.
+        match: By how much of their names they are joined (the key `match`).
+    """
+
+    folder: str
+    match: str
+
+
+class Folder:
+    """A folder that is looked at.
+
+    Attributes:
+        root: The folder, as it was given.
+        files: `{path below it: where it lies}`, by folder and name; without hidden files.
+        images: The paths of images.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Lists a folder; raises InputError where that cannot be done."""
+        self.root = root
+        self.files: dict[str, ImageRef] = {
+            path: file
+            for path, file in sorted(list_root(root), key=_by_folder)
+            if not is_hidden(path) and is_encodable(path)
+        }
+        self.images = [path for path in self.files if is_image_name(path)]
+
+    def uri(self, path: str) -> str:
+        """What a config calls a path."""
+        if self.root == ".":
+            return path or "."
+        return join_uri(self.root, path) if path else self.root
+
+    def location(self, path: str = "") -> str:
+        """Where a path lies, wherever the program runs."""
+        root = self.root if is_uri(self.root) else os.path.abspath(self.root)
+        return join_uri(root, path) if path else root
+
+    def named(self, *extensions: str) -> list[str]:
+        """The files with one of these extensions, whose case does not matter."""
+        return [path for path in self.files if path.lower().endswith(extensions)]
+
+    def few(self, *extensions: str) -> list[str]:
+        """Those of `named` in folders that hold few of them, and so not one for each image."""
+        groups = itertools.groupby(self.named(*extensions), posixpath.dirname)
+        lists = (list(group) for _, group in groups)
+        return [path for paths in lists if len(paths) <= _FEW for path in paths]
+
+    def head(self, path: str, *, size_bytes: int = _HEAD_BYTES) -> bytes:
+        """Reads the beginning of a file; nothing of one that cannot be read."""
+        file = self.files[path]
+        if not file.whole:
+            return b""
+        try:
+            data = read_part(file.uri, storage=storage_for(file.uri), size_bytes=size_bytes)
+        except InputError:
+            return b""
+        return data.removeprefix(_BOM)
+
+    def samples(self, *extensions: str) -> dict[str, list[bytes]]:
+        """The beginnings of the first files with an extension: `{folder: some of its files}`."""
+        groups = itertools.groupby(self.named(*extensions), posixpath.dirname)
+        return {
+            folder: [self.head(path) for path in itertools.islice(group, _FILES)]
+            for folder, group in groups
+        }
+
+    def find_images(
+        self, names: Iterable[str], *, near: str, besides: str | None = None
+    ) -> ImageFolder | None:
+        """Finds the folder of the images that annotations name; None where none is there.
+
+        Args:
+            names: What the annotations call them.
+            near: The annotations' own path, which tells which of several folders is meant.
+            besides: A folder that is not meant.
+        """
+        sample = [normalize_key(name) for name in itertools.islice(names, _NAMES)]
+        exact: Counter[str] = Counter()
+        loose: Counter[str] = Counter()
+        for name in sample:
+            for path in self._by_name.get(loosened(name, "name"), ()):
+                if posixpath.dirname(path) == besides:
+                    continue
+                loose[posixpath.dirname(path)] += 1
+                if f"/{path}".endswith(f"/{name}"):
+                    exact[path[: -len(name)].rstrip("/")] += 1
+        for votes, match in ((exact, "path"), (loose, "name")):
+            if not votes:
+                continue
+            best = max(votes, key=lambda folder: (votes[folder], *_closeness(folder, near=near)))
+            if 2 * votes[best] >= len(sample):
+                return ImageFolder(best, match)
+        return ImageFolder(common_folder([*loose]), "name") if loose else None
+
+    @functools.cached_property
+    def _by_name(self) -> Mapping[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self.images:
+            found.setdefault(loosened(path, "name"), []).append(path)
+        return found
+
+
+def _by_folder(item: tuple[str, ImageRef]) -> tuple[str, str]:
+    folder, _, name = item[0].rpartition("/")
+    return folder, name
+
+
+def _closeness(folder: str, *, near: str) -> tuple[bool, bool, int, int, str]:
+    is_beside = folder == posixpath.dirname(near)
+    nearness = len(posixpath.commonpath([f"/{folder}", f"/{near}"]))
+    return split_in(folder) == split_in(near), is_beside, nearness, -len(folder), folder
+
+
+def split_in(path: str) -> str:
+    """The split that a path names: by the file's name, or else by the innermost folder."""
+    for part in reversed(path.split("/")):
+        found = _SPLIT.findall(part)
+        if found:
+            return str(found[-1]).lower()
+    return ""
+
+
+def by_split(paths: Iterable[str]) -> dict[str, list[str]]:
+    """Groups files by the splits that their paths name."""
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        found.setdefault(split_in(path), []).append(path)
+    return found
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Words a count: `1 annotation file`, `2,000 annotation files`."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
