@@ -131,7 +131,7 @@ def encode_png(image: Image.Image) -> bytes:
 def _decode(picture: Picture) -> _Canvas:
     problems: list[str] = []
     try:
-        image = _decode_image(picture)
+        image = decode_pixels(picture.image, image_format=picture.format)
     except RejectedError as error:
         image = Image.new("RGB", _PLACEHOLDER, (200, 200, 200))
         if picture.image:
@@ -147,14 +147,21 @@ def _decode(picture: Picture) -> _Canvas:
     return _Canvas(image, size, stroke=max(2, max(image.size) // 400), problems=problems)
 
 
-def _decode_image(picture: Picture) -> Image.Image:
-    """Decodes the pixels as they are stored, as annotations refer to them: they are not turned."""
-    data = picture.image
+def decode_pixels(data: bytes, *, image_format: str = "") -> Image.Image:
+    """Decodes an image as it is stored, as annotations refer to it: it is not turned.
+
+    Args:
+        data: An image of any format, or the bare pixels of a CIFAR batch.
+        image_format: `raw` where it may be these.
+
+    Raises:
+        RejectedError: It cannot be decoded, or would take too much memory.
+    """
     file_format = sniff_format(data)
     if file_format is not None:
         with decode_image(data, file_format=file_format, settings=_IMAGE) as decoded:
             return to_rgb(decoded.image, background=_IMAGE.background)
-    if picture.format == "raw" and len(data) == CIFAR_BYTES:
+    if image_format == "raw" and len(data) == CIFAR_BYTES:
         planes = np.frombuffer(data, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
         return Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
     raise RejectedError(Reason.NOT_AN_IMAGE, "it is no image file")
@@ -277,7 +284,7 @@ def _draw_tags(items: Sequence[PictureObject], *, canvas: _Canvas) -> None:
         frame = _frame(item, canvas=canvas)
         if frame is None:
             continue
-        text = _shortened(_class_name(item), _TAG_CHARACTERS) + (", crowd" if item.is_crowd else "")
+        text = _shortened(class_name(item), _TAG_CHARACTERS) + (", crowd" if item.is_crowd else "")
         text = _readable(text)
         tag_width = round(_font().getlength(text)) + 8
         xmin, ymin, xmax, ymax = frame
@@ -324,7 +331,8 @@ def _area(item: PictureObject) -> float:
     return abs((xmax - xmin) * (ymax - ymin))
 
 
-def _class_name(item: PictureObject) -> str:
+def class_name(item: PictureObject) -> str:
+    """Names an object's class; one without a name by its id."""
     return item.label or ("object" if item.label_id == NO_ID else f"class {item.label_id}")
 
 
@@ -348,7 +356,7 @@ def _describe(picture: Picture) -> Iterator[_Line]:
     for caption in picture.captions[:_CAPTIONS]:
         yield _Line(f"\N{LEFT DOUBLE QUOTATION MARK}{caption}\N{RIGHT DOUBLE QUOTATION MARK}")
     yield from _and_more(len(picture.captions) - _CAPTIONS, "captions")
-    classes = Counter((_class_name(item), item.label, item.label_id) for item in picture.objects)
+    classes = Counter((class_name(item), item.label, item.label_id) for item in picture.objects)
     ordered = sorted(classes.items(), key=lambda counted: (-counted[1], counted[0]))
     for (name, label, label_id), count in ordered[:_LEGEND_CLASSES]:
         yield _Line(f"{name}, {count:,}", swatch=class_colour(label, label_id))

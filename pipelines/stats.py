@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from rich.filesize import decimal
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from shardbeam.pipelines.commands import StatsArguments
 from shardbeam.pipelines.failures import RunError
+from shardbeam.pipelines.histograms import HISTOGRAMS, Histogram
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.summary import codes_table
@@ -23,7 +23,6 @@ from shardbeam.transforms.dataset.read.count import CountedShard, merge_counts, 
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.legend import Legend, read_legend
 from shardbeam.transforms.dataset.statistics import (
-    BINS,
     Statistics,
     merge_statistics,
     most_frequent_pairs,
@@ -34,7 +33,6 @@ from shardbeam.transforms.storage.find import storage_for
 # A person reads no more; JSON has them all.
 _PRINTED_CLASSES = 50
 _PRINTED_PAIRS = 10
-_MILLION = 1_000_000
 _VISIBILITIES = {"0": "not labelled", "1": "hidden", "2": "visible"}
 
 
@@ -147,7 +145,7 @@ def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
     tables = [
         _overview_table(splits),
         _classes_table(splits),
-        *(_histogram_table(each, splits) for each in _HISTOGRAMS),
+        *(_histogram_table(each, splits) for each in HISTOGRAMS),
         _keypoints_table(splits),
         _pairs_table(splits),
         codes_table(report.outcome),
@@ -214,63 +212,13 @@ def _classes_table(splits: Mapping[str, Statistics]) -> Table:
     return table
 
 
-class _Histogram(NamedTuple):
-    """A field that is shown as a table: its heading, and how a bound is written."""
-
-    field: str
-    heading: str
-    bound: Callable[[int], str] = "{:,}".format
-
-
-def _percent(bound: int) -> str:
-    return f"{bound * 100 / _MILLION:g} %"
-
-
-_HISTOGRAMS = (
-    _Histogram("formats", "format"),
-    _Histogram("widths", "width in px"),
-    _Histogram("heights", "height in px"),
-    _Histogram("aspects", "width / height", lambda bound: f"{bound / 1000:g}"),
-    _Histogram("example_bytes", "bytes of an Example", decimal),
-    _Histogram("objects_per_image", "objects of an image"),
-    _Histogram("object_areas", "object's size (COCO)"),
-    _Histogram("relative_areas", "box in the image's area", _percent),
-    _Histogram("mask_areas", "mask in the image's area", _percent),
-    _Histogram("caption_words", "words of a caption"),
-    _Histogram("caption_characters", "characters of a caption"),
-)
-
-
-def _histogram_table(histogram: _Histogram, splits: Mapping[str, Statistics]) -> Table:
+def _histogram_table(histogram: Histogram, splits: Mapping[str, Statistics]) -> Table:
     table = make_table(histogram.heading, numbers=[escape(name) for name in splits])
     counts = [getattr(split, histogram.field) for split in splits.values()]
     found = {key for each in counts for key in each}
-    for key, words in _bins(histogram, found=found):
-        table.add_row(words, *(f"{each.get(key, 0):,}" for each in counts))
+    for key, words in histogram.bins(found):
+        table.add_row(_name(words), *(f"{each.get(key, 0):,}" for each in counts))
     return table
-
-
-def _bins(histogram: _Histogram, *, found: set[str]) -> Iterator[tuple[str, Text]]:
-    """Yields the keys of a histogram that are shown, and how."""
-    bounds = BINS.get(histogram.field)
-    if bounds is None:
-        for key in ("small", "medium", "large") if found <= _AREAS else sorted(found):
-            if key in found:
-                yield key, _name(key)
-        return
-    for place, lower in enumerate(bounds):
-        if str(lower) in found:
-            first = histogram.bound(lower)
-            if place + 1 == len(bounds):
-                words = f"{first} and more"
-            elif bounds[place + 1] == lower + 1:
-                words = first
-            else:
-                words = f"{first} to {histogram.bound(bounds[place + 1])}"
-            yield str(lower), Text(words)
-
-
-_AREAS = {"small", "medium", "large"}
 
 
 def _keypoints_table(splits: Mapping[str, Statistics]) -> Table:

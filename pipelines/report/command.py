@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.report.charts import load_statistics, make_charts
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.page import Report, class_numbers, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
@@ -83,7 +84,14 @@ def make_page(
     if keys is not None:
         _check_found(keys, sample=sample)
     rejects = draw_rejects(facts.listed_rejects, roots=roots)
-    report = Report(facts=facts, sample=sample, thumbnails=(), reject_pictures=rejects)
+    statistics = load_statistics(dataset, legend=legend)
+    report = Report(
+        facts=facts,
+        charts=make_charts({split.name: statistics[split.name] for split in dataset.splits}),
+        sample=sample,
+        thumbnails=(),
+        reject_pictures=rejects,
+    )
     return _fit_page(report, names=names)
 
 

@@ -20,9 +20,11 @@ import jinja2
 from markupsafe import Markup
 from rich.filesize import decimal
 
+from shardbeam.pipelines.draw import class_name
 from shardbeam.pipelines.logs import escape
+from shardbeam.pipelines.report.charts import Charts
 from shardbeam.pipelines.report.facts import Facts, Reject, SplitFacts
-from shardbeam.pipelines.report.sample import Sample, class_of
+from shardbeam.pipelines.report.sample import Sample
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
 from shardbeam.pipelines.show import describe_values
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
@@ -61,12 +63,14 @@ class Report(NamedTuple):
 
     Attributes:
         facts: What the dataset says of itself.
+        charts: What is in it.
         sample: The pictures of the gallery.
         thumbnails: Their thumbnails; of the first ones where there is no room for all.
         reject_pictures: `{number of a listed reject: data URI of its thumbnail}`.
     """
 
     facts: Facts
+    charts: Charts
     sample: Sample
     thumbnails: Sequence[Thumbnail]
     reject_pictures: Mapping[int, str] = {}
@@ -230,7 +234,9 @@ def render_page(report: Report) -> str:
         style=Markup(style),
         script=Markup(script),
         facts=facts,
-        sections=list(_sections(facts)),
+        sections=list(_sections(facts, report.charts)),
+        charts=report.charts,
+        split_names=[split.name for split in facts.splits],
         tiles=list(_tiles(facts, sample)),
         splits=list(_split_rows(facts, sample)),
         has_outcomes=any(split.outcome is not None for split in facts.splits),
@@ -285,8 +291,12 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _sections(facts: Facts) -> Iterator[tuple[str, str]]:
+def _sections(facts: Facts, charts: Charts) -> Iterator[tuple[str, str]]:
     yield "overview", "Overview"
+    if charts.classes:
+        yield "classes", "Classes"
+    if charts.sizes:
+        yield "sizes", "Sizes"
     yield "gallery", "Gallery"
     if facts.rejects:
         yield "rejects", "Rejects"
@@ -390,7 +400,7 @@ def _card(
     # Labels of the picture as a whole, and what the colours of its map stand for.
     of_maps = (area.name for area in thumbnail.overlays if area.layer != "masks")
     chips = dict.fromkeys((*picture.labels, *of_maps))
-    names = {*picture.labels, *map(class_of, picture.objects)}
+    names = {*picture.labels, *map(class_name, picture.objects)}
     shown = {numbers[name] for name in names} | {area.number for area in areas}
     return _Card(
         key=picture.key,
@@ -407,8 +417,8 @@ def _card(
         areas=areas,
         boxes=[
             _Box(
-                numbers[class_of(item)],
-                _colour(numbers[class_of(item)]),
+                numbers[class_name(item)],
+                _colour(numbers[class_name(item)]),
                 item.is_crowd,
                 *_rect(item.box, width=width, height=height),
             )
@@ -419,7 +429,7 @@ def _card(
         tags=[
             _tag(
                 item,
-                numbers[class_of(item)],
+                numbers[class_name(item)],
                 width=width,
                 height=height,
                 place=place,
@@ -434,7 +444,7 @@ def _card(
             *picture.problems,
             *([thumbnail.problem] if thumbnail.uri and thumbnail.problem else []),
         ],
-        rows=[_row(item, numbers[class_of(item)], width=width, height=height) for item in drawn],
+        rows=[_row(item, numbers[class_name(item)], width=width, height=height) for item in drawn],
         features=[
             _Feature(key, _kind(values), len(values), describe_values(values))
             for key, values in sorted(picture.features.items())[:_FEATURES]
@@ -488,7 +498,7 @@ def _poses(
         ]
         if not any(visibility for _, _, visibility in points):
             continue
-        number = numbers[class_of(item)]
+        number = numbers[class_name(item)]
         bones = [
             f"M{points[a][0]} {points[a][1]}L{points[b][0]} {points[b][1]}"
             for a, b in item.skeleton
@@ -504,7 +514,7 @@ def _poses(
 def _tag(item: PictureObject, number: int, *, width: int, height: int, place: int) -> _Tag:
     assert item.box is not None
     xmin, ymin, xmax, _ = item.box
-    name = class_of(item)
+    name = class_name(item)
     text = escape(name if len(name) <= _TAG_CHARACTERS else f"{name[:_TAG_CHARACTERS]}…")
     letters = _text_width(text)
     width_em = letters + 2 * _TAG_MARGIN
@@ -556,7 +566,7 @@ def _row(item: PictureObject, number: int, *, width: int, height: int) -> _Row:
         *(["mask"] if item.mask else []),
         *(f"{name}: {value}" for name, value in sorted(item.attributes.items())),
     ]
-    return _Row(number, _colour(number), class_of(item), place, size, ", ".join(more))
+    return _Row(number, _colour(number), class_name(item), place, size, ", ".join(more))
 
 
 def _kind(values: Sequence[bytes | int | float]) -> str:
@@ -566,7 +576,7 @@ def _kind(values: Sequence[bytes | int | float]) -> str:
 
 def _alt(picture: Picture, *, width: int, height: int) -> str:
     """Describes a picture to those who do not see it."""
-    counts = Counter(map(class_of, picture.objects))
+    counts = Counter(map(class_name, picture.objects))
     parts = [f"{count} {name}" for name, count in counts.most_common(8)]
     if len(counts) > 8:
         parts.append(f"{len(counts) - 8} more classes")

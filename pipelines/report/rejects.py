@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shardbeam.pipelines.draw import decode_pixels
 from shardbeam.pipelines.report.facts import Reject
-from shardbeam.pipelines.report.thumbnails import decode_picture, encode_jpeg, fit
+from shardbeam.pipelines.report.thumbnails import encode_jpeg, fit
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -34,7 +35,7 @@ def draw_rejects(rejects: Sequence[Reject], *, roots: Sequence[str]) -> dict[int
         if len(drawn) < _DRAWN and reject.listed:
             for data in _read(reject.key, roots=roots):
                 try:
-                    drawn[number] = encode_jpeg(fit(decode_picture(data), max_side=_MAX_SIDE))
+                    drawn[number] = encode_jpeg(fit(decode_pixels(data), max_side=_MAX_SIDE))
                     break
                 except RejectedError:
                     continue

@@ -13,9 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from shardbeam.pipelines.draw import class_name
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
-from shardbeam.transforms.dataset.read.pictures import NO_ID, Picture, PictureObject
+from shardbeam.transforms.dataset.read.pictures import Picture
 
 # Reads the pictures of a split, in order.
 ReadPictures = Callable[[StoredSplit], Iterator[Picture]]
@@ -50,11 +51,6 @@ class _Candidate(NamedTuple):
     split: str
     number: int
     classes: frozenset[str]
-
-
-def class_of(item: PictureObject) -> str:
-    """Names an object's class; one without a name by its number."""
-    return item.label or ("object" if item.label_id == NO_ID else f"class {item.label_id}")
 
 
 def sample_pictures(
@@ -111,7 +107,7 @@ class _Looks:
 
     def classes_of(self, picture: Picture, *, read_map: bool = True) -> frozenset[str]:
         """Names the classes of a picture: its own, those of its objects, those of its map."""
-        names = {*picture.labels, *map(class_of, picture.objects)}
+        names = {*picture.labels, *map(class_name, picture.objects)}
         if picture.class_map and read_map:
             # One that cannot be read is named beside the picture.
             with contextlib.suppress(RejectedError):

@@ -11,16 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from shardbeam.configs.schema import ImageConfig
-from shardbeam.pipelines.report.sample import class_of
+from shardbeam.pipelines.draw import class_name, decode_pixels
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.dataset.read.pictures import Picture
-from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
-from shardbeam.transforms.images.convert import shrink, to_rgb
-from shardbeam.transforms.images.decode import decode_image
+from shardbeam.transforms.images.convert import shrink
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
-from shardbeam.transforms.images.sniff import sniff_format
 
 # A class has one of these colours, which are told apart on photographs; `style.css` has them, too.
 PALETTE = (
@@ -42,7 +38,6 @@ _OPACITIES = bytes([0, 105, 240])
 # Pixels of maps of classes that readers ignore.
 _IGNORE = 255
 _JPEG_QUALITY = 80
-_SETTINGS = ImageConfig()
 
 _Area = npt.NDArray[np.bool_]
 _Levels = npt.NDArray[np.uint8]
@@ -105,7 +100,7 @@ def draw_thumbnail(
         names: `{value of a map's pixels: class}`.
     """
     try:
-        image = _pixels(picture)
+        image = decode_pixels(picture.image, image_format=picture.format)
     except RejectedError as error:
         return Thumbnail(
             uri="",
@@ -133,29 +128,6 @@ def draw_thumbnail(
         overlays=overlays,
         problem=problem,
     )
-
-
-def decode_picture(data: bytes) -> Image.Image:
-    """Decodes an image of any format, as readers of the Example see it: it is not turned.
-
-    Raises:
-        RejectedError: It cannot be decoded, or would take too much memory.
-    """
-    file_format = sniff_format(data)
-    if file_format is None:
-        raise RejectedError(
-            Reason.NOT_AN_IMAGE, f"no known image format begins with {data[:8].hex(' ')}"
-        )
-    with decode_image(data, file_format=file_format, settings=_SETTINGS) as decoded:
-        return to_rgb(decoded.image, background=_SETTINGS.background)
-
-
-def _pixels(picture: Picture) -> Image.Image:
-    data = picture.image
-    if picture.format == "raw" and len(data) == CIFAR_BYTES:
-        planes = np.frombuffer(data, np.uint8).reshape(3, CIFAR_SIDE_PX, CIFAR_SIDE_PX)
-        return Image.fromarray(np.ascontiguousarray(planes.transpose(1, 2, 0)))
-    return decode_picture(data)
 
 
 def fit(image: Image.Image, *, max_side: int) -> Image.Image:
@@ -203,7 +175,7 @@ def _paint(
             mask = Image.fromarray((_read(item.mask, size=size) != 0).astype(np.uint8) * 255)
             # As much as half a pixel of the thumbnail.
             area = np.asarray(mask.resize(scaled, Image.Resampling.BOX)) >= 128
-            levels = painted.setdefault(("masks", class_of(item)), _nothing(scaled))
+            levels = painted.setdefault(("masks", class_name(item)), _nothing(scaled))
             levels[area & (levels == _OUTSIDE)] = _INSIDE
             levels[area & _edges(area)] = _BORDER
     if picture.class_map:

@@ -1,0 +1,198 @@
+"""What the page shows of a dataset's statistics: bars of classes, of sizes, of keypoints."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from shardbeam.pipelines.histograms import HISTOGRAMS
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.imbalance import find_imbalances
+from shardbeam.transforms.dataset.read.count import count_shard, merge_counts, plan_counts
+from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.dataset.read.legend import Legend
+from shardbeam.transforms.dataset.statistics import (
+    Statistics,
+    merge_statistics,
+    most_frequent_pairs,
+)
+from shardbeam.transforms.dataset.statistics_file import read_statistics
+
+# Rows of a chart that are seen at once, and in all.
+_FIRST, _MOST = 25, 1000
+_PAIRS = 10
+_NO_NAME = "(no name)"
+_VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
+
+
+class Part(NamedTuple):
+    """A bar of a row, or a piece of it.
+
+    Attributes:
+        number: Number of what it is a part of: of the split, mostly; it decides its colour.
+        amount: How many.
+        start: Where it begins, in percent of the row's width.
+        width: How wide it is, in percent.
+    """
+
+    number: int
+    amount: int
+    start: float
+    width: float
+
+
+class Row(NamedTuple):
+    """A row of a chart.
+
+    Attributes:
+        name: What is counted.
+        total: How many in all.
+        parts: Its bars.
+    """
+
+    name: str
+    total: int
+    parts: Sequence[Part]
+
+
+class Chart(NamedTuple):
+    """A chart of rows.
+
+    Attributes:
+        heading: What its rows are.
+        rows: The rows that are seen at once.
+        more: The rows after them.
+        left_out: How many more there are.
+    """
+
+    heading: str
+    rows: Sequence[Row]
+    more: Sequence[Row] = ()
+    left_out: int = 0
+
+    @property
+    def title(self) -> str:
+        """The heading, with a capital."""
+        return self.heading[:1].upper() + self.heading[1:]
+
+
+class Charts(NamedTuple):
+    """All charts of a dataset.
+
+    Attributes:
+        classes: Its classes, the most frequent first, a bar a split: each as wide as the class's
+            share of the split's, so that splits of other sizes can be compared.
+        sizes: Histograms, whose rows' pieces are the splits.
+        keypoints: Keypoints, whose rows' pieces are visible, hidden and not labelled ones.
+        pairs: `(class, class, images)` of classes that are most often together.
+        findings: Classes that a model could not learn, or not be tested by, a line each.
+    """
+
+    classes: Chart | None
+    sizes: Sequence[Chart]
+    keypoints: Chart | None
+    pairs: Sequence[tuple[str, str, int]]
+    findings: Sequence[str]
+
+
+def load_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, Statistics]:
+    """Returns what is in each split: as `statistics.json` says, or else counted from the shards.
+
+    Raises:
+        InputError: A file cannot be read, or is damaged.
+    """
+    is_whole = dataset.features is not None and legend.is_ours
+    found = read_statistics(dataset.path) if is_whole else None
+    if found is not None:
+        return found
+    counted = [count_shard(shard) for shard in plan_counts(dataset, legend=legend)]
+    for shard in counted:
+        if shard.problem:
+            raise InputError(uri=dataset.path, problem=shard.problem)
+    return merge_counts(counted, splits=[split.name for split in dataset.splits])
+
+
+def make_charts(splits: Mapping[str, Statistics]) -> Charts:
+    """Makes the charts of a dataset.
+
+    Args:
+        splits: `{split: what is in it}`, in the order of the splits' colours.
+    """
+    total = merge_statistics(splits.values())
+    return Charts(
+        classes=_chart_classes(splits, total=total),
+        sizes=list(_chart_sizes(splits)),
+        keypoints=_chart_keypoints(total),
+        pairs=[
+            (first or _NO_NAME, second or _NO_NAME, count)
+            for first, second, count in itertools.islice(most_frequent_pairs(total), _PAIRS)
+        ],
+        findings=list(find_imbalances(splits)),
+    )
+
+
+def _chart_classes(splits: Mapping[str, Statistics], *, total: Statistics) -> Chart | None:
+    heading, field = "objects", "objects_by_class"
+    if not total.objects_by_class:
+        heading, field = "images", "images_by_class"
+    totals: Mapping[str, int] = getattr(total, field)
+    counts = [getattr(split, field) for split in splits.values()]
+    sums = [sum(each.values()) or 1 for each in counts]
+    widest = max(
+        (each[name] / whole for each, whole in zip(counts, sums, strict=True) for name in each),
+        default=0,
+    )
+    ordered = sorted(totals, key=lambda name: (-totals[name], name))
+    rows = [
+        Row(
+            name or _NO_NAME,
+            totals[name],
+            [
+                Part(number, each.get(name, 0), 0, 100 * each.get(name, 0) / whole / widest)
+                for number, (each, whole) in enumerate(zip(counts, sums, strict=True))
+            ],
+        )
+        for name in ordered[:_MOST]
+    ]
+    return _chart(heading, rows, number=len(ordered))
+
+
+def _chart_sizes(splits: Mapping[str, Statistics]) -> Iterator[Chart]:
+    for histogram in HISTOGRAMS:
+        counts = [getattr(split, histogram.field) for split in splits.values()]
+        found = {key for each in counts for key in each}
+        rows = [
+            (words, [each.get(key, 0) for each in counts]) for key, words in histogram.bins(found)
+        ]
+        chart = _stack(histogram.heading, rows)
+        if chart is not None:
+            yield chart
+
+
+def _chart_keypoints(total: Statistics) -> Chart | None:
+    rows = [
+        (name or _NO_NAME, [counts.get(code, 0) for code, _ in _VISIBILITIES])
+        for name, counts in total.keypoints.items()
+    ]
+    return _stack("keypoint", rows)
+
+
+def _stack(heading: str, rows: Sequence[tuple[str, Sequence[int]]]) -> Chart | None:
+    """Makes a chart whose rows' pieces stand one after the other."""
+    widest = max((sum(counts) for _, counts in rows), default=0) or 1
+    stacked = []
+    for name, counts in rows[:_MOST]:
+        starts = itertools.accumulate(counts, initial=0)
+        parts = [
+            Part(number, count, 100 * start / widest, 100 * count / widest)
+            for number, (count, start) in enumerate(zip(counts, starts, strict=False))
+        ]
+        stacked.append(Row(name, sum(counts), parts))
+    return _chart(heading, stacked, number=len(rows))
+
+
+def _chart(heading: str, rows: Sequence[Row], *, number: int) -> Chart | None:
+    if not rows:
+        return None
+    return Chart(heading, rows[:_FIRST], rows[_FIRST:], left_out=number - len(rows))

@@ -1,0 +1,98 @@
+"""Bars, by the statistics of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardbeam.pipelines.report.charts import load_statistics, make_charts
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.read.dataset import open_dataset
+from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.statistics import Statistics
+from tests.support.tfrecords import make_example, write_tfrecord
+
+
+def test_classes_are_sorted_and_bars_are_shares_of_their_split() -> None:
+    splits = {
+        "train": Statistics(objects_by_class={"cat": 10, "dog": 70, "": 20}),
+        "test": Statistics(objects_by_class={"cat": 5, "owl": 5}),
+    }
+    chart = make_charts(splits).classes
+    assert chart is not None
+    assert [(row.name, row.total, [part.amount for part in row.parts]) for row in chart.rows] == [
+        ("dog", 70, [70, 0]),
+        ("(no name)", 20, [20, 0]),
+        ("cat", 15, [10, 5]),
+        ("owl", 5, [0, 5]),
+    ]
+    widths = [[round(part.width, 6) for part in row.parts] for row in chart.rows]
+    # The widest is that of 70 %.
+    assert widths[0] == [100, 0]
+    assert widths[2] == [pytest.approx(100 / 7), pytest.approx(500 / 7)]
+
+
+def test_images_are_counted_where_there_are_no_objects() -> None:
+    charts = make_charts({"train": Statistics(images_by_class={"a": 3, "b": 4})})
+    assert charts.classes is not None
+    assert charts.classes.heading == "images"
+    assert [row.name for row in charts.classes.rows] == ["b", "a"]
+
+
+def test_histograms_are_stacked_by_split() -> None:
+    splits = {
+        "train": Statistics(widths={"0": 1, "512": 6}, formats={"png": 2}),
+        "test": Statistics(widths={"512": 2, "64": 4}),
+    }
+    sizes = {chart.heading: chart for chart in make_charts(splits).sizes}
+    assert sizes.keys() == {"width in px", "format"}
+    rows = sizes["width in px"].rows
+    assert [(row.name, row.total) for row in rows] == [
+        ("0 to 32", 1),
+        ("64 to 96", 4),
+        ("512 to 768", 8),
+    ]
+    assert [(part.start, part.width) for part in rows[2].parts] == [(0, 75), (75, 25)]
+
+
+def test_keypoints_pairs_and_findings() -> None:
+    splits = {
+        "train": Statistics(
+            examples=9,
+            images_by_class={"cat": 5},
+            keypoints={"nose": {"2": 3, "0": 1}},
+            pairs=9,
+            count_of_pairs={"cat": {"dog": 4, "": 5}},
+        ),
+        "test": Statistics(images_by_class={"owl": 5}),
+    }
+    charts = make_charts(splits)
+    assert charts.keypoints is not None
+    assert [part.amount for part in charts.keypoints.rows[0].parts] == [3, 0, 1]
+    assert charts.pairs == [("cat", "(no name)", 5), ("cat", "dog", 4)]
+    assert [finding.startswith("in 't") for finding in charts.findings] == [True, True]
+
+
+def test_very_many_classes() -> None:
+    many = {f"class {number:04}": 5000 - number for number in range(1500)}
+    chart = make_charts({"train": Statistics(objects_by_class=many)}).classes
+    assert chart is not None
+    assert len(chart.rows) + len(chart.more) + chart.left_out == 1500
+    assert [row.total for row in (*chart.rows, *chart.more)] == list(range(5000, 4000, -1))
+
+
+def test_nothing() -> None:
+    charts = make_charts({"train": Statistics()})
+    assert (charts.classes, charts.sizes, charts.keypoints, charts.pairs) == (None, [], None, [])
+
+
+def test_files_of_anyones_are_counted(tmp_path: Path) -> None:
+    record = make_example({"image/class/text": [b"cat"], "image/class/label": [1]})
+    path = write_tfrecord(tmp_path / "train-0-of-1.tfrecord", record, record)
+    dataset = open_dataset(str(tmp_path))
+    found = load_statistics(dataset, legend=read_legend(dataset))
+    assert found["train"].images_by_class == {"cat": 2}
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError):
+        load_statistics(dataset, legend=read_legend(dataset))
