@@ -290,6 +290,23 @@ class RejectsConfig(_Strict, frozen=True, kw_only=True):
     max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
 
 
+class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
+    """What becomes of pictures that are in the dataset several times.
+
+    Attributes:
+        find: Whether `all` are looked for, or `none`.
+        near: The most bits in which the hashes of two pictures may differ that count as nearly the
+            same, 1 to 3; 0 looks for equal files alone, as `image.verify` other than `decode` does.
+        leaks: Whether a picture in several splits is a reason to `warn`, or to `refuse` the commit.
+        contradictions: Whether a file with different labels is.
+    """
+
+    find: Literal["all", "none"] = "all"
+    near: Annotated[int, msgspec.Meta(ge=0, le=3)] = 3
+    leaks: Literal["warn", "refuse"] = "warn"
+    contradictions: Literal["warn", "refuse"] = "warn"
+
+
 class Config(_Strict, frozen=True, kw_only=True):
     r"""A dataset: its sources, and what is written from them.
 
@@ -319,6 +336,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         features: Example keys.
         output: The dataset's folder and shards.
         rejects: Tolerance.
+        duplicates: Pictures that are there several times.
     """
 
     name: Annotated[Name, named("the dataset's name (default: the format's)")]
@@ -351,6 +369,7 @@ class Config(_Strict, frozen=True, kw_only=True):
     features: FeaturesConfig = FeaturesConfig()
     output: OutputConfig
     rejects: RejectsConfig = RejectsConfig()
+    duplicates: DuplicatesConfig = DuplicatesConfig()
 
     def __post_init__(self) -> None:
         self._check_splits()

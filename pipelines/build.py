@@ -14,8 +14,10 @@ from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_labe
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings
+from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.judge import check_join
 from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
+from shardbeam.transforms.find_duplicates import FindDuplicates
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
@@ -125,11 +127,21 @@ def build_dataset(
         census=gathered.census,
         label_map=gathered.label_map,
     )
+    duplicates: PCollection[Duplicates] | None = None
+    if plan.dataset.duplicates.find == "all":
+        # one Duplicates, by the shards' indexes
+        duplicates = written.shards | FindDuplicates(
+            splits=plan.splits.names,
+            near=plan.dataset.duplicates.near,
+            staging=commit.staging,
+            census=gathered.census,
+        )
     written.shards | CommitDataset(
         settings=commit,
         rejects=(*gathered.rejects, written.rejects) | beam.Flatten(),
         census=gathered.census,
         label_map=gathered.label_map,
+        duplicates=duplicates,
     )
 
 

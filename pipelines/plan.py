@@ -53,8 +53,8 @@ class Plan:
         container: The kind of the shards' files (`containers.base.find_container`).
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
-        digest: Names the plan: the same for the same config, whatever the output's path and
-            the rejects that it tolerates.
+        digest: Names the plan: the same for the same config, whatever the output's path, and the
+            rejects and duplicates that it tolerates.
     """
 
     sources: tuple[Source, ...]
@@ -128,6 +128,7 @@ def make_plan(config: schema.Config) -> Plan:
             seed=config.seed,
             max_reject_ratio=config.rejects.max_ratio,
             objects=Kind.DETECTION in encoder.kinds and config.objects == "some",
+            duplicates=_duplicates(config, encoder=encoder),
             features=plan.schema(),
             config=_portable_config(config),
             codecs={**library_versions(), **versions},
@@ -245,6 +246,15 @@ def _describe_extra(extra: ExtraFeature) -> str:
     return f"{extra.spec.kind.value}{' list' if extra.spec.repeated else ''}, of {count}"
 
 
+def _duplicates(config: schema.Config, *, encoder: EncoderSettings) -> schema.DuplicatesConfig:
+    """What can be looked for: tables have no pictures, and hashes come from decoded ones."""
+    if Kind.ROWS in encoder.kinds:
+        return msgspec.structs.replace(config.duplicates, find="none")
+    if config.image.verify != "decode":
+        return msgspec.structs.replace(config.duplicates, near=0)
+    return config.duplicates
+
+
 def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
     """The smallest and the greatest class id that pixels of the maps can hold, if there are any."""
     if Kind.SEMANTIC in encoder.kinds:
@@ -311,6 +321,6 @@ def _portable_config(config: schema.Config) -> dict[str, Any]:
 
 def _plan_digest(config: schema.Config, *, sources: tuple[Source, ...]) -> str:
     what = _portable_config(config)
-    del what["rejects"]
+    del what["rejects"], what["duplicates"]
     encoded = msgspec.msgpack.encode([what, sources], order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:16]

@@ -16,7 +16,13 @@ from shardbeam.pipelines.logs import escape, write_line, write_stdout
 from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
 from shardbeam.transforms.core.reasons import Exclusion, Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
-from shardbeam.transforms.dataset.outcome import Outcome, Reuse, SplitOutcome, Status
+from shardbeam.transforms.dataset.outcome import (
+    DuplicateCounts,
+    Outcome,
+    Reuse,
+    SplitOutcome,
+    Status,
+)
 from shardbeam.transforms.storage.usage import StorageUsage
 
 
@@ -105,6 +111,8 @@ def render_json(summary: Summary) -> str:
             where none was named, or there was none.
         resumed: What was taken over from earlier runs that did not commit, with the fields of
             `Resumed`.
+        duplicates: Pictures that are there several times, with the fields of `DuplicateCounts`;
+            null where they were not looked for.
     """
     return json.dumps(_json_fields(summary)) + "\n"
 
@@ -130,6 +138,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
         "storage": msgspec.to_builtins(summary.usage),
         "reuse": msgspec.to_builtins(outcome.reuse),
         "resumed": msgspec.to_builtins(outcome.resumed),
+        "duplicates": msgspec.to_builtins(outcome.duplicates),
     }
 
 
@@ -200,6 +209,7 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         counts = ", ".join(f"{count:,} from {name}" for name, count in outcome.sources.items())
         yield f"images, before they are read: {counts}"
     yield from _describe_unannotated(outcome)
+    yield from _describe_duplicates(outcome.duplicates)
     for warning in outcome.warnings:
         yield f"warning: {escape(warning)}"
     shards = sum(split.shards for split in outcome.splits.values())
@@ -229,6 +239,27 @@ def _describe_unannotated(outcome: Outcome) -> Iterator[str]:
         ):
             if count:
                 yield f"{count:,} of {split.listed:,} images of {where} {what}"
+
+
+def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
+    if counts is None:
+        return
+    what = "equal and nearly equal pictures" if counts.near else "equal files"
+    limit = "" if counts.near else " (nearly equal pictures are found with image.verify: decode)"
+    if counts.groups:
+        yield (
+            f"duplicates: {counts.groups:,} groups of {counts.images:,} {what}, {counts.leaks:,} "
+            f"in several splits, {counts.contradictions:,} with different labels{limit}"
+        )
+    else:
+        yield f"duplicates: no {what}{limit}"
+    if counts.crowded:
+        yield (
+            f"{counts.crowded:,} pictures look roughly like more than a thousand others each, and "
+            "were not compared with all of these"
+        )
+    if counts.unlisted:
+        yield f"{counts.unlisted:,} images are not listed in duplicates.parquet: they are too many"
 
 
 def _heading(summary: Summary) -> str:

@@ -14,6 +14,7 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings, MoveBatch, finish, gate, move
+from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
@@ -35,6 +36,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         rejects: All rejects, of every step.
         census: One `Census`.
         label_map: One `LabelMap`.
+        duplicates: One `Duplicates`; None where they were not looked for.
 
     Raises:
         RefusedError: (at run time) The gate refused; the outcome says why.
@@ -46,6 +48,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
     rejects: PCollection[Reject]
     census: PCollection[Census]
     label_map: PCollection[LabelMap]
+    duplicates: PCollection[Duplicates] | None = None
 
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
         """Adds the step to a pipeline."""
@@ -66,13 +69,14 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             | "WriteRejects" >> beam.Map(_write_rejects, staging=staging)
         )
         results = (pvalue.AsList(shards), pvalue.AsList(rejects_files))
+        duplicates = None if self.duplicates is None else pvalue.AsSingleton(self.duplicates)
         # how many moves each batch was
         moved = (
             self.census
             | "Gate"
-            >> beam.FlatMap(counting(gate), *results, settings=self.settings).with_output_types(
-                MoveBatch
-            )
+            >> beam.FlatMap(
+                counting(gate), *results, settings=self.settings, duplicates=duplicates
+            ).with_output_types(MoveBatch)
             # MoveBatch; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
             | "Move" >> beam.Map(counting(move), staging=staging)
@@ -83,6 +87,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             pvalue.AsSingleton(self.label_map),
             pvalue.AsIter(moved),
             settings=self.settings,
+            duplicates=duplicates,
         )
 
 

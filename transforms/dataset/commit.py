@@ -15,6 +15,7 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.duplicates import DUPLICATES, Duplicates
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.judge import (
@@ -24,6 +25,7 @@ from shardbeam.transforms.dataset.judge import (
     count_splits,
     find_warnings,
     judge,
+    judge_duplicates,
 )
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
@@ -77,7 +79,7 @@ class CommitSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Files that are moved in one go: those of a shard, or a file of rejects.
+    """Files that are moved in one go: those of a shard, or one that a run has staged by itself.
 
     Attributes:
         staged: The folder below the plan's staging folder where they are, at their paths.
@@ -102,6 +104,7 @@ def gate(
     rejects: Sequence[RejectsFile],
     *,
     settings: CommitSettings,
+    duplicates: Duplicates | None = None,
 ) -> list[MoveBatch]:
     """Judges what was written, records the outcome, and makes the output ready for the moves.
 
@@ -109,7 +112,8 @@ def gate(
         What is to be moved, in any order and in parallel.
 
     Raises:
-        RefusedError: The counts do not add up, or too much was rejected.
+        RefusedError: The counts do not add up, too much was rejected, or pictures are there several
+            times that must not be.
         InputError: Another run has taken the output, or it cannot be written.
     """
     dataset, staging = settings.dataset, settings.staging
@@ -120,13 +124,15 @@ def gate(
         rejects=rejects,
         objects=dataset.objects,
     )
+    if duplicates is not None:
+        outcome = judge_duplicates(outcome, duplicates, settings=dataset.duplicates)
     outcome = msgspec.structs.replace(
         outcome,
         reuse=count_reuse(settings.run.previous, shards),
         resumed=count_resumed(shards),
         sources=count_sources(census, dataset=dataset),
     )
-    moves = _plan_moves(shards, rejects)
+    moves = _plan_moves(shards, rejects, duplicates)
     with explain_write_errors(staging.output):
         staging.write_state(OUTCOME, outcome)
         if outcome.status is not Status.APPROVED:
@@ -168,6 +174,7 @@ def finish(
     after: Iterable[int] = (),
     *,
     settings: CommitSettings,
+    duplicates: Duplicates | None = None,
 ) -> str:
     """Writes everything that is not moved, `dataset_info.json` last, and clears staging.
 
@@ -182,7 +189,8 @@ def finish(
     """
     del after
     dataset, run, staging = settings.dataset, settings.run, settings.staging
-    moved = [file for move in _plan_moves(shards, rejects) for file in move.files]
+    moved = [file for move in _plan_moves(shards, rejects, duplicates) for file in move.files]
+    counts = None if duplicates is None else duplicates.counts
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with explain_write_errors(staging.output):
         misplaced = find_misplaced(moved, output=staging.output, read=False)
@@ -199,6 +207,7 @@ def finish(
             moved=moved,
             label_map=label_map,
             skeletons=written_skeletons(census.categories.values(), label_map=label_map),
+            duplicates=counts,
         )
         record = end_run(
             run,
@@ -208,10 +217,17 @@ def finish(
                 status=Status.COMMITTED,
                 splits=splits,
                 sources=count_sources(census, dataset=dataset),
-                warnings=find_warnings(census, splits=splits, label_map=label_map, dataset=dataset),
+                warnings=find_warnings(
+                    census,
+                    splits=splits,
+                    label_map=label_map,
+                    dataset=dataset,
+                    duplicates=duplicates,
+                ),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 reuse=count_reuse(run.previous, shards),
                 resumed=count_resumed(shards),
+                duplicates=counts,
             ),
             unread=(file for shard in shards for file in shard.unread),
         )
@@ -232,18 +248,23 @@ def finish(
     return staging.output
 
 
-def _plan_moves(shards: Iterable[ShardResult], rejects: Iterable[RejectsFile]) -> list[Move]:
-    return [
+def _plan_moves(
+    shards: Iterable[ShardResult], rejects: Iterable[RejectsFile], duplicates: Duplicates | None
+) -> list[Move]:
+    moves = [
         *(Move(shard.staged, (shard.data, shard.index), shard.key) for shard in shards),
         *(Move(rejected.staged, (rejected.file,)) for rejected in rejects),
     ]
+    if duplicates is not None and duplicates.file is not None:
+        moves.append(Move(duplicates.staged, (duplicates.file,)))
+    return moves
 
 
 def _late_names(dataset: DatasetSettings) -> re.Pattern[str]:
     """Matches what a run of the same dataset may have moved into place, with any shard count."""
     shards = dataset.naming.pattern(dataset.splits)
     rejects = rejects_pattern(dataset.splits)
-    return re.compile(f"{shards}|{index_path(shards)}|{rejects}")
+    return re.compile(f"{shards}|{index_path(shards)}|{rejects}|{re.escape(DUPLICATES)}")
 
 
 def prepare_output(

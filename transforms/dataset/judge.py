@@ -10,11 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, shifted_class
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.dataset.census import Census, SourceCensus
+from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
@@ -252,12 +256,52 @@ def _describe_worst(
             yield f"{where}: {describe_rejects(split.rejected, first=first_rejects(*first))}"
 
 
+def judge_duplicates(
+    outcome: Outcome, duplicates: Duplicates, *, settings: DuplicatesConfig
+) -> Outcome:
+    """Refuses a dataset that could be committed, for what is there several times and must not be.
+
+    Args:
+        outcome: What was decided so far.
+        duplicates: What is there several times.
+        settings: What must not be.
+    """
+    outcome = msgspec.structs.replace(outcome, duplicates=duplicates.counts)
+    refused = {
+        key: text
+        for key, text in describe_duplicates(duplicates).items()
+        if getattr(settings, key) == "refuse"
+    }
+    if outcome.status is not Status.APPROVED or not refused:
+        return outcome
+    passing = " ".join(f"--set duplicates.{key}=warn" for key in refused)
+    message = (
+        f"duplicates, nothing was committed: {'; '.join(refused.values())}\n"
+        f"take them out of the sources, or let them pass: {passing}"
+    )
+    return msgspec.structs.replace(outcome, status=Status.REFUSED, message=message)
+
+
+def describe_duplicates(duplicates: Duplicates) -> dict[str, str]:
+    """Describes leaks and contradictions, where there are any: `{key of the config: text}`."""
+    counts = duplicates.counts
+    texts = {}
+    if counts.leaks:
+        texts["leaks"] = f"{counts.leaks:,} of the pictures are in several splits"
+    if counts.contradictions:
+        texts["contradictions"] = f"{counts.contradictions:,} files are there with different labels"
+    return {
+        key: f"{text}, such as {', '.join(getattr(duplicates, key))}" for key, text in texts.items()
+    }
+
+
 def find_warnings(
     census: Census,
     *,
     splits: Mapping[str, SplitOutcome],
     label_map: LabelMap,
     dataset: DatasetSettings,
+    duplicates: Duplicates | None = None,
 ) -> tuple[str, ...]:
     """Says what is written and may not be meant, a line each."""
     return (
@@ -265,6 +309,7 @@ def find_warnings(
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
         *_warn_of_sources(count_sources(census, dataset=dataset)),
         *_warn_of_shift(label_map, config=dataset.config),
+        *(describe_duplicates(duplicates).values() if duplicates else ()),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
@@ -31,7 +32,7 @@ from shardbeam.transforms.dataset.manifest import (
     Skeletons,
     encode_manifest,
 )
-from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import ShardNaming
 from shardbeam.transforms.dataset.statistics_file import count_statistics, encode_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
@@ -68,6 +69,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         file_format: TFDS's name of the shards' container.
         objects: Whether it must hold objects.
         sources: The sources' names.
+        duplicates: What becomes of pictures that are there several times.
     """
 
     name: str
@@ -84,6 +86,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     file_format: str = "tfrecord"
     objects: bool = False
     sources: tuple[str, ...] = ()
+    duplicates: DuplicatesConfig = DuplicatesConfig(find="none")
 
 
 def metadata_paths(dataset: DatasetSettings) -> list[str]:
@@ -107,6 +110,7 @@ def metadata_files(
     moved: Sequence[DatasetFile],
     label_map: LabelMap,
     skeletons: Skeletons,
+    duplicates: DuplicateCounts | None = None,
 ) -> dict[str, bytes]:
     """Renders everything that is not moved into place: `{path: content}`, but for the run's record.
 
@@ -117,6 +121,7 @@ def metadata_files(
         moved: The files that are moved into place.
         label_map: The labels.
         skeletons: Lines between the keypoints of classes.
+        duplicates: Pictures that are there several times, if they were looked for.
     """
     shards = sorted(shards, key=lambda shard: shard.shard_index)
     by_split = {
@@ -160,6 +165,7 @@ def metadata_files(
         },
         "files": sorted(others, key=lambda file: file.path),
         **({"skeletons": skeletons} if skeletons else {}),
+        **({} if duplicates is None else {"duplicates": duplicates}),
     }
     files[MANIFEST] = encode_manifest(manifest)
     return files

@@ -107,6 +107,32 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     images: int = 0
 
 
+class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many pictures are in a dataset several times.
+
+    Attributes:
+        groups: Groups of pictures that are the same, or nearly.
+        images: Images in these groups.
+        equal: Groups of one and the same file each; the others have some that are nearly the same.
+        leaks: Groups that are in several splits.
+        contradictions: Groups in which the same file has different labels.
+        near: The most bits in which hashes of pictures that are nearly the same differ; 0 where
+            such pictures were not looked for.
+        crowded: Pictures that look roughly like so many others that they were not compared with
+            all of these.
+        unlisted: Images in groups that `duplicates.parquet` leaves out, as they are too many.
+    """
+
+    groups: int = 0
+    images: int = 0
+    equal: int = 0
+    leaks: int = 0
+    contradictions: int = 0
+    near: int = 0
+    crowded: int = 0
+    unlisted: int = 0
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a run did.
 
@@ -119,6 +145,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         rejects: The folder that holds the rejects files, where there are any rejects.
         reuse: What was taken over from the previous version; None where none was named.
         resumed: What was taken over from earlier runs that did not commit.
+        duplicates: Pictures that are there several times; None where they were not looked for.
     """
 
     status: Status
@@ -129,6 +156,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     reuse: Reuse | None = None
     resumed: Resumed = Resumed()
     sources: Mapping[str, int] = {}
+    duplicates: DuplicateCounts | None = None
 
 
 class Totals(msgspec.Struct, frozen=True):

@@ -1,0 +1,103 @@
+"""FindDuplicates: pictures that are in a dataset several times."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam import pvalue
+from apache_beam.pvalue import PCollection
+
+from shardbeam.transforms.beam.stages import counting, report_usage
+from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.duplicates import Duplicates, pack_shard, report_duplicates
+from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.matching import Matches, count_partitions, match_rows
+from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
+
+# What is compared and the partition of it, and packed rows of one shard.
+_Packed = tuple[tuple[int, int], bytes]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Duplicates]]):
+    """Finds equal and nearly equal pictures in staged shards: `ShardResult` → one `Duplicates`.
+
+    It reads the shards' indexes, and no image. An element is a shard's rows of one partition and
+    not a row, which would cost more than the comparison.
+
+    Args:
+        splits: The splits' names, in the config's order.
+        near: The most bits in which the hashes of two pictures may differ, up to 3; 0 where equal
+            files alone are looked for.
+        staging: Where the shards wait.
+        census: One `Census`, of these shards' records.
+
+    Raises:
+        InputError: (at run time) The index of a shard is gone, or staging cannot be written.
+    """
+
+    splits: Sequence[str]
+    near: int
+    staging: Staging
+    census: PCollection[Census]
+
+    def expand(self, shards: PCollection[ShardResult]) -> PCollection[Duplicates]:
+        """Adds the step to a pipeline."""
+        # ((space, partition), rows of one shard)
+        matches = (
+            shards
+            | "PackRows"
+            >> beam.FlatMap(
+                _pack_rows,
+                pvalue.AsSingleton(self.census),
+                splits=self.splits,
+                near=self.near > 0,
+                staging=self.staging,
+            ).with_output_types(_Packed)
+            | beam.GroupByKey()
+            # Matches
+            | "MatchRows" >> beam.Map(_match_rows, near=self.near).with_output_types(Matches)
+        )
+        return self.census | "Report" >> beam.Map(
+            counting(_report),
+            pvalue.AsList(shards),
+            pvalue.AsIter(matches),
+            splits=self.splits,
+            near=self.near,
+            staging=self.staging,
+        ).with_output_types(Duplicates)
+
+
+def _pack_rows(
+    shard: ShardResult, census: Census, *, splits: Sequence[str], near: bool, staging: Staging
+) -> Iterator[_Packed]:
+    records = sum(split.images for split in census.splits.values())
+    yield from pack_shard(
+        shard,
+        splits=splits,
+        partitions=count_partitions(records),
+        near=near,
+        staging=staging,
+    )
+    report_usage()
+
+
+def _match_rows(element: tuple[tuple[int, int], Iterable[bytes]], *, near: int) -> Matches:
+    (space, _), packed = element
+    return match_rows(space, packed, near=near)
+
+
+def _report(
+    census: Census,
+    shards: Sequence[ShardResult],
+    matches: Iterable[Matches],
+    *,
+    splits: Sequence[str],
+    near: int,
+    staging: Staging,
+) -> Duplicates:
+    del census
+    with explain_write_errors(staging.output):
+        return report_duplicates(shards, matches, splits=splits, near=near, staging=staging)
