@@ -43,6 +43,7 @@ labels: {include: [yes, no], merge: {animal: [cat, dog]}}
 features: {rename: {image/encoded: image_raw}, constants: {origin: 2024-05-01}}
 output: {path: out, num_shards: {train: 4}, shard_size_mb: 1e2}
 rejects: {max_ratio: 0}
+duplicates: {near: 0, leaks: refuse}
 """,
         encoding="utf-8",
     )
@@ -59,6 +60,7 @@ rejects: {max_ratio: 0}
     assert config.output.num_shards == {"train": 4}
     assert config.output.shard_size_mb == 100
     assert config.rejects.max_ratio == 0
+    assert (config.duplicates.near, config.duplicates.leaks) == (0, "refuse")
 
 
 def test_fractions_may_miss_one_by_rounding() -> None:
@@ -100,7 +102,8 @@ def test_a_merge_may_swap_two_names() -> None:
             {"a\nb": 1},
             "'a\\nb': unknown key; expected name, version, description, seed, splits, "
             "source, fractions, exact, stratify, group_by, unannotated, objects, masks, "
-            "example_per, image, panoptic, labels, features, output or rejects",
+            "example_per, image, panoptic, labels, features, output, rejects or "
+            "duplicates",
         ),
         # Wrong values.
         ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),
@@ -138,6 +141,7 @@ def test_a_merge_may_swap_two_names() -> None:
             {"labels": {"merge": {"a.b": 1}}},
             "labels.merge.'a.b': expected a list, each str, got 1",
         ),
+        ({"duplicates": {"near": 4}}, "duplicates.near: expected int from 0 to 3, got 4"),
         ({"rejects": {"max_ratio": 2}}, "rejects.max_ratio: expected float from 0 to 1, got 2"),
         (
             {"output": {"path": "out", "num_shards": {"trian": 1}}},

@@ -71,6 +71,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "output.file_name": st.none() | st.just("{split}.tfrecords"),
     "output.container": st.sampled_from(["tfrecord", "array_record"]),
     "rejects.max_ratio": ratios,
+    "duplicates.find": st.sampled_from(["all", "none"]),
+    "duplicates.near": st.integers(min_value=0, max_value=3),
+    "duplicates.leaks": st.sampled_from(["warn", "refuse"]),
+    "duplicates.contradictions": st.sampled_from(["warn", "refuse"]),
 }
 
 

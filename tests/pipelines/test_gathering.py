@@ -20,6 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 GROUPS = {
     "JoinAnnotations/GroupByKey",
     "WriteShards/GroupByKey",
+    "FindDuplicates/GroupByKey",
     "CommitDataset/GroupByFile",
 }
 # Sums that workers make of their own elements first: what is gathered is one of each worker's.
@@ -30,6 +31,7 @@ SMALL_SIDE_INPUTS = {
     "BuildLabelMap",
     "WriteShards/PlanShards",
     "CommitDataset/CountRejects",
+    "FindDuplicates/Report",
 }
 # A number for each bundle of moves.
 BUNDLE_SIDE_INPUTS = {"CommitDataset/Move"}
@@ -39,6 +41,8 @@ SIDE_INPUTS_OF_SHARDS = {
     ("CommitDataset/Gate", "CommitDataset/WriteRejects"),
     ("CommitDataset/Finish", "WriteShards/WriteShard"),
     ("CommitDataset/Finish", "CommitDataset/WriteRejects"),
+    ("FindDuplicates/Report", "WriteShards/WriteShard"),
+    ("FindDuplicates/Report", "FindDuplicates/MatchRows"),
 }
 
 

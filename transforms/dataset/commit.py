@@ -125,7 +125,12 @@ def gate(
         objects=dataset.objects,
     )
     if duplicates is not None:
-        outcome = judge_duplicates(outcome, duplicates, settings=dataset.duplicates)
+        outcome = judge_duplicates(
+            outcome,
+            duplicates,
+            settings=dataset.duplicates,
+            where=staging.uri(duplicates.staged, DUPLICATES),
+        )
     outcome = msgspec.structs.replace(
         outcome,
         reuse=count_reuse(settings.run.previous, shards),

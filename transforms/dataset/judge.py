@@ -257,7 +257,7 @@ def _describe_worst(
 
 
 def judge_duplicates(
-    outcome: Outcome, duplicates: Duplicates, *, settings: DuplicatesConfig
+    outcome: Outcome, duplicates: Duplicates, *, settings: DuplicatesConfig, where: str
 ) -> Outcome:
     """Refuses a dataset that could be committed, for what is there several times and must not be.
 
@@ -265,6 +265,7 @@ def judge_duplicates(
         outcome: What was decided so far.
         duplicates: What is there several times.
         settings: What must not be.
+        where: The file that lists it.
     """
     outcome = msgspec.structs.replace(outcome, duplicates=duplicates.counts)
     refused = {
@@ -275,9 +276,13 @@ def judge_duplicates(
     if outcome.status is not Status.APPROVED or not refused:
         return outcome
     passing = " ".join(f"--set duplicates.{key}=warn" for key in refused)
-    message = (
-        f"duplicates, nothing was committed: {'; '.join(refused.values())}\n"
-        f"take them out of the sources, or let them pass: {passing}"
+    message = "\n".join(
+        [
+            "pictures are there several times, nothing was committed",
+            *refused.values(),
+            f"all of them: {where}",
+            f"take them out of the sources, or let them pass: {passing}",
+        ]
     )
     return msgspec.structs.replace(outcome, status=Status.REFUSED, message=message)
 
@@ -287,11 +292,13 @@ def describe_duplicates(duplicates: Duplicates) -> dict[str, str]:
     counts = duplicates.counts
     texts = {}
     if counts.leaks:
-        texts["leaks"] = f"{counts.leaks:,} of the pictures are in several splits"
+        are = "picture is" if counts.leaks == 1 else "pictures are"
+        texts["leaks"] = f"{counts.leaks:,} {are} in several splits"
     if counts.contradictions:
-        texts["contradictions"] = f"{counts.contradictions:,} files are there with different labels"
+        have = "picture has" if counts.contradictions == 1 else "pictures have"
+        texts["contradictions"] = f"{counts.contradictions:,} {have} several labels"
     return {
-        key: f"{text}, such as {', '.join(getattr(duplicates, key))}" for key, text in texts.items()
+        key: f"{text}, such as {'; '.join(getattr(duplicates, key))}" for key, text in texts.items()
     }
 
 

@@ -109,7 +109,8 @@ def pack_rows(
     chosen[1:] &= (keys[1:] != keys[:-1]) | (sources[1:] != sources[:-1])
     rows = np.zeros(len(chosen), _ROW)
     rows["labels"] = _from_hex(index["labels"])
-    rows["place"] = (split << _SHARD_BITS | shard) << _ROW_BITS | np.arange(len(chosen))
+    first = np.uint64((split << _SHARD_BITS | shard) << _ROW_BITS)
+    rows["place"] = first + np.arange(len(chosen), dtype=np.uint64)
     rows["value"] = _from_hex(index["sha256"])
     yield from _pack(rows[chosen], rows["value"][chosen], space=0, partitions=partitions)
     if near:

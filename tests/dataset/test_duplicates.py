@@ -1,0 +1,278 @@
+"""What is reported of duplicates, and the file of them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+from shardbeam.configs.schema import DuplicatesConfig
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset import duplicates as module
+from shardbeam.transforms.dataset.duplicates import (
+    DUPLICATES,
+    SCHEMA,
+    Duplicates,
+    pack_shard,
+    report_duplicates,
+)
+from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, ShardResult
+from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
+from shardbeam.transforms.dataset.judge import describe_duplicates, judge_duplicates
+from shardbeam.transforms.dataset.matching import match_rows
+from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, Status
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.statistics import Statistics
+
+SPLITS = ("train", "validation")
+# Of pictures that are not alike.
+HASHES = [0x0123456789ABCDEF, 0xFEDCBA9876543210, 0x0F0F33335555AAAA, None]
+
+
+class Dataset:
+    """Shards in staging, of which the indexes are there and nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.staging = Staging(output=str(folder), plan="plan", run_id="run")
+        self.shards: list[ShardResult] = []
+
+    def add(self, split: str, rows: Sequence[tuple[str, int, str, int | None]]) -> ShardResult:
+        """Adds a shard of `(key, number of its file, labels, hash)`."""
+        index = sum(shard.split == split for shard in self.shards)
+        path = index_path(f"{split}-{index}")
+        file = Path(self.staging.uri("staged", path))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(
+            index_parquet([self._row(split, index, *row) for row in rows]),
+        )
+        data = ShardFile(path=f"{split}-{index}", size_bytes=0, crc32c="0" * 8, examples=len(rows))
+        shard = ShardResult(
+            key="0" * 64,
+            split=split,
+            shard_index=index,
+            num_shards=index + 1,
+            data=data,
+            index=DatasetFile(path=path, size_bytes=0, crc32c="0" * 8),
+            records=len(rows),
+            images=len(rows),
+            objects=0,
+            fingerprint="0" * 64,
+            inputs=len(rows),
+            corrections={},
+            excluded={},
+            statistics=Statistics(),
+            rejects=(),
+            staged="staged",
+        )
+        self.shards.append(shard)
+        return shard
+
+    def _row(
+        self, split: str, shard: int, key: str, file: int, labels: str, dhash: int | None
+    ) -> IndexRow:
+        return IndexRow(
+            key=key,
+            source=split,
+            split=split,
+            shard=shard,
+            offset=0,
+            length=1,
+            sha256=f"{file:064x}"[::-1],
+            width=1,
+            height=1,
+            format="jpeg",
+            objects=0,
+            crc32c=0,
+            labels=labels * 16,
+            dhash=dhash,
+        )
+
+    def report(self, *, near: int = 3) -> Duplicates:
+        packed: dict[tuple[int, int], list[bytes]] = {}
+        for shard in self.shards:
+            for key, rows in pack_shard(
+                shard, splits=SPLITS, partitions=2, near=near > 0, staging=self.staging
+            ):
+                packed.setdefault(key, []).append(rows)
+        return report_duplicates(
+            self.shards,
+            [match_rows(space, rows, near=near) for (space, _), rows in packed.items()],
+            splits=SPLITS,
+            near=near,
+            staging=self.staging,
+        )
+
+    def rows(self, found: Duplicates, *columns: str) -> list[tuple[Any, ...]]:
+        """Some columns of the file, in staging."""
+        data = Path(self.staging.uri(found.staged, DUPLICATES)).read_bytes()
+        table = parquet.read_table(io.BytesIO(data))
+        assert table.schema == SCHEMA
+        return [tuple(row[column] for column in columns) for row in table.to_pylist()]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return Dataset(tmp_path)
+
+
+def test_nothing_twice(dataset: Dataset) -> None:
+    dataset.add("train", [("a", 1, "a", HASHES[0]), ("b", 2, "a", HASHES[1])])
+    dataset.add("train", [])
+    dataset.add("validation", [("c", 3, "a", None), ("d", 4, "a", None)])
+    found = dataset.report()
+    assert found == Duplicates(counts=DuplicateCounts(near=3))
+    assert not Path(dataset.staging.uri(dataset.staging.run_folder)).exists()
+
+
+def test_groups_leaks_and_contradictions(dataset: Dataset) -> None:
+    dataset.add(
+        "validation",
+        [("v0", 3, "b", HASHES[2]), ("v1", 9, "a", HASHES[0]), ("v2\nx", 5, "a", None)],
+    )
+    dataset.add("train", [("t0", 1, "a", 0xFF), ("t1", 2, "a", 0xFF ^ 0b111 << 40)])
+    dataset.add(
+        "train",
+        [("t2", 3, "a", HASHES[2]), ("t3", 4, "a", 0xFF ^ 0b11 << 50), ("t4", 5, "a", None)],
+    )
+    found = dataset.report()
+    assert found.counts == DuplicateCounts(
+        groups=3, images=7, equal=2, leaks=2, contradictions=1, near=3
+    )
+    columns = ("group", "split", "shard", "row", "source", "key", "keep", "distance")
+    assert dataset.rows(found, *columns) == [
+        (0, "train", 0, 0, "train", "t0", True, 0),
+        (0, "train", 0, 1, "train", "t1", False, 3),
+        (0, "train", 1, 1, "train", "t3", False, 2),
+        (1, "train", 1, 0, "train", "t2", True, 0),
+        (1, "validation", 0, 0, "validation", "v0", False, 0),
+        (2, "train", 1, 2, "train", "t4", True, None),
+        (2, "validation", 0, 2, "validation", "v2\nx", False, None),
+    ]
+    assert dataset.rows(found, "leak", "contradiction") == [
+        *[(False, False)] * 3,
+        *[(True, True)] * 2,
+        *[(True, False)] * 2,
+    ]
+    assert found.leaks == ("t2 (train) and v0 (validation)", r"t4 (train) and v2\nx (validation)")
+    assert found.contradictions == ("t2 (train) and v0 (validation)",)
+
+
+def test_nearly_equal_pictures_have_no_contradictions(dataset: Dataset) -> None:
+    dataset.add("train", [("a", 1, "a", HASHES[0]), ("b", 2, "b", HASHES[0])])
+    dataset.add("validation", [("c", 3, "c", HASHES[0])])
+    found = dataset.report()
+    assert found.counts == DuplicateCounts(groups=1, images=3, leaks=1, near=3)
+    assert found.leaks == ("a (train) and, nearly the same, c (validation)",)
+    assert dataset.report(near=0).counts == DuplicateCounts()
+
+
+def test_the_same_file_is_named_before_one_that_is_nearly_the_same(dataset: Dataset) -> None:
+    dataset.add("train", [("a", 1, "a", HASHES[0]), ("b", 2, "a", HASHES[0])])
+    dataset.add("validation", [("c", 3, "a", HASHES[0]), ("d", 2, "a", HASHES[0])])
+    assert dataset.report().leaks == ("b (train) and d (validation)",)
+
+
+def test_very_large_groups_are_cut_in_each_split(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_OF_GROUP", 2)
+    dataset.add("train", [(f"t{number}", 1, "a", None) for number in range(9)])
+    dataset.add("validation", [(f"v{number}", 1, "a", None) for number in range(4)])
+    found = dataset.report()
+    assert found.counts == DuplicateCounts(
+        groups=1, images=13, equal=1, leaks=1, near=3, unlisted=9
+    )
+    assert dataset.rows(found, "key") == [("t0",), ("t1",), ("v0",), ("v1",)]
+
+
+def test_of_very_many_groups_those_that_do_harm_are_listed(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_ROWS", 4)
+    rows = [(f"t{number}", number // 2, "a", None) for number in range(8)]
+    rows[5] = ("t5", 2, "b", None)
+    dataset.add("train", rows)
+    dataset.add("validation", [("v", 3, "a", None)])
+    found = dataset.report()
+    assert found.counts == DuplicateCounts(
+        groups=4, images=9, equal=4, leaks=1, contradictions=1, near=3, unlisted=5
+    )
+    assert dataset.rows(found, "group", "key") == [(2, "t4"), (2, "t5"), (3, "t6"), (3, "t7")]
+    assert found.contradictions == ("t4 (train) and t5 (train)",)
+
+
+def test_an_index_that_is_in_place_already(dataset: Dataset) -> None:
+    shard = dataset.add("train", [("a", 1, "a", None), ("b", 1, "a", None)])
+    place = Path(dataset.staging.output) / shard.index.path
+    place.parent.mkdir()
+    Path(dataset.staging.uri("staged", shard.index.path)).rename(place)
+    assert dataset.report().counts.groups == 1
+    place.unlink()
+    with pytest.raises(InputError, match="is gone; was it deleted"):
+        dataset.report()
+
+
+def test_the_file_is_the_same_in_whatever_order_shards_come(dataset: Dataset) -> None:
+    dataset.add("train", [("a", 1, "a", HASHES[0]), ("b", 2, "b", HASHES[1])])
+    dataset.add("train", [("c", 2, "b", HASHES[1]), ("d", 3, "b", HASHES[0])])
+    found = dataset.report()
+    dataset.shards.reverse()
+    assert dataset.report() == found
+
+
+# The gate
+
+FOUND = Duplicates(
+    counts=DuplicateCounts(groups=3, images=6, leaks=1, contradictions=2),
+    leaks=("a (train) and b (test)",),
+    contradictions=("c (train) and d (train)", "e (train) and f (train)"),
+)
+LEAKS = "1 picture is in several splits, such as a (train) and b (test)"
+CONTRADICTIONS = (
+    "2 pictures have several labels, such as c (train) and d (train); e (train) and f (train)"
+)
+
+
+def test_leaks_and_contradictions_in_words() -> None:
+    assert describe_duplicates(FOUND) == {"leaks": LEAKS, "contradictions": CONTRADICTIONS}
+    assert describe_duplicates(Duplicates(counts=DuplicateCounts(groups=1, images=2))) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (DuplicatesConfig(), []),
+        (DuplicatesConfig(leaks="refuse"), [LEAKS]),
+        (DuplicatesConfig(contradictions="refuse"), [CONTRADICTIONS]),
+        (
+            DuplicatesConfig(leaks="refuse", contradictions="refuse"),
+            [LEAKS, CONTRADICTIONS],
+        ),
+    ],
+)
+def test_what_must_not_be_is_refused(settings: DuplicatesConfig, named: list[str]) -> None:
+    approved = Outcome(status=Status.APPROVED, splits={})
+    outcome = judge_duplicates(approved, FOUND, settings=settings, where="/staged")
+    assert outcome.duplicates == FOUND.counts
+    assert outcome.status is (Status.REFUSED if named else Status.APPROVED)
+    lines = outcome.message.splitlines()
+    assert lines[1:-2] == named
+    assert not named or lines[-2] == "all of them: /staged"
+    for key in ("leaks", "contradictions"):
+        refuses = getattr(settings, key) == "refuse"
+        assert (f"--set duplicates.{key}=warn" in outcome.message) == refuses
+    nothing = Duplicates(counts=DuplicateCounts(groups=1, images=2))
+    assert judge_duplicates(approved, nothing, settings=settings, where="").status is (
+        Status.APPROVED
+    )
+
+
+def test_what_was_decided_before_stays() -> None:
+    failed = Outcome(status=Status.FAILED, splits={}, message="the counts")
+    settings = DuplicatesConfig(leaks="refuse")
+    outcome = judge_duplicates(failed, FOUND, settings=settings, where="")
+    assert (outcome.status, outcome.message) == (Status.FAILED, "the counts")

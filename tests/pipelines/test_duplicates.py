@@ -1,0 +1,195 @@
+"""Builds of pictures that are there several times."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from tests.support.dataset import Run, read_dataset, run
+from tests.support.image_makers import photograph, save
+
+SPLITS = ("--fractions", "train=0.75,validation=0.25")
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight pictures in two class folders each; ten others; two nearly the same, two flat."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for name in ("cats", "dogs"):
+        (folder / name).mkdir()
+        for number in range(8):
+            data = save(photograph(width=160, height=120, seed=number), "JPEG")
+            (folder / name / f"{number}.jpg").write_bytes(data)
+    for number in range(8, 18):
+        data = save(photograph(width=160, height=120, seed=number), "JPEG")
+        (folder / "cats" / f"{number}.jpg").write_bytes(data)
+    near = photograph(width=160, height=120, seed=17).resize((80, 60))
+    (folder / "cats" / "small.jpg").write_bytes(save(near, "JPEG", quality=50))
+    for number, level in enumerate((250, 255)):
+        flat = Image.new("RGB", (160, 120), (level,) * 3)
+        (folder / "cats" / f"flat{number}.jpg").write_bytes(save(flat, "JPEG"))
+    return folder
+
+
+def build(pictures: Path, output: Path, *more: str) -> tuple[Run, dict[str, Any]]:
+    words = ("build", "image-folder", "--images", str(pictures), "--output", str(output))
+    done = run(*words, *SPLITS, "--json", *more)
+    return done, json.loads(done.stdout)
+
+
+def rows_of(output: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = parquet.read_table(output / "duplicates.parquet").to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def built(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("built") / "dataset"
+    done, _ = build(pictures, output)
+    assert done.exit_code == 0
+    return output
+
+
+def test_eight_pictures_in_two_class_folders(built: Path) -> None:
+    rows = rows_of(built)
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["group"], []).append(row)
+    keys = sorted(sorted(row["key"] for row in group) for group in groups.values())
+    assert keys == sorted(
+        [
+            *([f"cats/{number}.jpg", f"dogs/{number}.jpg"] for number in range(8)),
+            ["cats/17.jpg", "cats/small.jpg"],
+        ]
+    )
+    for group in groups.values():
+        is_near = any(row["key"] == "cats/small.jpg" for row in group)
+        assert {row["contradiction"] for row in group} == {not is_near}
+        assert {row["leak"] for row in group} == {len({row["split"] for row in group}) > 1}
+        assert [row["keep"] for row in group] == [True, False]
+    manifest = json.loads((built / "manifest.json").read_bytes())
+    leaks = sum(group[0]["leak"] for group in groups.values())
+    assert leaks
+    assert manifest["duplicates"] == {
+        "groups": 9,
+        "images": 18,
+        "equal": 8,
+        "leaks": leaks,
+        "contradictions": 8,
+        "near": 3,
+        "crowded": 0,
+        "unlisted": 0,
+    }
+    assert "duplicates.parquet" in [file["path"] for file in manifest["files"]]
+
+
+def test_rows_are_where_the_file_says(built: Path) -> None:
+    for row in rows_of(built):
+        (index,) = (built / "index").glob(f"*{row['split']}*-{row['shard']:05d}-of-*")
+        found = parquet.read_table(io.BytesIO(index.read_bytes())).to_pylist()[row["row"]]
+        for column in ("key", "source", "sha256", "labels"):
+            assert found[column] == row[column]
+
+
+def test_the_summary_says_it(pictures: Path, built: Path) -> None:
+    words = ("build", "image-folder", "--images", str(pictures), "--output", str(built))
+    done = run(*words, *SPLITS, "--overwrite")
+    assert "duplicates: 9 groups of 18 equal and nearly equal pictures, " in done.stdout
+    assert "warning: 8 pictures have several labels, such as " in done.stdout
+    assert " in several splits, such as " in done.stdout
+
+
+@pytest.mark.parametrize("key", ["leaks", "contradictions"])
+def test_they_can_be_refused(key: str, pictures: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    done, summary = build(pictures, output, "--set", f"duplicates.{key}=refuse")
+    assert (done.exit_code, summary["status"]) == (3, "refused")
+    assert not (output / "dataset_info.json").exists()
+    assert "pictures are there several times, nothing was committed" in summary["message"]
+    assert "cats/" in summary["message"]
+    (where,) = [
+        line.removeprefix("all of them: ")
+        for line in summary["message"].splitlines()
+        if line.startswith("all of them: ")
+    ]
+    assert parquet.read_table(where).num_rows == 18
+    # The shards are kept.
+    done, summary = build(pictures, output, "--set", f"duplicates.{key}=warn")
+    assert done.exit_code == 0
+    assert summary["resumed"]["images"] == 28 + 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "groups"),
+    [
+        (("--set", "duplicates.near=0"), 8),
+        (("--set", "image.verify=header"), 8),
+        (("--set", "duplicates.find=none"), None),
+    ],
+)
+def test_what_is_looked_for(
+    settings: tuple[str, ...], groups: int | None, pictures: Path, tmp_path: Path
+) -> None:
+    done, summary = build(pictures, tmp_path, *settings)
+    assert done.exit_code == 0
+    found = summary["duplicates"]
+    assert (found and (found["groups"], found["near"])) == (groups and (groups, 0))
+    assert (tmp_path / "duplicates.parquet").exists() == (groups is not None)
+    manifest = json.loads((tmp_path / "manifest.json").read_bytes())
+    assert ("duplicates" in manifest) == (groups is not None)
+
+
+def test_the_file_of_an_older_version_goes(pictures: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    build(pictures, output)
+    assert "duplicates.parquet" in read_dataset(output)
+    few = tmp_path / "few"
+    (few / "cats").mkdir(parents=True)
+    for number in range(17):
+        data = (pictures / "cats" / f"{number}.jpg").read_bytes()
+        (few / "cats" / f"{number}.jpg").write_bytes(data)
+    done, summary = build(few, output, "--overwrite")
+    assert done.exit_code == 0
+    assert summary["duplicates"]["groups"] == 0
+    assert "duplicates.parquet" not in read_dataset(output)
+
+
+def test_an_image_of_several_examples_is_no_duplicate(shapes: Path, tmp_path: Path) -> None:
+    words = ("build", "coco", "--images", f"{shapes}/images", "--output", str(tmp_path))
+    annotations = ("--annotations", f"{shapes}/annotations/instances.json")
+    done = run(*words, *annotations, "--example-per", "annotation", "--json")
+    summary = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert summary["splits"]["train"]["examples"] > summary["splits"]["train"]["images"]
+    assert summary["duplicates"]["groups"] == 0
+
+
+def test_train_and_validation_of_two_sources(tmp_path: Path) -> None:
+    for split, numbers in (("train", range(6)), ("validation", range(5, 9))):
+        folder = tmp_path / split / "cat"
+        folder.mkdir(parents=True)
+        for number in numbers:
+            (folder / f"{number}.jpg").write_bytes(save(photograph(seed=number), "JPEG"))
+    config = tmp_path / "d.yaml"
+    config.write_text(
+        f"""\
+name: d
+splits:
+  train: {{format: image-folder, images: {tmp_path}/train}}
+  validation: {{format: image-folder, images: {tmp_path}/validation}}
+output: {{path: {tmp_path}/out}}
+duplicates: {{leaks: refuse}}
+"""
+    )
+    done = run("build", str(config))
+    assert done.exit_code == 3
+    assert (
+        "1 picture is in several splits, such as cat/5.jpg (train) and cat/5.jpg (validation)"
+        in done.stdout
+    )
