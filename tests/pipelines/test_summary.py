@@ -13,7 +13,14 @@ import pytest
 
 from shardbeam.pipelines.summary import Summary, print_summary, render_json, render_text
 from shardbeam.pipelines.tables import Layout
-from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
+from shardbeam.transforms.dataset.outcome import (
+    DuplicateCounts,
+    Outcome,
+    Resumed,
+    Reuse,
+    SplitOutcome,
+    Status,
+)
 from shardbeam.transforms.storage.usage import StorageUsage
 
 TRAIN = SplitOutcome(
@@ -131,6 +138,41 @@ def test_what_was_resumed_is_told_and_has_no_speed() -> None:
     assert "resumed" not in render_text(RUN)
 
 
+@pytest.mark.parametrize(
+    ("counts", "lines"),
+    [
+        (DuplicateCounts(near=3), ["duplicates: no equal and nearly equal pictures"]),
+        (
+            DuplicateCounts(),
+            [
+                "duplicates: no equal files (nearly equal pictures are found with image.verify: "
+                "decode)"
+            ],
+        ),
+        (
+            DuplicateCounts(
+                groups=2_000, images=5_000, leaks=3, contradictions=4, near=2, crowded=9, unlisted=7
+            ),
+            [
+                "duplicates: 2,000 groups of 5,000 equal and nearly equal pictures, 3 in several "
+                "splits, 4 with different labels",
+                "9 pictures look roughly like more than a thousand others each, and were not "
+                "compared with all of these",
+                "7 images are not listed in duplicates.parquet: they are too many",
+            ],
+        ),
+    ],
+)
+def test_duplicates_are_told(counts: DuplicateCounts, lines: list[str]) -> None:
+    text = render_text(summary(duplicates=counts))
+    for line in lines:
+        assert f"\n{line}\n" in text
+    assert json.loads(render_json(summary(duplicates=counts)))["duplicates"] == (
+        msgspec.to_builtins(counts)
+    )
+    assert "duplicates" not in render_text(RUN)
+
+
 def test_why_little_was_copied() -> None:
     none = render_text(summary(reuse=Reuse(previous="out/c")))
     assert "reused: 0 of 5 shards copied from out/c, 0 images not read\nno shard is as it" in none
@@ -173,6 +215,7 @@ def test_json_says_all() -> None:
         "storage": {"requests": {}, "bytes_received": 0, "bytes_sent": 0},
         "reuse": None,
         "resumed": {"shards": 0, "examples": 0, "images": 0},
+        "duplicates": None,
     }
 
 
