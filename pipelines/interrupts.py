@@ -29,6 +29,7 @@ _ASKING_S = 1.5
 
 _words: tuple[str, Callable[[], str] | None] = (NOTHING_WRITTEN, None)
 _interrupted = False
+_actions: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
@@ -66,20 +67,18 @@ def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) ->
 
 
 @contextlib.contextmanager
-def temporary_folder(words: str) -> Iterator[str]:
-    """Gives a temporary folder, which a signal removes as well; `words` are then its line."""
-    # Imported here: a command takes signals before it imports what only some of them need.
-    import shutil
-    import tempfile
+def do_when_interrupted(action: Callable[[], None]) -> Iterator[None]:
+    """Has a signal inside the context do something quick, once the child processes have ended."""
+    _actions.append(action)
+    try:
+        yield
+    finally:
+        _actions.remove(action)
 
-    with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
 
-        def clear() -> str:
-            shutil.rmtree(folder, ignore_errors=True)
-            return words
-
-        say_when_interrupted(words, ask=clear)
-        yield folder
+def handles_signals() -> bool:
+    """Says whether signals end this process as `end_on_signals` has it."""
+    return signal.getsignal(signal.SIGTERM) is _note
 
 
 def _stop_handling() -> None:
@@ -117,6 +116,9 @@ def _end(reader: int) -> None:
         for child in _children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
+        for action in reversed(_actions):
+            with contextlib.suppress(Exception):
+                action()
         with contextlib.suppress(OSError):
             os.write(stderr, _render(words, stderr).encode(errors="backslashreplace"))
     finally:

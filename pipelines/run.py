@@ -32,7 +32,6 @@ from shardbeam.pipelines.failures import (
 from shardbeam.pipelines.interrupts import (
     NOTHING_WRITTEN,
     say_when_interrupted,
-    temporary_folder,
 )
 from shardbeam.pipelines.output import (
     Inputs,
@@ -46,6 +45,7 @@ from shardbeam.pipelines.output import (
 from shardbeam.pipelines.plan import Plan, make_plan
 from shardbeam.pipelines.progress import ProgressMonitor, StagedProgress
 from shardbeam.pipelines.runners import (
+    CLUSTER_RUNNERS,
     DATAFLOW_RUNNER,
     LocalRunner,
     UsageMeter,
@@ -54,6 +54,7 @@ from shardbeam.pipelines.runners import (
     submit,
 )
 from shardbeam.pipelines.summary import Summary, print_summary
+from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.dataset.census import Census, ListingSummary
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
 # How long an interrupted run waits for its lease to be released.
 _RELEASE_S = 0.7
 
-_CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 _CLUSTER_WORDS = (
     "the cluster may go on with the job: look there before the same command is started again"
 )
@@ -96,7 +96,8 @@ def run_build(arguments: BuildArguments) -> int:
         InputError: The input cannot be used.
         RunError: The same, found out by a worker.
     """
-    return _Run(arguments).build()
+    with own_temporary_files(beam_options=arguments.beam_options):
+        return _Run(arguments).build()
 
 
 def run_plan(arguments: BuildArguments) -> int:
@@ -117,7 +118,8 @@ def run_plan(arguments: BuildArguments) -> int:
     started = _now()
     started_s = time.monotonic()
     annotation_files = _stat_annotation_files(plan)
-    census = _take_census(lambda pipeline: gather_records(pipeline, plan=plan).census)
+    with own_temporary_files(beam_options={}):
+        census = _take_census(lambda pipeline: gather_records(pipeline, plan=plan).census)
     outcome = _preview(census, plan=plan)
     inputs = Inputs(
         plan=plan.digest, annotation_files=annotation_files, list_images=lambda: census.listing
@@ -362,7 +364,7 @@ def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None
 def _run_to_end(pipeline: beam.Pipeline, *, runner: PipelineRunner, meter: UsageMeter) -> None:
     """Runs a pipeline to its end, and adds up what its workers counted."""
     check_runner(pipeline.options)
-    on_cluster = type(runner).__name__ in _CLUSTER_RUNNERS
+    on_cluster = type(runner).__name__ in CLUSTER_RUNNERS
     if on_cluster:
         say_when_interrupted(f"interrupted; {_CLUSTER_WORDS}")
     result = submit(pipeline, runner=runner)
@@ -387,7 +389,7 @@ def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
         return isinstance(error, JobEndedError)
     if isinstance(error, NotStartedError):
         return True
-    return name not in _CLUSTER_RUNNERS or ended_as_failed(error)
+    return name not in CLUSTER_RUNNERS or ended_as_failed(error)
 
 
 def _end_early(staging: Staging, *, lease: Lease) -> str:
@@ -442,7 +444,8 @@ def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Censu
         RunError: The input cannot be used.
     """
     options = PipelineOptions([])
-    with temporary_folder(NOTHING_WRITTEN) as folder:
+    say_when_interrupted(NOTHING_WRITTEN)
+    with temporary_folder() as folder:
         path = Path(folder, "census")
         pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
         graph(pipeline) | "WriteCensus" >> beam.Map(_write_census, path=path)

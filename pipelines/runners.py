@@ -31,6 +31,8 @@ from shardbeam.transforms.beam.stages import BYTES_RECEIVED, BYTES_SENT, REQUEST
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 DATAFLOW_RUNNER = "DataflowRunner"
+# Whose jobs may go on without the command.
+CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
 # How long a runner may take to answer; downloads may do so at each step.
 _ANSWER_S = 5
 _HOST_PORT = re.compile(r"(?:https?://)?(?P<host>[^/:\[\]]+):(?P<port>\d+)/?")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from shardbeam.pipelines.failures import UsageError, explain_failure
-from shardbeam.pipelines.interrupts import say_when_interrupted, temporary_folder
+from shardbeam.pipelines.interrupts import say_when_interrupted
+from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -60,7 +61,8 @@ def run_shard_job(
     on_dataflow = type(runner).__name__ == DATAFLOW_RUNNER
     if on_dataflow:
         _prepare_job(options, name=name, path=path, report=report or "")
-    with temporary_folder(_INTERRUPTED) as folder:
+    say_when_interrupted(_INTERRUPTED)
+    with own_temporary_files(beam_options=beam_options), temporary_folder() as folder:
         if not isinstance(runner, LocalRunner):
             say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
         uri = report or join_uri(folder, "report.json")

@@ -11,6 +11,9 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
+# What the folder's name begins with that a command has for its temporary files alone.
+COMMAND_FOLDER = "shardbeam-command-"
+
 _DEFAULT_BYTES = 500_000_000
 _SHARE_OF_MACHINE = 4
 
@@ -59,10 +62,17 @@ def _alone_on_machine() -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            descriptor = os.open(tempfile.gettempdir(), os.O_RDONLY)
+            descriptor = os.open(_machine_folder(), os.O_RDONLY)
             stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+
+
+def _machine_folder() -> str:
+    """Returns the folder of temporary files that all commands of the machine share."""
+    folder = tempfile.gettempdir()
+    outer, name = os.path.split(folder)
+    return outer if name.startswith(COMMAND_FOLDER) else folder
 
 
 def give_back_freed_memory() -> None:

@@ -1,0 +1,99 @@
+"""Temporary folders that a signal removes as well; one for a command and all that it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardbeam.pipelines.interrupts import do_when_interrupted, handles_signals
+from shardbeam.pipelines.runners import CLUSTER_RUNNERS
+from shardbeam.transforms.core.memory import COMMAND_FOLDER
+
+# A command that has just made its folder is about to lock it.
+_YOUNG_S = 60
+
+
+@contextlib.contextmanager
+def temporary_folder(*, prefix: str = "shardbeam-") -> Iterator[str]:
+    """Gives a temporary folder, which a signal removes as well."""
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder,
+        do_when_interrupted(functools.partial(_remove, folder)),
+    ):
+        yield folder
+
+
+def _remove(folder: str) -> None:
+    gone = f"{folder}-gone"
+    # What still runs makes nothing more in it.
+    os.rename(folder, gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def own_temporary_files(*, beam_options: Mapping[str, Any]) -> Iterator[None]:
+    """Gives this process, and those that it starts, a folder of their own for temporary files.
+
+    Beam, and processes that write shards, leave some there when they are interrupted. The folder
+    is removed however the command ends: that of one that was killed, by a later command. It is
+    locked (flock) as long as its command runs.
+
+    Nothing is done in a program that calls `main`, which shares its temporary files with others;
+    for a job on a cluster, which may go on without the command, and then needs what Beam's job
+    server keeps for it; and where there can be no such folder: what needs one will say so.
+
+    Args:
+        beam_options: Keyword arguments of Beam's `PipelineOptions`.
+    """
+    with contextlib.ExitStack() as stack:
+        if handles_signals() and beam_options.get("runner") not in CLUSTER_RUNNERS:
+            with contextlib.suppress(OSError):
+                outer = tempfile.gettempdir()
+                _remove_left(outer)
+                folder = stack.enter_context(temporary_folder(prefix=COMMAND_FOLDER))
+                stack.callback(os.close, _lock(folder))
+                stack.callback(_use, outer, os.environ.get("TMPDIR"))
+                _use(folder, folder)
+        yield
+
+
+def _use(folder: str, variable: str | None) -> None:
+    tempfile.tempdir = folder
+    if variable is None:
+        os.environ.pop("TMPDIR", None)
+    else:
+        os.environ["TMPDIR"] = variable
+
+
+def _lock(folder: str) -> int:
+    """Locks a folder until the descriptor that it returns is closed; no child process has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove_left(outer: str) -> None:
+    """Removes the folders of this user's commands that were killed."""
+    for entry in os.scandir(outer):
+        with contextlib.suppress(OSError):
+            if not entry.name.startswith(COMMAND_FOLDER):
+                continue
+            stat = entry.stat(follow_symlinks=False)
+            if stat.st_uid != os.geteuid() or time.time() - stat.st_mtime < _YOUNG_S:
+                continue
+            descriptor = _lock(entry.path)
+            try:
+                shutil.rmtree(entry.path, ignore_errors=True)
+            finally:
+                os.close(descriptor)
