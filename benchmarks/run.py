@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.coco_like import TRAIN2017_IMAGES
+from benchmarks.duplicates import run_duplicates
 from benchmarks.images import run_images
 from benchmarks.model_garden import run_masks
 from benchmarks.records import run_records
@@ -23,7 +24,7 @@ from benchmarks.scale import run_scale
 from benchmarks.storage import run_storage
 
 _FOLDER = Path(__file__).parent
-_PARTS = ("images", "masks", "records", "storage", "scale", "damage")
+_PARTS = ("images", "masks", "records", "storage", "scale", "damage", "duplicates")
 # How many by default, how many for --quick, and the fewest that make sense.
 _COUNTS = {
     "images": (8_000, 24, 8),
@@ -31,6 +32,7 @@ _COUNTS = {
     "objects": (2_000, 24, 8),
     "scale": (1_000_000, 400, 100),
     "damages": (1_000, 14, 7),
+    "rows": (1_000_000, 2_000, 1_000),
     "rounds": (3, 1, 1),
 }
 
@@ -62,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "storage": lambda: run_storage(data=arguments.data, images=arguments.objects),
         "scale": lambda: run_scale(data=arguments.data, records=arguments.scale),
         "damage": lambda: run_damage(count=arguments.damages),
+        "duplicates": lambda: run_duplicates(
+            photographs=arguments.photographs, rows=arguments.rows
+        ),
     }
     arguments.data.mkdir(parents=True, exist_ok=True)
     sections = [parts[name]() for name in arguments.only or _PARTS]
@@ -103,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
             f"--{flag}", type=_at_least(minimum), metavar="N", help=f"(default: {default:,})"
         )
     parser.add_argument("--data", type=Path, default=_FOLDER / "data", help="folder for the data")
+    parser.add_argument(
+        "--photographs",
+        type=Path,
+        default=_FOLDER.parents[1] / "shared" / "data",
+        help="folder of JPEG files among which duplicates are planted (default: the real samples)",
+    )
     parser.add_argument(
         "--output", type=Path, help="file for the results (default of a full run: RESULTS.md)"
     )

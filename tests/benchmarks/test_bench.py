@@ -19,8 +19,10 @@ from benchmarks.contenders import (
     TFDS,
     with_processes,
 )
+from benchmarks.duplicates import run_duplicates
 from tests.support.bench_report import tables
 from tests.support.gcs_server import NAME, find_server
+from tests.support.image_makers import photograph, save
 
 
 def _run_quick(part: str, folder: Path) -> str:
@@ -106,3 +108,24 @@ def test_bad_flags_are_refused(flags: list[str], tmp_path: Path) -> None:
         run.main([*flags, "--data", str(data)])
     assert raised.value.code == 2
     assert not data.exists()
+
+
+def test_duplicates_part_plants_in_photographs_and_in_rows(tmp_path: Path) -> None:
+    photographs = tmp_path / "photographs"
+    photographs.mkdir()
+    for seed in range(4):
+        picture = photograph(width=200, height=150, seed=seed)
+        (photographs / f"{seed}.jpg").write_bytes(save(picture, "JPEG"))
+    (photographs / "copy.jpg").write_bytes((photographs / "0.jpg").read_bytes())
+    (photographs / "small.jpg").write_bytes(save(photograph(), "JPEG"))
+    report = run_duplicates(photographs=photographs, rows=2_000)
+    assert report.startswith("## Duplicates\n\n4 photographs, of which 0 are flat. With what ")
+    assert "these are 120 pairs: 24 are found, 0 of them of different pictures" in report
+    found, slopes = tables(report)
+    assert [row[1:] for row in found[1:]] == [["4", "100.0%"]] * 3
+    assert [row[:3] for row in slopes[1:]] == [
+        ["20", "0", "0"],
+        ["200", "2", "2"],
+        ["2,000", "20", "20"],
+    ]
+    assert "is not there" in run_duplicates(photographs=tmp_path / "none", rows=1_000)
