@@ -339,7 +339,7 @@ def gather_stage(number: int, folder: Path) -> None:
     ]
     census = Census(listing=ListingSummary(files={"train": number * _SHARD_EXAMPLES}))
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        gate(census, shards, [], settings=_settings(temporary))
+        gate(census, shards, [], _NO_LABELS, settings=_settings(temporary))
         metadata_files(
             dataset=_DATASET,
             splits=count_splits(splits=["train"], census=census, shards=shards, rejects=[]),

@@ -307,6 +307,60 @@ class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
     contradictions: Literal["warn", "refuse"] = "warn"
 
 
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Range = Annotated[
+    list[PositiveInt],
+    msgspec.Meta(
+        min_length=2, max_length=2, description="the least and the greatest, such as [32, 4096]"
+    ),
+]
+
+
+class ExpectConfig(_Strict, frozen=True, kw_only=True):
+    """What each split must hold; otherwise nothing is committed.
+
+    Attributes:
+        min_images: The least number of images, in every split (`1000`) or by split
+            (`{train: 1000}`), as of the next three.
+        min_objects: The least number of objects.
+        min_images_per_class: The least number of images that have a class, for each class.
+        min_objects_per_class: The least number of objects of each class.
+        image_width: The least and the greatest width of an image in pixels, `[32, 4096]`.
+        image_height: Of the heights.
+        max_unannotated: The greatest share of the images without any annotation.
+        max_crowds: The greatest share of the objects that are crowds.
+        max_corrections: The greatest share of the images, objects or labels that a correction, of
+            any one kind, concerns.
+    """
+
+    min_images: PositiveInt | dict[str, PositiveInt] | None = None
+    min_objects: PositiveInt | dict[str, PositiveInt] | None = None
+    min_images_per_class: PositiveInt | dict[str, PositiveInt] | None = None
+    min_objects_per_class: PositiveInt | dict[str, PositiveInt] | None = None
+    image_width: _Range | None = None
+    image_height: _Range | None = None
+    max_unannotated: _Share | None = None
+    max_crowds: _Share | None = None
+    max_corrections: _Share | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("image_width", "image_height"):
+            least, greatest = getattr(self, key) or (1, 1)
+            if least > greatest:
+                raise Problem((key,), f"expected the least first, got [{least}, {greatest}]")
+
+    def of_split(self, split: str) -> Mapping[str, Any]:
+        """Returns the keys that are given, each with what it says about a split."""
+        found = {}
+        for key in self.__struct_fields__:
+            value = getattr(self, key)
+            if isinstance(value, dict):
+                value = value.get(split)
+            if value is not None:
+                found[key] = value
+        return found
+
+
 class Config(_Strict, frozen=True, kw_only=True):
     r"""A dataset: its sources, and what is written from them.
 
@@ -337,6 +391,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         output: The dataset's folder and shards.
         rejects: Tolerance.
         duplicates: Pictures that are there several times.
+        expect: What each split must hold.
     """
 
     name: Annotated[Name, named("the dataset's name (default: the format's)")]
@@ -370,6 +425,7 @@ class Config(_Strict, frozen=True, kw_only=True):
     output: OutputConfig
     rejects: RejectsConfig = RejectsConfig()
     duplicates: DuplicatesConfig = DuplicatesConfig()
+    expect: ExpectConfig = ExpectConfig()
 
     def __post_init__(self) -> None:
         self._check_splits()
@@ -436,13 +492,26 @@ class Config(_Strict, frozen=True, kw_only=True):
     def _check_output(self) -> None:
         # A source without fractions may predefine its splits itself.
         named = [*self.splits, *self.fractions]
-        if named and isinstance(self.output.num_shards, dict):
-            for name in self.output.num_shards:
-                if name not in named:
-                    known = f"; the splits are {', '.join(named)}"
-                    hint = did_you_mean(name, named, show=str) or known
-                    raise Problem(("output", "num_shards", name), f"unknown split{hint}")
+        if named:
+            self.check_split_names(named)
         self.check_file_name(named)
+
+    def check_split_names(self, splits: Sequence[str]) -> None:
+        """Checks that all keys that are given by split name splits that there are.
+
+        Raises:
+            Problem: One does not.
+        """
+        expected = msgspec.structs.asdict(self.expect)
+        for path, value in (
+            (("output", "num_shards"), self.output.num_shards),
+            *((("expect", key), value) for key, value in expected.items()),
+        ):
+            for name in value if isinstance(value, dict) else ():
+                if name not in splits:
+                    known = f"; the splits are {', '.join(splits)}"
+                    hint = did_you_mean(name, splits, show=str) or known
+                    raise Problem((*path, name), f"unknown split{hint}")
 
     def check_file_name(self, splits: Sequence[str]) -> None:
         """Checks that each of these splits has a file of its own.

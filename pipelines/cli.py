@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0 done (or nothing to do), 1 failed, 2 wrong usage or config, 3 more
-        rejects than the config tolerates, 4 another run writes to the output, 5 `verify` has found
-        damage.
+        rejects than the config tolerates, or a dataset that is not what it expects, 4 another run
+        writes to the output, 5 `verify` has found damage.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:

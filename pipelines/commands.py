@@ -365,8 +365,8 @@ commands:
 
 shardbeam COMMAND --help tells about a command, shardbeam build FORMAT --help about a format.
 
-exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects, 4 another run writes
-to the output, 5 verify has found damage, 130 interrupted
+exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects or not what the config
+expects, 4 another run writes to the output, 5 verify has found damage, 130 interrupted
 """
 
 

@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -53,8 +53,8 @@ class Plan:
         container: The kind of the shards' files (`containers.base.find_container`).
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
-        digest: Names the plan: the same for the same config, whatever the output's path, and the
-            rejects and duplicates that it tolerates.
+        digest: Names the plan: the same for the same config, whatever the output's path, the
+            rejects and duplicates that it tolerates, and what it expects.
     """
 
     sources: tuple[Source, ...]
@@ -91,11 +91,13 @@ def make_plan(config: schema.Config) -> Plan:
     file_name = config.output.file_name
     try:
         config.check_file_name(splits.names)
+        config.check_split_names(splits.names)
     except Problem as problem:
         raise _wrong(problem.text, *problem.path) from problem
     encoder = _encoder_settings(config, sources=sources)
     if config.stratify and not encoder.kinds & {Kind.CLASSIFICATION, Kind.DETECTION}:
         raise _wrong("there are no classes of images or objects to stratify by", "stratify")
+    _check_expected(config.expect, kinds=encoder.kinds)
     labels = LabelSettings(
         **msgspec.structs.asdict(config.labels),
         map_ids=_map_ids(encoder),
@@ -129,6 +131,7 @@ def make_plan(config: schema.Config) -> Plan:
             max_reject_ratio=config.rejects.max_ratio,
             objects=Kind.DETECTION in encoder.kinds and config.objects == "some",
             duplicates=_duplicates(config, encoder=encoder),
+            expect=config.expect,
             features=plan.schema(),
             config=_portable_config(config),
             codecs={**library_versions(), **versions},
@@ -255,6 +258,21 @@ def _duplicates(config: schema.Config, *, encoder: EncoderSettings) -> schema.Du
     return config.duplicates
 
 
+def _check_expected(expect: schema.ExpectConfig, *, kinds: Collection[Kind]) -> None:
+    """Refuses expectations that no dataset of these kinds could meet."""
+    for keys, needed, what in (
+        (
+            ("min_images_per_class",),
+            (Kind.CLASSIFICATION, Kind.DETECTION),
+            "classes of images or objects",
+        ),
+        (("min_objects", "min_objects_per_class", "max_crowds"), (Kind.DETECTION,), "objects"),
+    ):
+        for key in keys:
+            if getattr(expect, key) is not None and not set(needed) & set(kinds):
+                raise _wrong(f"there are no {what}", "expect", key)
+
+
 def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
     """The smallest and the greatest class id that pixels of the maps can hold, if there are any."""
     if Kind.SEMANTIC in encoder.kinds:
@@ -321,6 +339,7 @@ def _portable_config(config: schema.Config) -> dict[str, Any]:
 
 def _plan_digest(config: schema.Config, *, sources: tuple[Source, ...]) -> str:
     what = _portable_config(config)
-    del what["rejects"], what["duplicates"]
+    # What is tolerated and expected changes no file.
+    del what["rejects"], what["duplicates"], what["expect"]
     encoded = msgspec.msgpack.encode([what, sources], order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:16]

@@ -28,8 +28,8 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
     """Commits staged shards as one dataset, or refuses to: `ShardResult` → the dataset's folder.
 
     The gate writes the rejects files and the run's outcome into staging, and raises if the
-    counts do not add up or too much was rejected. Every step is idempotent, so retries and
-    runs that are started again end in the same files.
+    counts do not add up, too much was rejected, or the dataset is not what the config expects.
+    Every step is idempotent, so retries and runs that are started again end in the same files.
 
     Args:
         settings: What is committed, and where.
@@ -68,6 +68,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             | "GroupByFile" >> beam.GroupByKey()
             | "WriteRejects" >> beam.Map(_write_rejects, staging=staging)
         )
+        label_map = pvalue.AsSingleton(self.label_map)
         results = (pvalue.AsList(shards), pvalue.AsList(rejects_files))
         duplicates = None if self.duplicates is None else pvalue.AsSingleton(self.duplicates)
         # how many moves each batch was
@@ -75,7 +76,11 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             self.census
             | "Gate"
             >> beam.FlatMap(
-                counting(gate), *results, settings=self.settings, duplicates=duplicates
+                counting(gate),
+                *results,
+                label_map,
+                settings=self.settings,
+                duplicates=duplicates,
             ).with_output_types(MoveBatch)
             # MoveBatch; without this barrier a retry of a move would repeat the gate.
             | "SpreadMoves" >> beam.Reshuffle()
@@ -84,7 +89,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         return self.census | "Finish" >> beam.Map(
             counting(finish),
             *results,
-            pvalue.AsSingleton(self.label_map),
+            label_map,
             pvalue.AsIter(moved),
             settings=self.settings,
             duplicates=duplicates,

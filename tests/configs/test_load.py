@@ -102,8 +102,8 @@ def test_a_merge_may_swap_two_names() -> None:
             {"a\nb": 1},
             "'a\\nb': unknown key; expected name, version, description, seed, splits, "
             "source, fractions, exact, stratify, group_by, unannotated, objects, masks, "
-            "example_per, image, panoptic, labels, features, output, rejects or "
-            "duplicates",
+            "example_per, image, panoptic, labels, features, output, rejects, "
+            "duplicates or expect",
         ),
         # Wrong values.
         ({"image": {"quality": "high"}}, "image.quality: expected int from 1 to 100, got 'high'"),
@@ -150,6 +150,27 @@ def test_a_merge_may_swap_two_names() -> None:
         (
             {"output": {"path": "out", "num_shards": {"x": 1}}},
             "output.num_shards.x: unknown split; the splits are train",
+        ),
+        (
+            {"expect": {"min_objects": {"trian": 1}}},
+            "expect.min_objects.trian: unknown split; did you mean train?",
+        ),
+        (
+            {"expect": {"min_images": 0}},
+            "expect.min_images: expected int, at least 1, got 0",
+        ),
+        (
+            {"expect": {"max_crowds": 1.5}},
+            "expect.max_crowds: expected float from 0 to 1, got 1.5",
+        ),
+        (
+            {"expect": {"image_width": [1, 2, 3]}},
+            "expect.image_width: expected the least and the greatest, such as [32, 4096], got a "
+            "list",
+        ),
+        (
+            {"expect": {"image_height": [9, 8]}},
+            "expect.image_height: expected the least first, got [9, 8]",
         ),
         ({"output": {"path": ""}}, "output.path: expected a path or URI, got ''"),
         ({"output": {}}, "output.path: missing; expected a path or URI"),

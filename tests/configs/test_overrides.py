@@ -75,6 +75,18 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "duplicates.near": st.integers(min_value=0, max_value=3),
     "duplicates.leaks": st.sampled_from(["warn", "refuse"]),
     "duplicates.contradictions": st.sampled_from(["warn", "refuse"]),
+    **dict.fromkeys(
+        [
+            *("expect.min_images", "expect.min_objects"),
+            *("expect.min_images_per_class", "expect.min_objects_per_class"),
+        ],
+        st.none() | st.integers(min_value=1) | st.just({"train": 2}),
+    ),
+    "expect.image_width": st.none() | st.just([1, 9]),
+    "expect.image_height": st.none() | st.just([3, 3]),
+    "expect.max_unannotated": st.none() | ratios,
+    "expect.max_crowds": st.none() | ratios,
+    "expect.max_corrections": st.none() | ratios,
 }
 
 

@@ -85,7 +85,7 @@ class Commit:
         return shard
 
     def gate(self) -> list[MoveBatch]:
-        return gate(self.census, self.shards, [], settings=self.settings)
+        return gate(self.census, self.shards, [], make_label_map({}), settings=self.settings)
 
     def move(self) -> int:
         return sum(move(batch, staging=self.settings.staging) for batch in self.gate())

@@ -125,7 +125,7 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
         listing=ListingSummary(files={"train": len(shards)}),
         splits={"train": SplitOutcome(listed=len(shards), images=len(shards))},
     )
-    batches = gate(census, shards, [], settings=settings)
+    batches = gate(census, shards, [], _LABEL_MAP, settings=settings)
     for batch in batches:
         # As if each went to another worker.
         for one in batch.moves:

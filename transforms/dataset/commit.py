@@ -16,6 +16,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.duplicates import DUPLICATES, Duplicates
+from shardbeam.transforms.dataset.expect import find_unmet
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult
 from shardbeam.transforms.dataset.index import index_path
 from shardbeam.transforms.dataset.judge import (
@@ -54,6 +55,7 @@ from shardbeam.transforms.dataset.staging import (
     find_misplaced,
     staged_commits,
 )
+from shardbeam.transforms.dataset.statistics_file import count_statistics
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -102,6 +104,7 @@ def gate(
     census: Census,
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
+    label_map: LabelMap,
     *,
     settings: CommitSettings,
     duplicates: Duplicates | None = None,
@@ -112,17 +115,26 @@ def gate(
         What is to be moved, in any order and in parallel.
 
     Raises:
-        RefusedError: The counts do not add up, too much was rejected, or pictures are there several
-            times that must not be.
+        RefusedError: The counts do not add up, too much was rejected, pictures are there several
+            times that must not be, or the dataset is not what the config expects.
         InputError: Another run has taken the output, or it cannot be written.
     """
     dataset, staging = settings.dataset, settings.staging
+    splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     outcome = judge(
-        count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects),
+        splits,
         max_ratio=dataset.max_reject_ratio,
         rejects_root=staging.uri(staging.run_folder, "rejects"),
         rejects=rejects,
         objects=dataset.objects,
+        unmet=list(
+            find_unmet(
+                dataset.expect,
+                outcomes=splits,
+                statistics=count_statistics(shards, splits=dataset.splits),
+                classes=label_map.ids,
+            )
+        ),
     )
     if duplicates is not None:
         outcome = judge_duplicates(

@@ -184,6 +184,7 @@ def judge(
     rejects_root: str,
     rejects: Sequence[RejectsFile] = (),
     objects: bool = False,
+    unmet: Sequence[str] = (),
 ) -> Outcome:
     """Decides whether a dataset may be committed.
 
@@ -193,10 +194,12 @@ def judge(
         rejects_root: Where the rejects files are.
         rejects: These files.
         objects: Whether it is a dataset of objects.
+        unmet: What of the config's expectations is not met.
 
     Returns:
         APPROVED; FAILED where the counts do not add up, or no examples are left of a split, which
-        no reader could load; REFUSED where too much was rejected, or all objects were lost.
+        no reader could load; REFUSED where too much was rejected, all objects were lost, or an
+        expectation is not met.
     """
     lost, over, empty = [], [], []
     for name, split in splits.items():
@@ -224,6 +227,7 @@ def judge(
                 (over, "too many rejects", Status.REFUSED),
                 (empty, "no examples are left", Status.FAILED),
                 (without, "no object is left", Status.REFUSED),
+                (unmet, "it is not what the config expects", Status.REFUSED),
             )
             if found
         ),

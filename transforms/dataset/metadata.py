@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from shardbeam.configs.schema import DuplicatesConfig
+from shardbeam.configs.schema import DuplicatesConfig, ExpectConfig
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
@@ -70,6 +70,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         objects: Whether it must hold objects.
         sources: The sources' names.
         duplicates: What becomes of pictures that are there several times.
+        expect: What its splits must hold.
     """
 
     name: str
@@ -87,6 +88,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     objects: bool = False
     sources: tuple[str, ...] = ()
     duplicates: DuplicatesConfig = DuplicatesConfig(find="none")
+    expect: ExpectConfig = ExpectConfig()
 
 
 def metadata_paths(dataset: DatasetSettings) -> list[str]:

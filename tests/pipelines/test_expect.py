@@ -1,0 +1,129 @@
+"""`expect`: a dataset that is not what its config expects is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.builds import Json, build_config, write_coco
+from tests.support.dataset import run
+from tests.support.image_makers import photograph, save
+
+# What is written of each image: 2 cats, one of them a crowd and one clipped, and nothing.
+EXPECTED: list[tuple[Json, str]] = [
+    ({"min_images": 3}, "expected at least 3 images, found 2"),
+    ({"min_objects": {"train": 3}}, "expected at least 3 objects, found 2"),
+    ({"min_images_per_class": 1}, "found fewer of 1: dog (0)"),
+    ({"min_objects_per_class": 3}, "found fewer of 2: dog (0), cat (2)"),
+    ({"image_width": [65, 99]}, "expected 65 to 99 px, found 64 to 64 px"),
+    ({"image_height": [1, 47]}, "expected 1 to 47 px, found 48 to 48 px"),
+    ({"max_unannotated": 0.4}, "found 1 of 2 (50.00%)"),
+    ({"max_crowds": 0.4}, "found 1 of 2 (50.00%)"),
+    ({"max_corrections": 0.4}, "objects that are box_clipped, found 1 of 2 (50.00%)"),
+]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Json:
+    folder = tmp_path_factory.mktemp("expect")
+    images = folder / "images"
+    images.mkdir()
+    for name in ("1.jpg", "2.jpg"):
+        (images / name).write_bytes(save(photograph(), "JPEG"))
+    annotations = write_coco(
+        folder / "a.json",
+        {
+            "images": [{"id": 1, "file_name": "1.jpg"}, {"id": 2, "file_name": "2.jpg"}],
+            "annotations": [
+                {"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 9, 9], "iscrowd": 1},
+                {"id": 2, "image_id": 1, "category_id": 1, "bbox": [60, 1, 9, 9]},
+            ],
+            "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+        },
+    )
+    return {"format": "coco", "images": str(images), "annotations": [str(annotations)]}
+
+
+@pytest.mark.parametrize(("expect", "problem"), EXPECTED, ids=[next(iter(e)) for e, _ in EXPECTED])
+def test_each_key_refuses(expect: Json, problem: str, source: Json, tmp_path: Path) -> None:
+    built = build_config({"splits": {"train": source}, "expect": expect}, folder=tmp_path)
+
+    (key,) = expect
+    assert built.exit_code == 3, built.stderr
+    assert built.summary["status"] == "refused"
+    assert built.summary["message"].startswith(
+        "it is not what the config expects, nothing was committed: split 'train': expect."
+        f"{key}: expected "
+    )
+    assert problem in built.summary["message"]
+    assert not (built.output / "dataset_info.json").exists()
+
+
+def test_what_is_refused_is_kept_and_a_milder_expectation_commits_it(
+    source: Json, tmp_path: Path
+) -> None:
+    config: Json = {"splits": {"train": source}, "expect": {"min_images": 3}}
+    assert build_config(config, folder=tmp_path).exit_code == 3
+    config["expect"] = {
+        "min_images": 2,
+        "min_objects": {"train": 2},
+        "image_width": [64, 64],
+        "image_height": [48, 48],
+        "max_unannotated": 0.5,
+        "max_crowds": 0.5,
+        "max_corrections": 0.5,
+    }
+
+    built = build_config(config, folder=tmp_path)
+
+    assert built.exit_code == 0, built.stderr
+    assert built.summary["resumed"]["shards"] == 1
+    manifest = json.loads((built.output / "manifest.json").read_bytes())
+    assert manifest["config"]["expect"]["min_images"] == 2
+    # Expectations change no file but the manifest.
+    other = build_config({"splits": {"train": source}}, folder=tmp_path, name="other")
+    changed = {
+        path.name
+        for path in built.output.rglob("*")
+        if path.is_file()
+        and "runs" not in path.parts
+        and path.read_bytes() != (other.output / path.relative_to(built.output)).read_bytes()
+    }
+    assert changed == {"manifest.json"}
+
+
+@pytest.mark.parametrize(
+    ("flag", "problem"),
+    [
+        (
+            "--min-images-per-class=1",
+            "config: expect.min_images_per_class: there are no classes of images or objects",
+        ),
+        ("--max-crowds=0.1", "config: expect.max_crowds: there are no objects"),
+        ("--min-objects=1", "config: expect.min_objects: there are no objects"),
+    ],
+)
+def test_what_no_dataset_of_captions_can_meet_is_a_wrong_config(
+    flag: str, problem: str, source: Json, tmp_path: Path
+) -> None:
+    words = ["--images", source["images"], "--annotations", source["annotations"][0]]
+    ran = run("build", "coco", *words, "--tasks", "captions", flag, "--output", str(tmp_path / "o"))
+
+    assert ran.exit_code == 2
+    assert ran.stderr == f"shardbeam: error: {problem}\n"
+
+
+def test_splits_that_the_source_predefines_are_known_later(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        (tmp_path / "images" / split / "cat").mkdir(parents=True)
+        (tmp_path / "images" / split / "cat" / "1.jpg").write_bytes(save(photograph(), "JPEG"))
+    source = {"format": "image-folder", "images": str(tmp_path / "images")}
+    config: Json = {"source": source, "expect": {"min_images": {"test": 1}}}
+    refused = build_config(config, folder=tmp_path)
+    assert refused.exit_code == 2
+    assert "expect.min_images.test: unknown split; the splits are train, val" in refused.stderr
+
+    config["expect"] = {"min_images": {"val": 2}}
+    assert build_config(config, folder=tmp_path).exit_code == 3

@@ -1,0 +1,102 @@
+"""What a config expects of a dataset (`expect`), compared with what was counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from shardbeam.configs.schema import ExpectConfig
+from shardbeam.transforms.core.reasons import correction_unit
+from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.statistics import Statistics
+
+# More classes than these nobody reads in a line.
+_NAMED = 10
+
+
+def find_unmet(
+    expect: ExpectConfig,
+    *,
+    outcomes: Mapping[str, SplitOutcome],
+    statistics: Mapping[str, Statistics],
+    classes: Collection[str],
+) -> Iterator[str]:
+    """Says which expectations are not met, and what was found instead, a line each.
+
+    Args:
+        expect: The expectations.
+        outcomes: `{split: what became of its inputs}`.
+        statistics: `{split: what is in it}`.
+        classes: The names of all classes that are written.
+    """
+    for split, counted in statistics.items():
+        checks = _checks(outcomes[split], counted, classes=classes)
+        for key, expected in expect.of_split(split).items():
+            problem = checks[key](expected)
+            if problem:
+                yield f"split {split!r}: expect.{key}: {problem}"
+
+
+def _checks(
+    outcome: SplitOutcome, counted: Statistics, *, classes: Collection[str]
+) -> Mapping[str, Callable[[Any], str]]:
+    """Returns what compares each key's value with a split: an empty text if all is well."""
+    return {
+        "min_images": lambda least: _below(outcome.images, least, unit="images"),
+        "min_objects": lambda least: _below(outcome.objects, least, unit="objects"),
+        "min_images_per_class": lambda least: _few(
+            counted.images_by_class, least, unit="images", classes=classes
+        ),
+        "min_objects_per_class": lambda least: _few(
+            counted.objects_by_class, least, unit="objects", classes=classes
+        ),
+        "image_width": lambda sides: _outside(counted.width_range, sides),
+        "image_height": lambda sides: _outside(counted.height_range, sides),
+        "max_unannotated": lambda share: _above(
+            counted.unannotated, share, of=counted.images, what="images without annotations"
+        ),
+        "max_crowds": lambda share: _above(
+            counted.crowds, share, of=counted.objects, what="objects that are crowds"
+        ),
+        "max_corrections": lambda share: "; ".join(
+            filter(None, _corrected(outcome, counted, share=share))
+        ),
+    }
+
+
+def _below(found: int, least: int, *, unit: str) -> str:
+    return f"expected at least {least:,} {unit}, found {found:,}" if found < least else ""
+
+
+def _few(counts: Mapping[str, int], least: int, *, unit: str, classes: Collection[str]) -> str:
+    few = sorted((counts.get(name, 0), name) for name in classes if counts.get(name, 0) < least)
+    named = ", ".join(f"{name} ({count:,})" for count, name in few[:_NAMED])
+    more = f" and {len(few) - _NAMED:,} more" if len(few) > _NAMED else ""
+    expected = f"expected at least {least:,} {unit} of each class, found fewer of {len(few):,}"
+    return f"{expected}: {named}{more}" if few else ""
+
+
+def _outside(found: Sequence[int], sides: Sequence[int]) -> str:
+    least, greatest = sides
+    if not found or (least <= found[0] and found[1] <= greatest):
+        return ""
+    return f"expected {least:,} to {greatest:,} px, found {found[0]:,} to {found[1]:,} px"
+
+
+def _corrected(outcome: SplitOutcome, counted: Statistics, *, share: float) -> Iterator[str]:
+    written = {"objects": outcome.objects, "labels": counted.labels}
+    for code, count in outcome.corrections.items():
+        unit = correction_unit(code)
+        of = written.get(unit, outcome.images)
+        if code.endswith("_dropped"):
+            # What was dropped is not among what is written.
+            of += count
+        what = f"{unit if unit in written else 'images'} that are {code}"
+        yield _above(count, share, of=of, what=what)
+
+
+def _above(found: int, share: float, *, of: int, what: str) -> str:
+    if not found or (of and found / of <= share):
+        return ""
+    ratio = f" ({found / of:.2%})" if of else ""
+    return f"expected at most {share:.2%} {what}, found {found:,} of {of:,}{ratio}"
