@@ -31,8 +31,11 @@ function filter() {
 
 // Layers are hidden by a class of the page, classes one element at a time.
 
-function switchLayer(box) {
-  page.classList.toggle(`without-${box.dataset.layer}`, !box.checked);
+function switchLayer(layer, checked) {
+  page.classList.toggle(`without-${layer}`, !checked);
+  for (const box of findAll(`[data-layer="${layer}"]`)) {
+    box.checked = checked;
+  }
 }
 
 function hideClasses(root) {
@@ -78,6 +81,9 @@ function enlarge(card) {
     ...details.map((each) => each.cloneNode(true)),
     card.querySelector("template").content.cloneNode(true),
   );
+  find("#enlarged-layers").replaceChildren(
+    ...findAll(".toolbar .layers").map((each) => each.cloneNode(true)),
+  );
   hideClasses(dialog);
   if (!dialog.open) {
     dialog.showModal();
@@ -110,6 +116,12 @@ find("#close").addEventListener("click", () => dialog.close());
 find("#previous").addEventListener("click", () => step(-1));
 find("#next").addEventListener("click", () => step(1));
 
+document.addEventListener("input", ({ target }) => {
+  if (target.dataset.layer) {
+    switchLayer(target.dataset.layer, target.checked);
+  }
+});
+
 for (const card of cards) {
   card.querySelector(".open").addEventListener("click", () => enlarge(card));
 }
@@ -119,9 +131,7 @@ if (toolbar) {
   toolbar.hidden = false;
   toolbar.addEventListener("submit", (event) => event.preventDefault());
   toolbar.addEventListener("input", (event) => {
-    if (event.target.dataset.layer) {
-      switchLayer(event.target);
-    } else if (event.target.dataset.switch) {
+    if (event.target.dataset.switch) {
       switchClasses([event.target], event.target.checked);
     } else {
       filter();

@@ -167,7 +167,7 @@ def test_masks_and_keypoints_lie_where_they_are_annotated(
             masks += 1
         visible = sum(value > 0 for value in example["image/object/keypoint/visibility"])
         paths = "".join(
-            path.get_attribute("d") or "" for path in card.locator(".layer-keypoints .dot").all()
+            path.get_attribute("d") or "" for path in card.locator(".layer-keypoints .rim").all()
         )
         assert paths.count("M") == visible
         points += visible
@@ -177,7 +177,7 @@ def test_masks_and_keypoints_lie_where_they_are_annotated(
 
 def test_layers_are_switched(objects: Made, open_page: OpenPage) -> None:
     page = open_page(objects.page)
-    boxes = page.locator("[data-layer]")
+    boxes = page.locator(".toolbar [data-layer]")
     assert boxes.evaluate_all("(all) => all.map((each) => each.dataset.layer)") == list(LAYERS)
 
     def shown() -> set[str]:
@@ -195,6 +195,13 @@ def test_layers_are_switched(objects: Made, open_page: OpenPage) -> None:
     card_of(page, key).locator(".open").click()
     expect(page.locator("#enlarged .layer-boxes").first).to_be_hidden()
     expect(page.locator("#enlarged .layer-labels").first).to_be_visible()
+    page.locator("#enlarged [data-layer=labels]").uncheck()
+    page.locator("#enlarged [data-layer=boxes]").check()
+    expect(page.locator("#enlarged .layer-labels").first).to_be_hidden()
+    expect(page.locator("#enlarged .layer-boxes").first).to_be_visible()
+    page.keyboard.press("Escape")
+    assert shown() == set(LAYERS) - {"labels"}
+    expect(page.locator(".toolbar [data-layer=labels]")).not_to_be_checked()
 
 
 def test_classes_are_switched(objects: Made, open_page: OpenPage) -> None:
@@ -251,7 +258,7 @@ def test_enlarging_by_mouse_and_by_keyboard(objects: Made, open_page: OpenPage) 
     expect(dialog).to_be_visible()
     expect(page.locator("#enlarged-title")).to_have_text(keys[0])
     # All features of the Example.
-    rows = dialog.locator("th code").all_inner_texts()
+    rows = dialog.locator(".features th code").all_inner_texts()
     assert rows == sorted(objects.examples()[keys[0]].features)
     page.locator("#close").click()
     expect(dialog).to_be_hidden()
