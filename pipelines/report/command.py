@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
+
 from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.report.charts import load_statistics, make_charts
+from shardbeam.pipelines.report.duplicates import read_duplicates
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.page import Report, class_numbers, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
@@ -25,6 +28,8 @@ _DEFAULT_NAME = "report.html"
 _BEGINNING = b"<!doctype html>\n<!-- Shardbeam report -->\n"
 # The longer sides of thumbnails that are tried, in pixels, until the page is small enough.
 _SIDES = (1024, 800, 640, 512, 400, 320, 256, 200, 160, 128, 96, 64)
+# Of pictures that are there several times.
+_PAIR_SIDE = 240
 _MAX_KEYS_BYTES = 10_000_000
 
 
@@ -85,8 +90,14 @@ def make_page(
         _check_found(keys, sample=sample)
     rejects = draw_rejects(facts.listed_rejects, roots=roots)
     statistics = load_statistics(dataset, legend=legend)
+    duplicates = (
+        None
+        if facts.duplicates is None
+        else read_duplicates(dataset, counts=facts.duplicates, legend=legend)
+    )
     report = Report(
         facts=facts,
+        duplicates=duplicates,
         charts=make_charts({split.name: statistics[split.name] for split in dataset.splits}),
         sample=sample,
         thumbnails=(),
@@ -99,6 +110,17 @@ def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
     numbers = class_numbers(report.sample)
     colours = {name: number % len(PALETTE) for name, number in numbers.items()}
     pictures = report.sample.pictures
+    report = report._replace(
+        pairs=[
+            [
+                draw_thumbnail(
+                    _without_masks(picture), max_side=_PAIR_SIDE, colours=colours, names=names
+                )
+                for picture in group.pictures
+            ]
+            for group in (report.duplicates.groups if report.duplicates else ())
+        ]
+    )
     thumbnails: list[Thumbnail] = []
     sides = list(_SIDES)
     while sides:
@@ -122,6 +144,11 @@ def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
         page = render_page(report._replace(thumbnails=thumbnails))
         if len(page.encode()) <= MAX_BYTES or not thumbnails:
             return page
+
+
+def _without_masks(picture: Picture) -> Picture:
+    objects = tuple(msgspec.structs.replace(item, mask=b"") for item in picture.objects)
+    return msgspec.structs.replace(picture, objects=objects, class_map=b"", instance_map=b"")
 
 
 def _read_map(picture: Picture, *, names: Mapping[int, str]) -> Collection[str]:

@@ -15,7 +15,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.dataset.files import check_paths
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
-from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -89,6 +89,7 @@ class Facts(NamedTuple):
         config: The config that it was built by, as JSON for people; empty if it does not say.
         files: `(path, bytes, CRC-32C)` of its shards; empty if it does not say.
         labels: `{class: id}` that it declares.
+        duplicates: Pictures that it has several times; None where they were not looked for.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Facts(NamedTuple):
     config: str = ""
     files: tuple[tuple[str, int, str], ...] = ()
     labels: Mapping[str, int] = {}
+    duplicates: DuplicateCounts | None = None
 
 
 class _Shard(msgspec.Struct, frozen=True):
@@ -137,6 +139,7 @@ class _Manifest(msgspec.Struct, frozen=True):
     labels: dict[str, int] = {}
     splits: dict[str, _Split] = {}
     files: tuple[_File, ...] = ()
+    duplicates: DuplicateCounts | None = None
     checksum: str = ""
 
 
@@ -200,6 +203,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
             for shard in split.shards
         ),
         labels=manifest.labels,
+        duplicates=manifest.duplicates,
     )
 
 

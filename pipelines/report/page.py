@@ -23,6 +23,7 @@ from rich.filesize import decimal
 from shardbeam.pipelines.draw import class_name
 from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.report.charts import Charts
+from shardbeam.pipelines.report.duplicates import Duplicates, Group
 from shardbeam.pipelines.report.facts import Facts, Reject, SplitFacts
 from shardbeam.pipelines.report.sample import Sample
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
@@ -66,6 +67,8 @@ class Report(NamedTuple):
         charts: What is in it.
         sample: The pictures of the gallery.
         thumbnails: Their thumbnails; of the first ones where there is no room for all.
+        duplicates: What is there several times; None where it was not looked for.
+        pairs: The thumbnails of its groups.
         reject_pictures: `{number of a listed reject: data URI of its thumbnail}`.
     """
 
@@ -73,6 +76,8 @@ class Report(NamedTuple):
     charts: Charts
     sample: Sample
     thumbnails: Sequence[Thumbnail]
+    duplicates: Duplicates | None = None
+    pairs: Sequence[Sequence[Thumbnail]] = ()
     reject_pictures: Mapping[int, str] = {}
 
 
@@ -161,6 +166,7 @@ class _Card(NamedTuple):
 
     key: str
     alt: str
+    names: str
     split: int
     split_name: str
     shard: str
@@ -199,6 +205,13 @@ class _Tile(NamedTuple):
     name: str
     value: str
     kind: str = ""
+
+
+class _Pair(NamedTuple):
+    """A group of pictures that are the same, or nearly, and their cards with what differs."""
+
+    group: Group
+    cards: Sequence[tuple[_Card, str]]
 
 
 class _RejectRow(NamedTuple):
@@ -244,6 +257,8 @@ def render_page(report: Report) -> str:
         cards=cards,
         classes=classes,
         layers=[(layer, title) for layer, title in _LAYERS.items() if _has_layer(cards, layer)],
+        duplicates=report.duplicates,
+        pairs=list(_pairs(report)),
         rejects=rejects,
         rejects_title=_rejects_title(facts),
         has_reject_pictures=bool(report.reject_pictures),
@@ -298,6 +313,8 @@ def _sections(facts: Facts, charts: Charts) -> Iterator[tuple[str, str]]:
     if charts.sizes:
         yield "sizes", "Sizes"
     yield "gallery", "Gallery"
+    if facts.duplicates is not None:
+        yield "duplicates", "Duplicates"
     if facts.rejects:
         yield "rejects", "Rejects"
     if facts.corrections or facts.exclusions:
@@ -318,6 +335,9 @@ def _tiles(facts: Facts, sample: Sample) -> Iterator[_Tile]:
     yield _Tile("size", decimal(sum(split.num_bytes for split in facts.splits)))
     if outcomes:
         rejected = sum(code.total for code in facts.rejects)
+        if facts.duplicates is not None:
+            harm = facts.duplicates.leaks or facts.duplicates.contradictions
+            yield _Tile("duplicates", f"{facts.duplicates.groups:,}", kind="bad" if harm else "")
         yield _Tile("rejected", f"{rejected:,}", kind="bad" if rejected else "")
         yield _Tile("corrections", f"{sum(code.total for code in facts.corrections):,}")
 
@@ -381,6 +401,23 @@ def _cards(report: Report) -> Iterator[_Card]:
         yield _card(picture, thumbnail, numbers=numbers, split=splits[picture.split])
 
 
+def _pairs(report: Report) -> Iterator[_Pair]:
+    if report.duplicates is None:
+        return
+    numbers = class_numbers(report.sample)
+    for group, thumbnails in zip(report.duplicates.groups, report.pairs, strict=True):
+        cards = [
+            (
+                _card(picture, thumbnail, numbers=numbers, split=0),
+                "" if not distance else f"{distance} of 64 bits differ",
+            )
+            for picture, thumbnail, distance in zip(
+                group.pictures, thumbnails, group.distances, strict=True
+            )
+        ]
+        yield _Pair(group, cards)
+
+
 def _card(
     picture: Picture, thumbnail: Thumbnail, *, numbers: Mapping[str, int], split: int
 ) -> _Card:
@@ -405,6 +442,7 @@ def _card(
     return _Card(
         key=picture.key,
         alt=_alt(picture, width=width, height=height),
+        names=_what(picture),
         split=split,
         split_name=picture.split,
         shard=picture.shard,
@@ -574,12 +612,17 @@ def _kind(values: Sequence[bytes | int | float]) -> str:
     return kinds[type(values[0])] if values else ""
 
 
-def _alt(picture: Picture, *, width: int, height: int) -> str:
-    """Describes a picture to those who do not see it."""
+def _what(picture: Picture) -> str:
+    """Names what is annotated, in a few words."""
     counts = Counter(map(class_name, picture.objects))
     parts = [f"{count} {name}" for name, count in counts.most_common(8)]
     if len(counts) > 8:
         parts.append(f"{len(counts) - 8} more classes")
-    what = ", ".join([*picture.labels, *parts])
+    return ", ".join([*picture.labels, *parts])
+
+
+def _alt(picture: Picture, *, width: int, height: int) -> str:
+    """Describes a picture to those who do not see it."""
     described = f"{picture.key}, {width} by {height} pixels"
+    what = _what(picture)
     return f"{described}: {what}" if what else described

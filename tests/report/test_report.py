@@ -11,7 +11,10 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from PIL import Image
+from pyarrow import parquet
 
 from shardbeam.pipelines.report.command import MAX_BYTES
 from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
@@ -109,6 +112,71 @@ def test_same_dataset_same_bytes(mixed: Build, tmp_path: Path) -> None:
     shutil.copytree(mixed.output, copy, ignore=shutil.ignore_patterns("runs"))
     first = report(mixed.output, tmp_path / "first.html")
     assert report(copy, tmp_path / "second.html") == first
+
+
+@pytest.fixture(scope="module")
+def repeated(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Pictures that are there twice: in two classes, and compressed anew."""
+    folder = tmp_path_factory.mktemp("repeated")
+    files = sorted((shapes / "class_folders").rglob("*.jpg"))[:12]
+    for name in ("cat", "dog", "owl"):
+        (folder / "images" / name).mkdir(parents=True)
+    for number, file in enumerate(files):
+        shutil.copy(file, folder / "images" / "cat" / f"{number}.jpg")
+    for number in (2, 5, 7):
+        shutil.copy(files[number], folder / "images" / "dog" / f"{number}.jpg")
+    Image.open(files[9]).save(folder / "images" / "owl" / "9.jpg", quality=60)
+    built = build(
+        *("image-folder", "--images", folder / "images", "--fractions", "train=0.5,test=0.5"),
+        *("--set", "output.num_shards=3"),
+        output=folder / "out",
+    )
+    assert built.exit_code == 0
+    return built
+
+
+def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
+    counts = repeated.manifest["duplicates"]
+    assert (counts["groups"], counts["contradictions"]) == (4, 3)
+    page = report(repeated.output, tmp_path / "page.html")
+    section = page[page.index('<section id="duplicates"') :]
+    section = section[: section.index("</section>")]
+    parser = check_harmless(page)
+    assert parser.tags["strong"] == 8 + 3 + counts["leaks"]
+    groups = section.split('<p class="pair-title">')[1:]
+    shown = [set(re.findall(r'<p class="key"><bdi>(.*?)</bdi>', group)) for group in groups]
+    wanted = [{f"cat/{number}.jpg", f"dog/{number}.jpg"} for number in (2, 5, 7)]
+    assert sorted(map(sorted, shown)) == sorted(map(sorted, [*wanted, {"cat/9.jpg", "owl/9.jpg"}]))
+    for group, names in zip(groups, shown, strict=True):
+        assert len(re.findall('href="data:image/jpeg;base64,', group)) == 2
+        assert ("different labels" in group) == ("owl/9.jpg" not in names)
+        splits = re.findall(r"<strong><bdi>(.*?)</bdi></strong>", group)
+        assert ("in several splits" in group) == (len(set(splits)) > 1)
+    # What does harm goes first.
+    assert "different labels" in groups[0]
+    assert "owl/9.jpg" in shown[-1]
+
+
+def test_duplicates_that_cannot_be_read(repeated: Build, tmp_path: Path) -> None:
+    folder = tmp_path / "dataset"
+    shutil.copytree(repeated.output, folder)
+    table = parquet.read_table(folder / "duplicates.parquet")
+    beyond = pa.array([9999] * len(table), pa.int32())
+    place = table.schema.get_field_index("row")
+    for damage, problem in (
+        (lambda path: path.write_bytes(b"PAR1"), "not the duplicates of a dataset"),
+        (lambda path: parquet.write_table(table.drop(["split"]), path), "a column is missing"),
+        (
+            lambda path: parquet.write_table(table.set_column(place, "row", beyond), path),
+            "is in no shard",
+        ),
+        (lambda path: path.unlink(), "is missing"),
+    ):
+        damage(folder / "duplicates.parquet")
+        result = run("report", str(folder), "--output", str(tmp_path / "page.html"))
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert problem in result.stderr
+        assert result.stderr.count("\n") == 1
 
 
 def test_rejects_are_drawn_where_their_images_are_named(mixed: Build, tmp_path: Path) -> None:

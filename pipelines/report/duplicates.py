@@ -1,0 +1,170 @@
+"""Pictures that are in a dataset several times, read from its `duplicates.parquet` to be drawn."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from shardbeam.transforms.containers.base import find_container
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.duplicates import DUPLICATES
+from shardbeam.transforms.dataset.index import index_path
+from shardbeam.transforms.dataset.outcome import DuplicateCounts
+from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.dataset.read.examples import parse_example
+from shardbeam.transforms.dataset.read.keys import read_index
+from shardbeam.transforms.dataset.read.legend import Legend
+from shardbeam.transforms.dataset.read.pictures import Picture, make_picture
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# So many groups are drawn, those that do harm first, and so many pictures of each.
+_GROUPS, _OF_GROUP = 40, 4
+_COLUMNS = ["group", "key", "split", "shard", "row", "labels", "distance", "leak", "contradiction"]
+
+_Row = Mapping[str, Any]
+
+
+class Group(NamedTuple):
+    """Pictures that are the same, or nearly.
+
+    Attributes:
+        number: Its number in `duplicates.parquet`.
+        is_leak: Whether they are in several splits.
+        is_contradiction: Whether one file among them has different labels.
+        images: How many there are.
+        pictures: Some of them: of each split, and with each of the labels, as far as there is room.
+        distances: In how many bits the hash of each of these differs from the first's; None where
+            there is no hash.
+    """
+
+    number: int
+    is_leak: bool
+    is_contradiction: bool
+    images: int
+    pictures: Sequence[Picture]
+    distances: Sequence[int | None]
+
+
+class Duplicates(NamedTuple):
+    """What is in a dataset several times.
+
+    Attributes:
+        counts: How many.
+        groups: The first groups: contradictions, leaks, and others.
+    """
+
+    counts: DuplicateCounts
+    groups: Sequence[Group] = ()
+
+
+def read_duplicates(
+    dataset: StoredDataset, *, counts: DuplicateCounts, legend: Legend
+) -> Duplicates:
+    """Reads groups of pictures that are in a dataset several times.
+
+    Args:
+        dataset: The dataset.
+        counts: What its manifest says of them.
+        legend: How its Examples are to be read.
+
+    Raises:
+        InputError: A file is missing or damaged.
+    """
+    if not counts.groups:
+        return Duplicates(counts)
+    read = functools.partial(_read_picture, dataset=dataset, legend=legend, indexes={})
+    rows = sorted(_read_rows(join_uri(dataset.path, DUPLICATES)), key=_order)
+    groups = (list(members) for _, members in itertools.groupby(rows, key=_order))
+    first = itertools.islice(groups, _GROUPS)
+    return Duplicates(counts, [_read_group(members, read=read) for members in first])
+
+
+def _order(row: _Row) -> tuple[bool, bool, int]:
+    return not row["contradiction"], not row["leak"], row["group"]
+
+
+def _read_rows(uri: str) -> list[_Row]:
+    try:
+        file = parquet.ParquetFile(pa.BufferReader(storage_for(uri).read(uri)))
+        rows: list[_Row] = file.read(columns=_COLUMNS, use_threads=False).to_pylist()
+        if any(set(_COLUMNS) - row.keys() for row in rows[:1]):
+            raise InputError(
+                uri=uri, problem="not the duplicates of a dataset: a column is missing"
+            )
+    except FileNotFoundError as error:
+        raise InputError(uri=uri, problem="is missing, and the manifest counts it") from error
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(uri=uri, problem=f"not the duplicates of a dataset: {error}") from error
+    return rows
+
+
+def _read_group(rows: Sequence[_Row], *, read: Callable[[_Row], Picture]) -> Group:
+    chosen = list(itertools.islice(_most_different(rows), _OF_GROUP))
+    return Group(
+        number=rows[0]["group"],
+        is_leak=rows[0]["leak"],
+        is_contradiction=rows[0]["contradiction"],
+        images=len(rows),
+        pictures=[read(row) for row in chosen],
+        distances=[row["distance"] for row in chosen],
+    )
+
+
+def _most_different(rows: Sequence[_Row]) -> Iterator[_Row]:
+    """Yields the first of each split and labels, then the others."""
+    seen: set[tuple[str, str]] = set()
+    others = []
+    for row in rows:
+        kind = (row["split"], row["labels"])
+        if kind in seen:
+            others.append(row)
+        else:
+            seen.add(kind)
+            yield row
+    yield from others
+
+
+def _read_picture(
+    row: _Row,
+    *,
+    dataset: StoredDataset,
+    legend: Legend,
+    indexes: dict[str, Sequence[int]],
+) -> Picture:
+    """Reads one Example, whose place its shard's index tells.
+
+    Args:
+        row: Its row of `duplicates.parquet`.
+        dataset: The dataset.
+        legend: How its Examples are to be read.
+        indexes: `{index: places of its Examples}` of the indexes read so far.
+    """
+    split = dataset.find_split(row["split"])
+    try:
+        shard = split.shards[row["shard"]]
+        uri = join_uri(dataset.path, index_path(shard.path))
+        if uri not in indexes:
+            indexes[uri] = read_index(uri, columns=["offset"]).column("offset").to_pylist()
+        place = indexes[uri][row["row"]]
+    except IndexError as error:
+        uri = join_uri(dataset.path, DUPLICATES)
+        raise InputError(uri=uri, problem=f"{row['key']!r} is in no shard") from error
+    reader = find_container(split.container)
+    found = next(reader.read(shard, start=place), None)
+    if found is None:
+        raise InputError(uri=shard.uri, problem=f"{row['key']!r} is not in it, but in its index")
+    example = parse_example(found[1], uri=shard.uri, place=reader.describe_place(place))
+    before = sum(split.shard_examples[: row["shard"]])
+    return make_picture(
+        example,
+        legend=legend,
+        split=split.name,
+        shard=shard.path,
+        number=before + row["row"] + 1,
+    )
