@@ -16,6 +16,7 @@ from shardbeam.pipelines.arguments import named_format, parse_arguments
 from shardbeam.pipelines.commands import (
     COMMANDS,
     BuildArguments,
+    DiffArguments,
     FormatsArguments,
     InitArguments,
     ReportArguments,
@@ -115,6 +116,11 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             from shardbeam.pipelines.report.command import run_report
 
             run_report(arguments)
+            return 0
+        if isinstance(arguments, DiffArguments):
+            from shardbeam.pipelines.diff import run_diff
+
+            run_diff(arguments)
             return 0
         # Imported here, as rich takes a while.
         from shardbeam.pipelines.show import run_show, show_formats

@@ -301,6 +301,33 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     anonymous: _Anonymous = False
 
 
+class DiffArguments(Arguments, frozen=True, kw_only=True):
+    """`diff`.
+
+    Attributes:
+        old: Folder of a dataset.
+        new: Folder of another.
+    """
+
+    USAGE = "shardbeam diff OLD NEW [--limit N] [--json]"
+    HELP = """\
+Compares two datasets by their indexes, and prints which examples were added, removed, moved to
+another split or changed, and their statistics side by side. No shard is read.
+
+OLD and NEW are folders of datasets, or files that name them (output.latest). The exit code is 0
+whatever differs; "same" in the JSON says whether anything does.
+"""
+
+    old: str
+    new: str
+    limit: Annotated[
+        _Count | None,
+        named("how many examples of each kind of change are named (default: 10)", metavar="N"),
+    ] = None
+    json: Annotated[bool, named("print the result as one JSON object")] = False
+    anonymous: _Anonymous = False
+
+
 class SampleArguments(Arguments, frozen=True, kw_only=True):
     """`sample shapes`."""
 
@@ -360,6 +387,7 @@ commands:
   show      print or draw Examples of a dataset, or of any TFRecord file
   stats     print what is in a dataset, or in any TFRecord file: classes, sizes, splits
   report    write a page of HTML about a dataset, with pictures
+  diff      compare two datasets: examples added, removed, moved and changed
   verify    read every byte of a dataset, and print what is wrong with it
   sample    draw a small dataset to try things with
 
@@ -378,6 +406,7 @@ COMMANDS: dict[str, type[Arguments]] = {
     "show": ShowArguments,
     "stats": StatsArguments,
     "report": ReportArguments,
+    "diff": DiffArguments,
     "verify": VerifyArguments,
     "sample": SampleArguments,
 }
@@ -391,6 +420,7 @@ WORDS = {
     "show": (r"show\0(?P<path>[^\0]+)", "`show PATH`, with one path"),
     "stats": (r"stats\0(?P<path>[^\0]+)", "`stats PATH`, with one path"),
     "report": (r"report\0(?P<path>[^\0]+)", "`report PATH`, with one path"),
+    "diff": (r"diff\0(?P<old>[^\0]+)\0(?P<new>[^\0]+)", "`diff OLD NEW`, with two paths"),
     "verify": (r"verify\0(?P<path>[^\0]+)", "`verify PATH`, with one path"),
     "sample": (r"sample\0shapes", "`sample shapes --output DIR --images N`"),
 }

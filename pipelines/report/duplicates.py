@@ -13,11 +13,10 @@ from pyarrow import parquet
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.duplicates import DUPLICATES
-from shardbeam.transforms.dataset.index import index_path
+from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.examples import parse_example
-from shardbeam.transforms.dataset.read.keys import read_index
 from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.read.pictures import Picture, make_picture
 from shardbeam.transforms.storage.base import join_uri
@@ -150,7 +149,7 @@ def _read_picture(
         shard = split.shards[row["shard"]]
         uri = join_uri(dataset.path, index_path(shard.path))
         if uri not in indexes:
-            indexes[uri] = read_index(uri, columns=["offset"]).column("offset").to_pylist()
+            indexes[uri] = load_index(uri, columns=["offset"]).column("offset").to_pylist()
         place = indexes[uri][row["row"]]
     except IndexError as error:
         uri = join_uri(dataset.path, DUPLICATES)

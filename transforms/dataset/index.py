@@ -9,7 +9,8 @@ import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
-from shardbeam.transforms.core.errors import DamagedError
+from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.storage.find import storage_for
 
 
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +111,21 @@ def decode_index(data: bytes, *, uri: str) -> list[IndexRow]:
         DamagedError: It is damaged, or has other columns.
     """
     return [IndexRow(**row) for row in read_index(data, uri=uri).to_pylist()]
+
+
+def load_index(uri: str, *, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) -> pa.Table:
+    """Reads columns of a shard's index from storage, as `read_index` decodes them.
+
+    Raises:
+        InputError: It is not there, cannot be read, or is damaged.
+    """
+    try:
+        data = storage_for(uri).read(uri)
+    except FileNotFoundError as error:
+        raise InputError(uri=uri, problem="the index of a shard is missing") from error
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
+    return read_index(data, uri=uri, columns=columns)
 
 
 def read_index(

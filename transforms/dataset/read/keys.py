@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-from pyarrow import parquet
-
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.index import index_path
+from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit
 from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.read.pictures import read_pictures
 from shardbeam.transforms.formats.names import loosened
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
 
 # A wrong key is compared with so many; with all of those that differ from it by folder, case or
 # extension only.
@@ -77,27 +72,9 @@ def _read_keys(
     if legend.is_ours and dataset.features is not None:
         for shard in split.shards:
             uri = join_uri(dataset.path, index_path(shard.path))
-            for key in read_index(uri, columns=["key"]).column("key").to_pylist():
+            for key in load_index(uri, columns=["key"]).column("key").to_pylist():
                 yield number, key
                 number += 1
     else:
         for picture in read_pictures(split, legend=legend):
             yield picture.number, picture.key
-
-
-def read_index(uri: str, *, columns: Sequence[str]) -> pa.Table:
-    """Reads columns of a shard's index.
-
-    Raises:
-        InputError: It is not there, damaged, or has no such column.
-    """
-    try:
-        table = parquet.read_table(io.BytesIO(storage_for(uri).read(uri)))
-        return table.select(list(columns))
-    except FileNotFoundError as error:
-        raise InputError(uri=uri, problem="the index of a shard is missing") from error
-    except OSError as error:
-        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
-    except (pa.ArrowException, KeyError) as error:
-        problem = f"not the index of a shard: {' '.join(str(error).split())}"
-        raise InputError(uri=uri, problem=problem) from error

@@ -1,0 +1,194 @@
+"""`shardbeam diff`: what differs between two datasets. Neither Beam nor TensorFlow is needed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from rich.table import Table
+from rich.text import Text
+
+from shardbeam.pipelines.commands import DiffArguments
+from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.difference import (
+    Change,
+    ChangeKind,
+    Difference,
+    SplitDifference,
+    compare_datasets,
+)
+from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics_file import read_statistics
+
+# As many examples of each kind of change are named unless the caller says otherwise.
+_NAMED = 10
+_PRINTED_CLASSES = 50
+# What of the statistics is shown side by side; JSON has all.
+_FIGURES = (
+    *("examples", "num_bytes", "images", "image_bytes", "unannotated", "labels", "objects"),
+    *("crowds", "masks", "empty_masks", "captions"),
+)
+_KINDS = {
+    ChangeKind.REMOVED: "removed",
+    ChangeKind.ADDED: "added",
+    ChangeKind.MOVED: "moved",
+    ChangeKind.IMAGE: "image changed",
+    ChangeKind.LABELS: "labels changed",
+    ChangeKind.OTHER: "other values changed",
+}
+
+
+class StatisticsPair(NamedTuple):
+    """What is in a split of two datasets; None where there is no such split."""
+
+    old: Statistics | None
+    new: Statistics | None
+
+
+# `{split: what is in it}`.
+StatisticsPairs = Mapping[str, StatisticsPair]
+
+
+def run_diff(arguments: DiffArguments) -> None:
+    """Prints what differs between two datasets.
+
+    Raises:
+        InputError: One of them is none of ours, or cannot be read.
+    """
+    old, new = open_dataset(arguments.old), open_dataset(arguments.new)
+    difference = compare_datasets(old, new, limit=arguments.limit or _NAMED)
+    statistics = compare_statistics(old, new)
+    if arguments.json:
+        write_stdout(render_json(difference, statistics))
+    else:
+        write_stdout(render_text(difference, statistics, stdout_layout()))
+
+
+def compare_statistics(old: StoredDataset, new: StoredDataset) -> dict[str, StatisticsPair]:
+    """Reads what is in the splits of two datasets; empty where one does not say.
+
+    Raises:
+        InputError: A `statistics.json` cannot be read.
+    """
+    olds, news = read_statistics(old.path), read_statistics(new.path)
+    if olds is None or news is None:
+        return {}
+    return {
+        split: StatisticsPair(olds.get(split), news.get(split))
+        for split in dict.fromkeys([*olds, *news])
+    }
+
+
+def render_json(difference: Difference, statistics: StatisticsPairs) -> str:
+    """Renders a difference as one JSON object on one line, with its keys sorted."""
+    document: dict[str, Any] = {
+        **msgspec.to_builtins(difference),
+        "same": difference.is_empty,
+        "statistics": {split: pair._asdict() for split, pair in statistics.items()},
+    }
+    return msgspec.json.encode(document, order="sorted").decode() + "\n"
+
+
+def render_text(difference: Difference, statistics: StatisticsPairs, layout: Layout = PLAIN) -> str:
+    """Renders a difference for people."""
+    tables = [
+        _splits_table(difference.splits),
+        _moves_table(difference.moves),
+        _changes_table(difference.changes),
+        _class_ids_table(difference.classes),
+        _statistics_table(statistics),
+        _class_counts_table(statistics),
+    ]
+    parts = [render_table(table, layout=layout) for table in tables if table.rows]
+    if difference.is_empty:
+        parts.append("no difference\n")
+    return "\n".join(parts)
+
+
+def _splits_table(splits: Mapping[str, SplitDifference]) -> Table:
+    names = SplitDifference.__struct_fields__
+    table = make_table("split", numbers=[name.replace("_", " ") for name in names])
+    rows = [(_text(split), counts) for split, counts in splits.items()]
+    if len(rows) > 1:
+        total = {name: sum(getattr(counts, name) for counts in splits.values()) for name in names}
+        rows.append((Text("total"), SplitDifference(**total)))
+    for split, counts in rows:
+        table.add_row(split, *(f"{getattr(counts, name):,}" for name in names))
+    return table
+
+
+def _moves_table(moves: Mapping[str, Mapping[str, int]]) -> Table:
+    table = make_table("moved from", "to", numbers=["examples"])
+    for source, targets in moves.items():
+        for target, count in targets.items():
+            table.add_row(_text(source), _text(target), f"{count:,}")
+    return table
+
+
+def _changes_table(changes: Iterable[Change]) -> Table:
+    table = make_table("change", "split", "key", numbers=[])
+    for change in changes:
+        splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
+        what = ", ".join(_KINDS[kind] for kind in change.kinds)
+        table.add_row(what, _text(" to ".join(splits)), _text(change.key))
+    return table
+
+
+def _class_ids_table(classes: Mapping[str, tuple[int | None, int | None]]) -> Table:
+    table = make_table("class", numbers=["old id", "new id"])
+    for name, ids in itertools.islice(classes.items(), _PRINTED_CLASSES):
+        table.add_row(_text(name), *("" if each is None else str(each) for each in ids))
+    return _with_rest(table, len(classes))
+
+
+def _statistics_table(statistics: StatisticsPairs) -> Table:
+    table = make_table("split", "statistics", numbers=["old", "new", "difference"])
+    for split, (old, new) in statistics.items():
+        for name in _FIGURES:
+            values = [0 if each is None else getattr(each, name) for each in (old, new)]
+            if values[0] != values[1]:
+                what = name.removeprefix("num_").replace("_", " ")
+                table.add_row(_text(split), what, *_cells(values))
+    return table
+
+
+def _class_counts_table(statistics: StatisticsPairs) -> Table:
+    table = make_table("split", "class", "in", numbers=["old", "new", "difference"])
+    rows = sorted(_class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
+    for split, name, what, values in rows[:_PRINTED_CLASSES]:
+        table.add_row(_text(split), _text(name), what, *_cells(values))
+    return _with_rest(table, len(rows))
+
+
+def _class_counts(
+    statistics: StatisticsPairs,
+) -> Iterator[tuple[str, str, str, tuple[int, int]]]:
+    """Yields the counts of classes that differ: those of objects, where there are objects."""
+    empty = Statistics()
+    for split, pair in statistics.items():
+        old, new = (each or empty for each in pair)
+        what = "objects" if old.objects_by_class or new.objects_by_class else "images"
+        olds, news = (getattr(each, f"{what}_by_class") for each in (old, new))
+        for name in sorted({*olds, *news}):
+            values = olds.get(name, 0), news.get(name, 0)
+            if values[0] != values[1]:
+                yield split, name, what, values
+
+
+def _cells(values: Iterable[int]) -> tuple[str, str, str]:
+    old, new = values
+    return f"{old:,}", f"{new:,}", f"{new - old:+,}"
+
+
+def _with_rest(table: Table, number: int) -> Table:
+    if number > _PRINTED_CLASSES:
+        table.add_row(f"... and {number - _PRINTED_CLASSES:,} more (--json has all)")
+    return table
+
+
+def _text(text: str) -> Text:
+    return Text(escape(text) if text else "(no name)")

@@ -1,0 +1,311 @@
+"""What differs between two datasets, by their indexes: in tables, and against brute force."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
+from shardbeam.transforms.dataset.manifest import encode_manifest
+from shardbeam.transforms.dataset.read.dataset import open_dataset
+from shardbeam.transforms.dataset.read.difference import (
+    ChangeKind,
+    Difference,
+    SplitDifference,
+    compare_datasets,
+)
+from tests.support.tfrecords import make_example, write_tfrecord
+
+SPLITS = ("train", "validation")
+
+
+class Row(NamedTuple):
+    """An example, as short as a test needs it."""
+
+    key: str
+    split: str = "train"
+    image: int = 0
+    labels: int = 0
+    other: int = 0
+
+
+def write_dataset(
+    folder: Path,
+    rows: Iterable[Row],
+    *,
+    classes: Mapping[str, int] | None = None,
+    splits: Sequence[str] = SPLITS,
+    is_old: bool = False,
+) -> str:
+    """Writes what a comparison reads of a dataset: two shards of each split."""
+    (folder / "index").mkdir(parents=True, exist_ok=True)
+    by_split: dict[str, list[dict[str, object]]] = {}
+    listed = list(rows)
+    for split in splits:
+        of_split = [row for row in listed if row.split == split]
+        middle = len(of_split) // 2
+        for number, part in enumerate((of_split[:middle], of_split[middle:])):
+            path = f"d-{split}.tfrecord-{number:05}-of-00002"
+            data = index_parquet([index_row(row) for row in part])
+            target = folder / index_path(path)
+            target.write_bytes(data)
+            if is_old:
+                table = parquet.read_table(target)
+                parquet.write_table(table.drop_columns(["crc32c", "labels", "dhash"]), target)
+            entry = {"path": path, "num_bytes": 0, "crc32c": "00000000", "examples": len(part)}
+            by_split.setdefault(split, []).append(entry)
+    manifest = {
+        "shardbeam": "1",
+        "config": {},
+        "features": [],
+        "files": [],
+        "labels": classes or {},
+        "splits": {
+            **{split: {"outcome": {}, "shards": shards} for split, shards in by_split.items()},
+            "": {"outcome": {}, "shards": []},
+        },
+    }
+    (folder / "manifest.json").write_bytes(encode_manifest(manifest))
+    (folder / "features.json").write_text("{}")
+    info = {
+        "name": "d",
+        "splits": [{"name": split, "shardLengths": [0, 0]} for split in by_split],
+    }
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    return str(folder)
+
+
+def index_row(row: Row) -> IndexRow:
+    record = repr((row.image, row.labels, row.other)).encode()
+    return IndexRow(
+        key=row.key,
+        source="s",
+        split=row.split,
+        shard=0,
+        offset=0,
+        length=100 + row.image + row.labels + row.other,
+        sha256=f"{row.image:064x}"[::-1],
+        width=1,
+        height=1,
+        format="png",
+        objects=0,
+        crc32c=zlib.crc32(record),
+        labels=f"{row.labels:016x}",
+    )
+
+
+def compare(old: str, new: str, *, limit: int = 10) -> Difference:
+    return compare_datasets(open_dataset(old), open_dataset(new), limit=limit)
+
+
+ADDED, REMOVED, MOVED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.MOVED
+IMAGE, LABELS, OTHER = ChangeKind.IMAGE, ChangeKind.LABELS, ChangeKind.OTHER
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ([], [], []),
+        ([Row("a"), Row("b")], [Row("b"), Row("a")], []),
+        ([], [Row("a")], [("a", (ADDED,), "", "train")]),
+        ([Row("a")], [], [("a", (REMOVED,), "train", "")]),
+        ([Row("a")], [Row("a", image=1)], [("a", (IMAGE,), "train", "train")]),
+        ([Row("a")], [Row("a", labels=1)], [("a", (LABELS,), "train", "train")]),
+        ([Row("a")], [Row("a", other=1)], [("a", (OTHER,), "train", "train")]),
+        (
+            [Row("a")],
+            [Row("a", "validation", image=1, labels=2)],
+            [("a", (MOVED, IMAGE, LABELS), "train", "validation")],
+        ),
+        (
+            [Row("a"), Row("b"), Row("é\n")],
+            [Row("b"), Row("c"), Row("é\n", other=2)],
+            [
+                ("a", (REMOVED,), "train", ""),
+                ("c", (ADDED,), "", "train"),
+                ("é\n", (OTHER,), "train", "train"),
+            ],
+        ),
+        # The same name in the folders of two splits.
+        ([Row("a"), Row("a", "validation", 1)], [Row("a", "validation", 1), Row("a")], []),
+        (
+            [Row("a"), Row("a", "validation", 1)],
+            [Row("a", "validation", 2), Row("a")],
+            [("a", (IMAGE,), "validation", "validation")],
+        ),
+        (
+            [Row("a"), Row("a", "validation", 1)],
+            [Row("a")],
+            [("a", (REMOVED,), "validation", "")],
+        ),
+        (
+            [Row("a"), Row("a", "validation", 1)],
+            [Row("a", image=1), Row("a", "validation")],
+            [
+                ("a", (MOVED,), "validation", "train"),
+                ("a", (MOVED,), "train", "validation"),
+            ],
+        ),
+        # An Example for each of an image's objects, and one object more.
+        (
+            [Row("a", other=1), Row("a", other=2)],
+            [Row("a", other=1), Row("a", other=3), Row("a", other=2)],
+            [("a", (ADDED,), "", "train")],
+        ),
+    ],
+)
+def test_changes(
+    tmp_path: Path, old: list[Row], new: list[Row], changes: list[tuple[object, ...]]
+) -> None:
+    found = compare(write_dataset(tmp_path / "old", old), write_dataset(tmp_path / "new", new))
+    assert [
+        (change.key, change.kinds, change.old_split, change.new_split) for change in found.changes
+    ] == changes
+    assert found.is_empty == (not changes)
+    total = {
+        name: sum(getattr(split, name) for split in found.splits.values())
+        for name in SplitDifference.__struct_fields__
+    }
+    assert (total["old"], total["new"]) == (len(old), len(new))
+    kinds = [kind for _, of_change, _, _ in changes for kind in of_change]  # type: ignore[attr-defined]
+    assert [total[kind.value] for kind in (ADDED, REMOVED, IMAGE, LABELS, OTHER)] == [
+        kinds.count(kind) for kind in (ADDED, REMOVED, IMAGE, LABELS, OTHER)
+    ]
+    assert total["moved_in"] == total["moved_out"] == kinds.count(MOVED)
+    assert total["unchanged"] == len(new) - sum(REMOVED not in each[1] for each in changes)  # type: ignore[operator]
+
+
+rows = st.builds(
+    Row,
+    key=st.sampled_from("abcdefgh"),
+    split=st.sampled_from(SPLITS),
+    image=st.integers(0, 1),
+    labels=st.integers(0, 1),
+    other=st.integers(0, 1),
+)
+
+
+@settings(max_examples=20)
+@given(
+    old=st.lists(rows, unique_by=lambda row: row.key),
+    new=st.lists(rows, unique_by=lambda row: row.key),
+)
+def test_keys_that_are_there_once_against_brute_force(
+    tmp_path_factory: pytest.TempPathFactory, old: list[Row], new: list[Row]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "brute"
+    found = compare(
+        write_dataset(folder / "old", old), write_dataset(folder / "new", new), limit=100
+    )
+    olds, news = ({row.key: row for row in each} for each in (old, new))
+    expected = set()
+    for key in {*olds, *news}:
+        one, other = olds.get(key), news.get(key)
+        if one is None or other is None:
+            kinds = [ADDED if one is None else REMOVED]
+        else:
+            kinds = [MOVED] * (one.split != other.split)
+            kinds += [IMAGE] * (one.image != other.image)
+            kinds += [LABELS] * (one.labels != other.labels)
+            kinds += [OTHER] * (one[2:4] == other[2:4] and one.other != other.other)
+        if kinds:
+            splits = (each.split if each else "" for each in (one, other))
+            expected.add((key, tuple(kinds), *splits))
+    assert {(each.key, each.kinds, each.old_split, each.new_split) for each in found.changes} == (
+        expected
+    )
+
+
+@settings(max_examples=20)
+@given(old=st.lists(rows), new=st.lists(rows))
+def test_the_counts_add_up(
+    tmp_path_factory: pytest.TempPathFactory, old: list[Row], new: list[Row]
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "sums"
+    paths = write_dataset(folder / "old", old), write_dataset(folder / "new", new)
+    found = compare(*paths)
+    for name, split in found.splits.items():
+        assert split.old == sum(row.split == name for row in old)
+        assert split.new == sum(row.split == name for row in new)
+        assert split.new - split.added - split.moved_in == (
+            split.old - split.removed - split.moved_out
+        )
+    # In both directions the same.
+    back = compare(*reversed(paths))
+    for name, split in found.splits.items():
+        assert (split.added, split.unchanged) == (
+            back.splits[name].removed,
+            back.splits[name].unchanged,
+        )
+
+
+def test_the_first_changes_of_each_kind_are_named(tmp_path: Path) -> None:
+    old = [Row(f"{number:03}") for number in range(100)]
+    new = [row._replace(image=1) for row in old[:60]] + [Row(f"x{n}") for n in range(9)]
+    found = compare(
+        write_dataset(tmp_path / "old", old), write_dataset(tmp_path / "new", new), limit=2
+    )
+    assert [(change.key, change.kinds) for change in found.changes] == [
+        *((key, (REMOVED,)) for key in ("060", "061")),
+        *((key, (ADDED,)) for key in ("x0", "x1")),
+        *((key, (IMAGE,)) for key in ("000", "001")),
+    ]
+    assert found.splits["train"].removed == 40
+
+
+def test_classes_and_splits_that_only_one_has(tmp_path: Path) -> None:
+    old = write_dataset(
+        tmp_path / "old", [Row("a")], classes={"cat": 1, "dog": 2, "cow": 3}, splits=["train"]
+    )
+    new = write_dataset(
+        tmp_path / "new",
+        [Row("b", "test")],
+        classes={"cat": 1, "cow": 2, "ant": 3},
+        splits=["test"],
+    )
+    found = compare(old, new)
+    assert found.classes == {"ant": (None, 3), "cow": (3, 2), "dog": (2, None)}
+    assert [(name, split.old, split.new) for name, split in found.splits.items()] == [
+        ("train", 1, 0),
+        ("test", 0, 1),
+    ]
+    assert not found.is_empty
+
+
+def test_datasets_of_older_versions_are_compared_by_length(tmp_path: Path) -> None:
+    old = [Row("a"), Row("b"), Row("c")]
+    new = [Row("a", labels=1), Row("b", image=1), Row("c")]
+    paths = [write_dataset(tmp_path / "old", old, is_old=True)]
+    paths += [write_dataset(tmp_path / name, new, is_old=name == "x") for name in ("x", "y")]
+    for path in paths[1:]:
+        found = compare(paths[0], path)
+        assert [(change.key, change.kinds) for change in found.changes] == [
+            ("a", (OTHER,)),
+            ("b", (IMAGE,)),
+        ]
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    good = write_dataset(tmp_path / "good", [Row("a"), Row("b")])
+    file = write_tfrecord(tmp_path / "a.tfrecord", make_example({"x": 1}))
+    for pair in ((good, str(file)), (str(file), good)):
+        with pytest.raises(InputError, match=r"a\.tfrecord: not a dataset of Shardbeam: w"):
+            compare(*pair)
+    index = tmp_path / "good" / index_path("d-train.tfrecord-00001-of-00002")
+    for data, problem in (
+        (index_parquet([]), "has 0 rows for 1 examples"),
+        (index.read_bytes()[:-9], "no Parquet file"),
+        (None, "the index of a shard is missing"),
+    ):
+        index.unlink() if data is None else index.write_bytes(data)
+        with pytest.raises(InputError, match=f"{index}: {problem}"):
+            compare(good, good)
