@@ -88,6 +88,18 @@ _DATASET = DatasetSettings(
 )
 
 
+# Of a shard whose images have COCO's number of classes, each with each other one.
+_CLASSES = [f"class {number:02d}" for number in range(80)]
+_STATISTICS = Statistics(
+    examples=_SHARD_EXAMPLES,
+    images_by_class=dict.fromkeys(_CLASSES, 1),
+    objects_by_class=dict.fromkeys(_CLASSES, 1),
+    count_of_pairs={
+        name: dict.fromkeys(_CLASSES[place:], 1) for place, name in enumerate(_CLASSES[:-1], 1)
+    },
+)
+
+
 def staged_shard(index: int, *, num_shards: int) -> ShardResult:
     """Describes a shard that was staged: an empty file, and an index as empty."""
     name = f"scale-train.tfrecord-{index:05d}-of-{num_shards:05d}"
@@ -110,6 +122,10 @@ def staged_shard(index: int, *, num_shards: int) -> ShardResult:
         rejects=(),
         staged=f"shards/{index:064x}/{'0' * 32}",
     )
+
+
+def _statistics_of(shard: ShardResult) -> tuple[str, Statistics]:
+    return shard.split, _STATISTICS
 
 
 def _key(number: int) -> str:
@@ -323,6 +339,8 @@ def commit_stage(number: int, folder: Path) -> None:
         shards | CommitDataset(
             settings=_settings(str(folder / "output")),
             rejects=pipeline | "NoRejects" >> beam.Create([]).with_output_types(Reject),
+            statistics=shards
+            | "Statistics" >> beam.Map(_statistics_of).with_output_types(tuple[str, Statistics]),
             census=one("Census", Census(listing=ListingSummary(files={"train": images}))),
             label_map=one("LabelMap", _NO_LABELS),
         )
@@ -339,7 +357,7 @@ def gather_stage(number: int, folder: Path) -> None:
     ]
     census = Census(listing=ListingSummary(files={"train": number * _SHARD_EXAMPLES}))
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        gate(census, shards, [], _NO_LABELS, settings=_settings(temporary))
+        gate(census, shards, [], _NO_LABELS, settings=_settings(temporary), statistics={})
         metadata_files(
             dataset=_DATASET,
             splits=count_splits(splits=["train"], census=census, shards=shards, rejects=[]),
@@ -347,6 +365,7 @@ def gather_stage(number: int, folder: Path) -> None:
             moved=[file for shard in shards for file in (shard.data, shard.index)],
             label_map=_NO_LABELS,
             skeletons={},
+            statistics={},
         )
 
 

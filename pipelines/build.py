@@ -139,6 +139,7 @@ def build_dataset(
     written.shards | CommitDataset(
         settings=commit,
         rejects=(*gathered.rejects, written.rejects) | beam.Flatten(),
+        statistics=written.statistics,
         census=gathered.census,
         label_map=gathered.label_map,
         duplicates=duplicates,

@@ -80,6 +80,7 @@ def run_stats(arguments: StatsArguments) -> None:
         splits = read_statistics(dataset.path)
     if splits is None:
         splits = _count(dataset, legend=legend, arguments=arguments)
+    splits = {split.name: splits[split.name] for split in dataset.splits if split.name in splits}
     report = StatisticsReport(
         path=dataset.path,
         splits=splits,

@@ -18,6 +18,7 @@ from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
+from shardbeam.transforms.dataset.statistics import Statistics, merge_statistics
 
 # The split and the path of a file of rejects, and a reject that goes there.
 _Assigned = tuple[tuple[str, str], Reject]
@@ -34,6 +35,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
     Args:
         settings: What is committed, and where.
         rejects: All rejects, of every step.
+        statistics: `(split, Statistics)` for each shard.
         census: One `Census`.
         label_map: One `LabelMap`.
         duplicates: One `Duplicates`; None where they were not looked for.
@@ -46,6 +48,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
 
     settings: CommitSettings
     rejects: PCollection[Reject]
+    statistics: PCollection[tuple[str, Statistics]]
     census: PCollection[Census]
     label_map: PCollection[LabelMap]
     duplicates: PCollection[Duplicates] | None = None
@@ -69,6 +72,10 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             | "WriteRejects" >> beam.Map(_write_rejects, staging=staging)
         )
         label_map = pvalue.AsSingleton(self.label_map)
+        # (split, Statistics): those of all shards together would be no small matter.
+        statistics = pvalue.AsDict(
+            self.statistics | "MergeStatistics" >> beam.CombinePerKey(merge_statistics)
+        )
         results = (pvalue.AsList(shards), pvalue.AsList(rejects_files))
         duplicates = None if self.duplicates is None else pvalue.AsSingleton(self.duplicates)
         # how many moves each batch was
@@ -80,6 +87,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
                 *results,
                 label_map,
                 settings=self.settings,
+                statistics=statistics,
                 duplicates=duplicates,
             ).with_output_types(MoveBatch)
             # MoveBatch; without this barrier a retry of a move would repeat the gate.
@@ -92,6 +100,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             label_map,
             pvalue.AsIter(moved),
             settings=self.settings,
+            statistics=statistics,
             duplicates=duplicates,
         )
 

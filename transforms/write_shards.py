@@ -6,11 +6,11 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 import msgspec
-from apache_beam import pvalue
+from apache_beam import pvalue, typehints
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import in_global_window, report_usage
@@ -23,12 +23,15 @@ from shardbeam.transforms.dataset.processes import ShardWriters, count_workers
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.shard_plan import ShardNaming, ShardPlan, plan_shards
 from shardbeam.transforms.dataset.staging import TOTALS, Staging, explain_write_errors, shard_key
+from shardbeam.transforms.dataset.statistics import Statistics
 
 _REJECTS = "rejects"
+_STATISTICS = "statistics"
 
 # A shard's key and a record on its way into it. Beam ignores annotations that are strings, as
 # they are here, so that types which matter to a shuffle are said to it by themselves.
 _Sharded = tuple[tuple[str, int], bytes]
+_Output: TypeAlias = ShardResult | pvalue.TaggedOutput[str, Any]
 
 _record_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -39,10 +42,12 @@ class WriteResult(NamedTuple):
     Attributes:
         shards: A `ShardResult` for each shard, written to staging.
         rejects: A `Reject` for each record that could not be encoded.
+        statistics: `(split, Statistics)` for each shard.
     """
 
     shards: PCollection[ShardResult]
     rejects: PCollection[Reject]
+    statistics: PCollection[tuple[str, Statistics]]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -120,10 +125,13 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
                 _WriteShardFn(naming=self.naming, settings=settings),
                 pvalue.AsSingleton(plan),
                 pvalue.AsSingleton(self.label_map),
-            ).with_outputs(_REJECTS, main="shards")
+            ).with_outputs(_REJECTS, _STATISTICS, main="shards")
         )
         written[_REJECTS].element_type = Reject
-        return WriteResult(shards=written.shards, rejects=written[_REJECTS])
+        written[_STATISTICS].element_type = typehints.Tuple[str, Statistics]
+        return WriteResult(
+            shards=written.shards, rejects=written[_REJECTS], statistics=written[_STATISTICS]
+        )
 
 
 def _seed_shards(plan: ShardPlan, *, staging: Staging) -> Iterator[tuple[tuple[str, int], bytes]]:
@@ -168,7 +176,7 @@ class _WriteShardFn(beam.DoFn):
         element: tuple[tuple[str, int], Iterable[bytes]],
         plan: ShardPlan,
         label_map: LabelMap,
-    ) -> Iterator[ShardResult | pvalue.TaggedOutput[str, Reject]]:
+    ) -> Iterator[_Output]:
         (split, index), values = element
         records = [value[HASH_BYTES:] for value in sorted(values) if value]
         num_shards = plan.num_shards[split]
@@ -200,13 +208,12 @@ class _WriteShardFn(beam.DoFn):
             for output in self._outputs(self._under_way.popleft()):
                 yield in_global_window(output)
 
-    def _outputs(
-        self, shard: Future[ShardResult]
-    ) -> Iterator[ShardResult | pvalue.TaggedOutput[str, Reject]]:
+    def _outputs(self, shard: Future[ShardResult]) -> Iterator[_Output]:
         with explain_write_errors(self.settings.staging.output):
             result = shard.result()
         for reject in result.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
-        # The rejects travel on their own; the shard's result stays small.
-        yield msgspec.structs.replace(result, rejects=())
+        yield pvalue.TaggedOutput(_STATISTICS, (result.split, result.statistics))
+        # These travel on their own; the shard's result stays small.
+        yield msgspec.structs.replace(result, rejects=(), statistics=Statistics())
         report_usage()

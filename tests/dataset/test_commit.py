@@ -85,14 +85,17 @@ class Commit:
         return shard
 
     def gate(self) -> list[MoveBatch]:
-        return gate(self.census, self.shards, [], make_label_map({}), settings=self.settings)
+        label_map = make_label_map({})
+        return gate(self.census, self.shards, [], label_map, settings=self.settings, statistics={})
 
     def move(self) -> int:
         return sum(move(batch, staging=self.settings.staging) for batch in self.gate())
 
     def finish(self) -> str:
         label_map = make_label_map({})
-        return finish(self.census, self.shards, [], label_map, settings=self.settings)
+        return finish(
+            self.census, self.shards, [], label_map, settings=self.settings, statistics={}
+        )
 
 
 COMMITTED = [

@@ -24,13 +24,14 @@ GROUPS = {
     "CommitDataset/GroupByFile",
 }
 # Sums that workers make of their own elements first: what is gathered is one of each worker's.
-COMBINES = {"TakeCensus/Merge", "CommitDataset/CountRejects"}
+COMBINES = {"TakeCensus/Merge", "CommitDataset/CountRejects", "CommitDataset/MergeStatistics"}
 # One element, or one a split.
 SMALL_SIDE_INPUTS = {
     "CheckJoin",
     "BuildLabelMap",
     "WriteShards/PlanShards",
     "CommitDataset/CountRejects",
+    "CommitDataset/MergeStatistics",
     "FindDuplicates/Report",
 }
 # A number for each bundle of moves.

@@ -86,6 +86,7 @@ def make_files(
         shards=shards,
         moved=[*moved, *(file for shard in shards for file in (shard.data, shard.index))],
         label_map=label_map or make_label_map({}),
+        statistics={"train": Statistics()},
         skeletons={},
     )
 

@@ -125,13 +125,13 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
         listing=ListingSummary(files={"train": len(shards)}),
         splits={"train": SplitOutcome(listed=len(shards), images=len(shards))},
     )
-    batches = gate(census, shards, [], _LABEL_MAP, settings=settings)
+    batches = gate(census, shards, [], _LABEL_MAP, settings=settings, statistics={})
     for batch in batches:
         # As if each went to another worker.
         for one in batch.moves:
             move(MoveBatch((one,)), staging=staging)
     _renew(lease)
-    finish(census, shards, [], _LABEL_MAP, settings=settings)
+    finish(census, shards, [], _LABEL_MAP, settings=settings, statistics={})
 
 
 def _renew(lease: Lease) -> None:

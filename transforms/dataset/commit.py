@@ -55,7 +55,7 @@ from shardbeam.transforms.dataset.staging import (
     find_misplaced,
     staged_commits,
 )
-from shardbeam.transforms.dataset.statistics_file import count_statistics
+from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -107,6 +107,7 @@ def gate(
     label_map: LabelMap,
     *,
     settings: CommitSettings,
+    statistics: Mapping[str, Statistics],
     duplicates: Duplicates | None = None,
 ) -> list[MoveBatch]:
     """Judges what was written, records the outcome, and makes the output ready for the moves.
@@ -131,7 +132,7 @@ def gate(
             find_unmet(
                 dataset.expect,
                 outcomes=splits,
-                statistics=count_statistics(shards, splits=dataset.splits),
+                statistics=statistics,
                 classes=label_map.ids,
             )
         ),
@@ -191,6 +192,7 @@ def finish(
     after: Iterable[int] = (),
     *,
     settings: CommitSettings,
+    statistics: Mapping[str, Statistics],
     duplicates: Duplicates | None = None,
 ) -> str:
     """Writes everything that is not moved, `dataset_info.json` last, and clears staging.
@@ -224,6 +226,7 @@ def finish(
             moved=moved,
             label_map=label_map,
             skeletons=written_skeletons(census.categories.values(), label_map=label_map),
+            statistics=statistics,
             duplicates=counts,
         )
         record = end_run(

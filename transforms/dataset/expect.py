@@ -29,8 +29,11 @@ def find_unmet(
         statistics: `{split: what is in it}`.
         classes: The names of all classes that are written.
     """
-    for split, counted in statistics.items():
-        checks = _checks(outcomes[split], counted, classes=classes)
+    for split, outcome in outcomes.items():
+        # What belongs to no split has none.
+        if split not in statistics:
+            continue
+        checks = _checks(outcome, statistics[split], classes=classes)
         for key, expected in expect.of_split(split).items():
             problem = checks[key](expected)
             if problem:

@@ -34,7 +34,8 @@ from shardbeam.transforms.dataset.manifest import (
 )
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import ShardNaming
-from shardbeam.transforms.dataset.statistics_file import count_statistics, encode_statistics
+from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
@@ -112,6 +113,7 @@ def metadata_files(
     moved: Sequence[DatasetFile],
     label_map: LabelMap,
     skeletons: Skeletons,
+    statistics: Mapping[str, Statistics],
     duplicates: DuplicateCounts | None = None,
 ) -> dict[str, bytes]:
     """Renders everything that is not moved into place: `{path: content}`, but for the run's record.
@@ -123,6 +125,7 @@ def metadata_files(
         moved: The files that are moved into place.
         label_map: The labels.
         skeletons: Lines between the keypoints of classes.
+        statistics: `{split: what is in it}`.
         duplicates: Pictures that are there several times, if they were looked for.
     """
     shards = sorted(shards, key=lambda shard: shard.shard_index)
@@ -132,7 +135,7 @@ def metadata_files(
     files = {
         FEATURES: features_json(dataset.features, label_map=label_map),
         DATASET_INFO: dataset_info_json(dataset, shards=by_split),
-        STATISTICS: encode_statistics(count_statistics(shards, splits=dataset.splits)),
+        STATISTICS: encode_statistics(statistics),
     }
     if _fits_class_label(label_map):
         for spec in dataset.features:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.manifest import STATISTICS
 from shardbeam.transforms.dataset.statistics import (
     BINS,
     STATISTICS_VERSION,
     Statistics,
-    merge_statistics,
 )
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -25,16 +23,6 @@ class _Version(msgspec.Struct, frozen=True):
 
 class _Splits(msgspec.Struct, frozen=True):
     splits: dict[str, Statistics]
-
-
-def count_statistics(
-    shards: Iterable[ShardResult], *, splits: Sequence[str]
-) -> dict[str, Statistics]:
-    """Adds up what was counted in each shard, by split."""
-    parts: dict[str, list[Statistics]] = {split: [] for split in splits}
-    for shard in shards:
-        parts[shard.split].append(shard.statistics)
-    return {split: merge_statistics(of_split) for split, of_split in parts.items()}
 
 
 def encode_statistics(splits: Mapping[str, Statistics]) -> bytes:
