@@ -50,7 +50,7 @@ def good_files() -> list[bytes]:
         jpeg,
         with_orientation(jpeg, 6),
         save(image, "JPEG", progressive=True),
-        progressive_jpeg(40, 30, scans=20),
+        progressive_jpeg(40, 30, scans=883),
         save(image.convert("CMYK"), "JPEG"),
         save(image, "PNG"),
         with_chunk(save(image.convert("P"), "PNG"), b"eXIf", exif(6)),

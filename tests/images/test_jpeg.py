@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import struct
 
 import numpy as np
@@ -11,7 +12,7 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import check_image
 from shardbeam.transforms.images.header import ImageHeader
-from shardbeam.transforms.images.jpeg import essential_jpeg, scan_jpeg
+from shardbeam.transforms.images.jpeg import essential_jpeg, missing_scans, scan_jpeg
 from tests.support.image_makers import (
     after_soi,
     photograph,
@@ -259,3 +260,100 @@ def test_essential_sequential_scans_have_the_parameters_of_the_standard() -> Non
 
 def test_essential_progressive_scans_keep_their_parameters() -> None:
     assert essential_jpeg(PROGRESSIVE) == without_segment(PROGRESSIVE, 0xE0)
+
+
+# Scans of progressive files
+
+
+def scan_ends(data: bytes) -> list[int]:
+    """Where each scan ends: Pillow writes tables before the next one, or the end."""
+    starts = [match.start() for match in re.finditer(rb"\xff\xda", data)]
+    return [
+        starts[number] + found.start() + 2
+        for number in range(len(starts))
+        for found in [re.search(rb"\xff[\xc4\xd9\xda]", data[starts[number] + 2 :])]
+        if found is not None
+    ]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("subsampling", [0, 2])
+def test_a_progressive_file_that_lacks_scans_is_damaged(mode: str, subsampling: int) -> None:
+    picture = photograph().convert(mode)
+    data = save(picture, "JPEG", progressive=True, subsampling=subsampling)
+    assert check_image(data, name="", settings=ImageConfig()).corrections == ()
+    *ends, last = scan_ends(data)
+    assert last == len(data) - 2
+    assert len(ends) == {"RGB": 9, "L": 5}[mode]
+    for end in ends:
+        cut = data[:end] + data[-2:]
+        # No reader complains.
+        assert pixels(cut).shape == pixels(data).shape
+        with pytest.raises(RejectedError) as caught:
+            check_image(cut, name="", settings=ImageConfig())
+        assert caught.value.reason is Reason.JPEG_DAMAGED
+        assert "scans are missing: of component " in caught.value.detail
+        kept = check_image(cut, name="", settings=ImageConfig(damaged="keep"))
+        assert (kept.data, kept.corrections) == (cut, (Correction.JPEG_DAMAGE_KEPT,))
+        assert "scans are missing" in kept.notes[0]
+
+
+def test_junk_does_not_hide_that_scans_are_missing() -> None:
+    end = scan_ends(PROGRESSIVE)[4]
+    with pytest.raises(RejectedError, match="scans are missing"):
+        check_image(
+            PROGRESSIVE[:end] + bytes(99) + PROGRESSIVE[-2:], name="", settings=ImageConfig()
+        )
+
+
+def scans(marker: int, *headers: tuple[bytes, int, int, int]) -> bytes:
+    """A file of three components with the scans' headers alone: (components, Ss, Se, Ah and Al)."""
+    content = struct.pack(">BHHB", 8, 48, 64, 3) + b"\1\x11\0\2\x11\0\3\x11\0"
+    return b"".join(
+        [
+            b"\xff\xd8",
+            segment(marker, content),
+            *(
+                segment(
+                    0xDA,
+                    bytes([len(ids)]) + b"".join(bytes([each, 0]) for each in ids) + bytes(rest),
+                )
+                + b"data"
+                for ids, *rest in headers
+            ),
+            b"\xff\xd9",
+        ]
+    )
+
+
+ALL = b"\1\2\3"
+DC = (ALL, 0, 0, 0)
+AC = [(bytes([each]), 1, 63, 0) for each in ALL]
+
+
+@pytest.mark.parametrize(
+    ("data", "missing"),
+    [
+        # In the manner of libjpeg, of encoders with spectral selection alone, and of those that
+        # search for the best scans.
+        (scans(0xC2, DC, *AC), ""),
+        (scans(0xC2, DC, (b"\1", 1, 5, 0), (b"\1", 6, 63, 0), *AC[1:]), ""),
+        (scans(0xC2, (b"\1", 0, 0, 0), (b"\2\3", 0, 0, 0), *AC), ""),
+        (scans(0xC2, (ALL, 0, 0, 1), *AC, (ALL, 0, 0, 0x10)), ""),
+        (scans(0xC2, DC, (b"\1", 1, 63, 2), (b"\1", 1, 63, 0x21), *AC), ""),
+        (scans(0xC0, (b"\1", 0, 63, 0), (b"\2\3", 0, 63, 0)), ""),
+        # Some cameras leave the parameters of sequential scans zero.
+        (scans(0xC1, (b"\1", 0, 0, 0), (b"\2\3", 0, 0, 0)), ""),
+        (scans(0xC2, DC), "component 1, 63 of 64 coefficients are not in the file, and 0 come"),
+        (scans(0xC2, (ALL, 0, 0, 1), *AC), "component 1, 0 of 64 coefficients are not in the"),
+        (scans(0xC2, DC, AC[0], (b"\2", 1, 40, 0), AC[2]), "component 2, 23 of 64"),
+        (scans(0xC2, DC, *AC[:2], (b"\3", 1, 63, 1)), "and 63 come without their lowest bits"),
+        (scans(0xC2, DC, *AC[:2], (b"\7", 1, 63, 0)), "component 3, 63 of 64"),
+        (scans(0xC0, (b"\1", 0, 63, 0), (b"\2", 0, 63, 0)), "component 3, 64 of 64"),
+        (scans(0xC2, (b"", 0, 0, 0)), "component 1, 64 of 64"),
+        (scans(0xC2)[:-2] + segment(0xDA, b"\3\1\0\2\0\3\0") + b"\xff\xd9", "1, 64 of 64"),
+    ],
+)
+def test_what_scans_bring(data: bytes, missing: str) -> None:
+    said = missing_scans(data)
+    assert said is None if not missing else said is not None and missing in said

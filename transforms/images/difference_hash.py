@@ -51,10 +51,15 @@ def difference_hash(pixels: npt.NDArray[np.uint8], *, orientation: int = 1) -> i
 def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
     """Hashes an image of any mode; see `difference_hash`."""
     width, height = image.size
-    strips = (
-        image.crop((0, top, width, min(top + _STRIP_ROWS, height))).convert("L")
-        for top in range(0, height, _STRIP_ROWS)
-    )
+
+    def cut(top: int) -> Image.Image:
+        bottom = min(top + _STRIP_ROWS, height)
+        # `crop` would refuse large images, by a limit of Pillow's.
+        return image.resize(
+            (width, bottom - top), Image.Resampling.NEAREST, box=(0, top, width, bottom)
+        )
+
+    strips = (cut(top).convert("L") for top in range(0, height, _STRIP_ROWS))
     return _hash(map(np.asarray, strips), size=image.size, orientation=orientation)
 
 

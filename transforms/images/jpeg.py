@@ -34,6 +34,7 @@ _EOI = b"\xff\xd9"
 _SOS = 0xDA
 _APP1 = 0xE1
 _COM = 0xFE
+_COEFFICIENTS = 64
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
 _PROGRESSIVE_FRAMES = frozenset({_PROGRESSIVE, 0xCA})
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -117,7 +118,7 @@ class CheckedFile(NamedTuple):
         dhash: Difference hash of the upright picture (`difference_hash`), if it has one.
         correction: What it is to keep the file (`JPEG_JUNK_KEPT` where its picture is whole); None
             where nothing is wrong.
-        complaint: What is wrong, in libjpeg's words.
+        complaint: What is wrong; of data that does not fit together, in libjpeg's words.
     """
 
     dhash: int | None = None
@@ -131,7 +132,8 @@ def check_jpeg(
     """Decodes a JPEG file strictly.
 
     Damage shows in the compressed data no longer fitting together: libjpeg warns of it, and fills
-    the gap with something. Most decoders ignore the warning.
+    the gap with something. Most decoders ignore the warning. Of scans that are not there libjpeg
+    does not warn: the headers of the others tell.
 
     Args:
         data: A file whose header `scan_jpeg` calls storable. No other must come here: TurboJPEG,
@@ -143,6 +145,16 @@ def check_jpeg(
     Raises:
         RejectedError: It cannot be decoded at all, or would take too much memory.
     """
+    found = _decode_strictly(data, header=header, settings=settings, memory=memory)
+    missing = missing_scans(data) if header.coefficient_bytes else None
+    if missing is None or found.correction is Correction.JPEG_DAMAGE_KEPT:
+        return found
+    return found._replace(correction=Correction.JPEG_DAMAGE_KEPT, complaint=missing)
+
+
+def _decode_strictly(
+    data: bytes, *, header: ImageHeader, settings: ImageConfig, memory: MemoryBudget
+) -> CheckedFile:
     size = header.width, header.height
     size_bytes = header.width * header.height + header.coefficient_bytes
     check_memory(size_bytes, size=size, settings=settings)
@@ -172,6 +184,53 @@ def check_jpeg(
         memory=memory,
     ) as decoded:
         return CheckedFile(hash_image(decoded.image, orientation=header.orientation))
+
+
+def missing_scans(data: bytes) -> str | None:
+    """Says what no scan of a JPEG file brings, for example because the file was cut between two.
+
+    T.81 allows an encoder to leave out coefficients, or their lowest bits, and libjpeg takes zeros
+    for them without a warning: the picture is blurred, or has no colours. Encoders do so only
+    where they are told to.
+
+    Args:
+        data: A file of several scans that `scan_jpeg` takes.
+
+    Returns:
+        Words for the first component that lacks something; None where nothing is missing.
+    """
+    # {component: of each coefficient, in zigzag order, the lowest bit that came; None for none}
+    lowest: dict[int, list[int | None]] = {}
+    sequential = True
+    headers = []
+    for marker, start, end in _segments(data):
+        if marker in _FRAMES:
+            sequential = marker not in _PROGRESSIVE_FRAMES
+            lowest = {component: [None] * _COEFFICIENTS for component in data[start + 6 : end : 3]}
+        elif marker == _SOS:
+            headers.append(data[start:end])
+    for marker, start in _markers_after_scan(data):
+        if marker == _SOS:
+            length = int.from_bytes(data[start : start + 2], "big")
+            headers.append(data[start + 2 : start + length])
+    for header in headers:
+        count = header[0] if header else 0
+        if len(header) < 4 + 2 * count:
+            # Damage that decoders find.
+            continue
+        # A sequential scan brings all, whatever its parameters say.
+        first, last, bit = (0, 63, 0) if sequential else header[1 + 2 * count :][:3]
+        for component in header[1 : 1 + 2 * count : 2]:
+            bits = lowest.get(component, [])
+            bits[first : last + 1] = [bit & 15] * len(bits[first : last + 1])
+    for number, bits in enumerate(lowest.values(), 1):
+        absent, coarse = bits.count(None), sum(bool(bit) for bit in bits)
+        if absent or coarse:
+            return (
+                f"scans are missing: of component {number}, {absent} of {_COEFFICIENTS} "
+                f"coefficients are not in the file, and {coarse} come without their lowest bits"
+            )
+    return None
 
 
 def essential_jpeg(data: bytes) -> bytes:
