@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Collection, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
 from shardbeam.pipelines.report.charts import load_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
 from shardbeam.pipelines.report.facts import read_facts
@@ -17,13 +21,12 @@ from shardbeam.pipelines.report.page import Report, class_numbers, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
 from shardbeam.pipelines.report.sample import Sample, sample_pictures
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail, draw_thumbnail, map_names
-from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
-from shardbeam.transforms.dataset.read.legend import read_legend
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
+from shardbeam.transforms.dataset.read.legend import Legend, read_legend
 from shardbeam.transforms.dataset.read.pictures import Picture, read_pictures
 from shardbeam.transforms.storage.find import storage_for
 
 MAX_BYTES = 10_000_000
-_DEFAULT_NAME = "report.html"
 # How a page of ours begins, and no other file: only such a one is replaced.
 _BEGINNING = b"<!doctype html>\n<!-- Shardbeam report -->\n"
 # The longer sides of thumbnails that are tried, in pixels, until the page is small enough.
@@ -40,18 +43,38 @@ def run_report(arguments: ReportArguments) -> None:
         InputError: The dataset cannot be read.
         UsageError: The page cannot be written where it is to be, or a key is not in the dataset.
     """
-    output = arguments.output or _DEFAULT_NAME
+    output = arguments.output
     _check_output(output)
     keys = _read_keys(arguments.keys) if arguments.keys else None
     dataset = open_dataset(arguments.path)
-    page = make_page(
-        dataset, examples=arguments.examples, keys=keys, roots=arguments.images
-    ).encode()
+    seen: Counter[str] = Counter()
+    with _show_progress(dataset, seen=seen):
+        page = make_page(
+            dataset, examples=arguments.examples, keys=keys, roots=arguments.images, seen=seen
+        ).encode()
     try:
         storage_for(output).replace(output, page)
     except OSError as error:
         raise UsageError(f"--output: {output}: {error.strerror or error}") from error
     write_stdout(f"wrote {escape(output)}, {len(page):,} bytes\n")
+
+
+def _show_progress(
+    dataset: StoredDataset, *, seen: Counter[str]
+) -> contextlib.AbstractContextManager[object]:
+    """Shows on a terminal how many Examples were read, where the dataset says how many it has."""
+    sizes = [split.examples for split in dataset.splits]
+    if None in sizes or not sys.stderr.isatty():
+        return contextlib.nullcontext()
+    total = sum(filter(None, sizes))
+    return ProgressMonitor(
+        read=lambda: ProgressSnapshot(
+            # Those of the gallery are read twice.
+            images_done=min(seen.total(), total),
+            images_total=total,
+        ),
+        stream=sys.stderr,
+    )
 
 
 def make_page(
@@ -60,6 +83,7 @@ def make_page(
     examples: int,
     keys: Collection[str] | None = None,
     roots: Sequence[str] = (),
+    seen: Counter[str],
 ) -> str:
     """Makes the page of a dataset: at most 10 MB, the same for the same dataset.
 
@@ -71,6 +95,7 @@ def make_page(
         examples: How many pictures the gallery shows at most.
         keys: Which ones it shows, instead.
         roots: Folders of images that rejected ones are looked for in.
+        seen: Is told how often an Example of each split is read.
 
     Raises:
         InputError: The dataset cannot be read.
@@ -81,7 +106,7 @@ def make_page(
     names = legend.class_names
     sample = sample_pictures(
         [dataset.find_split(split.name) for split in dataset.splits],
-        read=functools.partial(read_pictures, legend=legend),
+        read=functools.partial(_read_pictures, legend=legend, seen=seen),
         read_map=functools.partial(_read_map, names=names),
         limit=examples,
         keys=keys,
@@ -104,6 +129,12 @@ def make_page(
         reject_pictures=rejects,
     )
     return _fit_page(report, names=names)
+
+
+def _read_pictures(split: StoredSplit, *, legend: Legend, seen: Counter[str]) -> Iterator[Picture]:
+    for picture in read_pictures(split, legend=legend):
+        seen[split.name] += 1
+        yield picture
 
 
 def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
