@@ -379,7 +379,10 @@ class Config(_Strict, frozen=True, kw_only=True):
         exact: Whether splits have exactly these shares of the images, and not about these.
         stratify: Whether of each class, too: of images with several, of the rarest one.
         group_by: A regular expression on the key; images whose first group (or whole match)
-            is the same fall into the same split.
+            is the same fall into the same split. Or a `duplicates.parquet` of another build, whose
+            groups do.
+        exclude: A file that names images to leave out: a key a line, or a `duplicates.parquet` of
+            another build, of whose groups only what is to be kept stays.
         unannotated: Whether images that no annotation file names are kept, left out or rejected.
         objects: Whether a dataset of objects must have some; `none` says that it need not.
         masks: Whether objects' masks are written, as one PNG an object.
@@ -414,6 +417,9 @@ class Config(_Strict, frozen=True, kw_only=True):
         str | None,
         named("images whose path gives the same first group stay in one split", metavar="REGEX"),
     ] = None
+    exclude: Annotated[
+        Location | None, named("leave out the images that this file names", metavar="FILE")
+    ] = None
     unannotated: Literal["keep", "drop", "reject"] = "keep"
     objects: Literal["some", "none"] = "some"
     masks: Literal["png", "none"] = "none"
@@ -445,6 +451,12 @@ class Config(_Strict, frozen=True, kw_only=True):
             ("splits", split): sources for split, sources in self.splits.items()
         }
         return given if self.source is None else {**given, ("source",): self.source}
+
+    @property
+    def group_file(self) -> str | None:
+        """The file that `group_by` names, if it is none of a regular expression."""
+        is_file = self.group_by is not None and self.group_by.endswith(".parquet")
+        return self.group_by if is_file else None
 
     def _check_splits(self) -> None:
         if self.splits and self.source is not None:
@@ -484,6 +496,8 @@ class Config(_Strict, frozen=True, kw_only=True):
             return
         if not self.fractions:
             raise Problem(("group_by",), "only together with fractions")
+        if self.group_file is not None:
+            return
         try:
             compile_pattern(self.group_by)
         except ValueError as error:

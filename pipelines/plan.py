@@ -7,6 +7,7 @@ import hashlib
 import importlib.metadata
 import itertools
 import os
+import posixpath
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,7 +28,14 @@ from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.joining import JoinSettings
+from shardbeam.transforms.formats.key_file import (
+    KeyFile,
+    excluded_images,
+    find_key_file,
+    image_groups,
+)
 from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import expand_pattern
 
 # The split of all its images where nothing tells another.
@@ -104,6 +112,11 @@ def make_plan(config: schema.Config) -> Plan:
         map_ids_hint="; or set panoptic.bits: 16" if _map_ids(encoder) == (1, 255) else "",
     )
     output = absolute_path(config.output.path)
+    exclude = _key_file(config.exclude, "exclude", output=output)
+    groups = _key_file(config.group_file, "group_by", output=output)
+    if groups is not None:
+        # Here, and not in the midst of the run, if it is none of groups.
+        image_groups(groups)
     latest = config.output.latest
     try:
         plan = plan_features(encoder)
@@ -120,6 +133,8 @@ def make_plan(config: schema.Config) -> Plan:
             labels=labels,
             unannotated=config.unannotated,
             example_per=config.example_per,
+            exclude=exclude,
+            groups=groups,
         ),
         encoder=encoder,
         dataset=DatasetSettings(
@@ -131,6 +146,7 @@ def make_plan(config: schema.Config) -> Plan:
             max_reject_ratio=config.rejects.max_ratio,
             objects=Kind.DETECTION in encoder.kinds and config.objects == "some",
             duplicates=_duplicates(config, encoder=encoder),
+            excluded=0 if exclude is None else len(excluded_images(exclude)),
             expect=config.expect,
             features=plan.schema(),
             config=_portable_config(config),
@@ -150,7 +166,7 @@ def make_plan(config: schema.Config) -> Plan:
         container=config.output.container,
         num_shards=config.output.num_shards or 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
-        digest=_plan_digest(config, sources=sources),
+        digest=_plan_digest(config, sources=sources, files=(exclude, groups)),
     )
 
 
@@ -193,7 +209,8 @@ def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> Sp
     return SplitAssignment(
         by_source=by_source,
         fractions=config.fractions,
-        group_by=config.group_by,
+        group_by=None if config.group_file is not None else config.group_by,
+        grouped=config.group_file is not None,
         seed=config.seed,
         predefined=predefined,
         exact=config.exact or config.stratify,
@@ -322,10 +339,22 @@ def _resolve_format(source: schema.Source, *, masks: bool) -> Format:
     return msgspec.structs.replace(source, **changes).resolve()
 
 
+def _key_file(path: str | None, key: str, *, output: str) -> KeyFile | None:
+    if path is None:
+        return None
+    path = absolute_path(path)
+    if path.startswith(join_uri(output, "")):
+        raise _wrong(f"{path} lies in the output, which is replaced: copy it first", key)
+    return find_key_file(path)
+
+
 def _portable_config(config: schema.Config) -> dict[str, Any]:
     """The config as a manifest keeps it: what does not depend on where things lie."""
     raw: Any = msgspec.to_builtins(config)
     del raw["output"]["path"], raw["output"]["latest"]
+    del raw["exclude"]
+    if config.group_file is not None:
+        raw["group_by"] = posixpath.basename(config.group_file)
     for path, source in config.sources():
         mapping = raw
         for part in path:
@@ -337,9 +366,12 @@ def _portable_config(config: schema.Config) -> dict[str, Any]:
     return raw
 
 
-def _plan_digest(config: schema.Config, *, sources: tuple[Source, ...]) -> str:
+def _plan_digest(
+    config: schema.Config, *, sources: tuple[Source, ...], files: tuple[KeyFile | None, ...]
+) -> str:
     what = _portable_config(config)
     # What is tolerated and expected changes no file.
     del what["rejects"], what["duplicates"], what["expect"]
-    encoded = msgspec.msgpack.encode([what, sources], order="deterministic")
+    named = [files] if any(files) else []
+    encoded = msgspec.msgpack.encode([what, sources, *named], order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:16]

@@ -352,6 +352,9 @@ def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None
             )
         for uri in (*source.format.roots(), *source.format.annotation_files()):
             read.setdefault(uri, "copy it to gs://")
+    for file in (plan.join.exclude, plan.join.groups):
+        if file is not None:
+            read.setdefault(file.uri, "copy it to gs://")
     prepare_job(
         options,
         name=plan.dataset.name,

@@ -148,7 +148,8 @@ def _find_point(
 ) -> tuple[tuple[str, ...], bytes]:
     _, record = element
     classes = settings.classes_of(record.annotations) if settings.splits.stratify else ()
-    return classes, settings.splits.point_of(source=record.source, key=record.key)
+    group = settings.group_of(source=record.source, key=record.key)
+    return classes, settings.splits.point_of(source=record.source, key=record.key, group=group)
 
 
 def _give_classes(element: tuple[tuple[str, ...], bytes]) -> tuple[str, ...]:

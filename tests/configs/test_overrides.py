@@ -36,6 +36,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "exact": st.just(False),
     "stratify": st.just(False),
     "group_by": st.just(r"^([^/]+)/"),
+    "exclude": st.none() | st.just("keys.txt"),
     "masks": st.sampled_from(["png", "none"]),
     "example_per": st.sampled_from(["image", "annotation"]),
     "unannotated": st.sampled_from(["keep", "drop", "reject"]),

@@ -193,3 +193,88 @@ duplicates: {{leaks: refuse}}
         "1 picture is in several splits, such as cat/5.jpg (train) and cat/5.jpg (validation)"
         in done.stdout
     )
+
+
+# Mending
+
+
+@pytest.fixture(scope="module")
+def listed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The list of duplicates, out of the dataset's folder."""
+    path = tmp_path_factory.mktemp("listed") / "duplicates.parquet"
+    path.write_bytes((built / "duplicates.parquet").read_bytes())
+    return path
+
+
+def counts_of(summary: dict[str, Any], name: str) -> int:
+    return sum(split[name].get("excluded_by_file", 0) for split in summary["splits"].values())
+
+
+def test_all_but_one_of_each_group_are_left_out(
+    pictures: Path, listed: Path, tmp_path: Path
+) -> None:
+    shards = ("--set", "output.num_shards=8")
+    build(pictures, tmp_path / "old", *shards)
+    words = ("--exclude", str(listed), "--set", "duplicates.leaks=refuse", *shards)
+    done, summary = build(pictures, tmp_path / "new", *words, "--reuse", str(tmp_path / "old"))
+    assert done.exit_code == 0
+    assert counts_of(summary, "excluded") == 9
+    assert sum(split["images"] for split in summary["splits"].values()) == 29 - 9
+    assert summary["duplicates"]["groups"] == 0
+    assert summary["warnings"] == []
+    # Shards that have lost nothing are copied.
+    kept = {(row["split"], row["shard"]) for row in rows_of(tmp_path / "old") if not row["keep"]}
+    assert summary["reuse"]["copied_shards"] == 16 - len(kept)
+    fresh, _ = build(pictures, tmp_path / "fresh", *words)
+    assert fresh.exit_code == 0
+    assert read_dataset(tmp_path / "fresh") == read_dataset(tmp_path / "new")
+
+
+def test_each_group_stays_in_one_split(pictures: Path, listed: Path, tmp_path: Path) -> None:
+    for more in ((), ("--exact",)):
+        output = tmp_path / f"out{len(more)}"
+        done, summary = build(pictures, output, "--group-by", str(listed), *more)
+        assert done.exit_code == 0
+        assert (summary["duplicates"]["groups"], summary["duplicates"]["leaks"]) == (9, 0)
+        assert sum(split["images"] for split in summary["splits"].values()) == 29
+        assert {split for split, counts in summary["splits"].items() if counts["images"]} == {
+            "train",
+            "validation",
+        }
+
+
+def test_single_keys_are_left_out_and_those_that_are_not_there_are_told(
+    pictures: Path, tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys.txt"
+    keys.write_text("cats/0.jpg\nsource\tdogs/1.jpg\nother\tdogs/2.jpg\nnowhere.jpg\n")
+    done, summary = build(pictures, tmp_path / "out", "--exclude", str(keys))
+    assert done.exit_code == 0
+    assert counts_of(summary, "excluded") == 2
+    assert "of 4 images that the file of exclude names, 2 are there" in summary["warnings"]
+    manifest = (tmp_path / "out" / "manifest.json").read_text()
+    assert str(tmp_path) not in manifest
+    # Another content is another plan.
+    words = ("--exclude", str(keys), "--if-changed", "--overwrite")
+    assert build(pictures, tmp_path / "out", *words)[1]["current"]
+    keys.write_text("cats/0.jpg\n")
+    done, summary = build(pictures, tmp_path / "out", *words)
+    assert (done.exit_code, summary["current"]) == (0, False)
+    assert counts_of(summary, "excluded") == 1
+
+
+@pytest.mark.parametrize("flag", ["--exclude", "--group-by"])
+def test_files_that_cannot_be_used(flag: str, pictures: Path, built: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.parquet"
+    bad.write_bytes(b"PAR1")
+    for path, exit_code, problem in (
+        (tmp_path / "none.parquet", 1, "none.parquet: cannot be read: No such file"),
+        (bad, 1, "bad.parquet: no Parquet file"),
+        (built / "duplicates.parquet", 2, "lies in the output, which is replaced: copy it first"),
+    ):
+        words = ("build", "image-folder", "--images", str(pictures), "--output", str(built))
+        done = run(*words, *SPLITS, "--overwrite", flag, str(path))
+        assert done.exit_code == exit_code
+        assert problem in done.stderr
+        assert "Traceback" not in done.stderr
+    assert (built / "dataset_info.json").exists()

@@ -65,6 +65,7 @@ class Exclusion(str, enum.Enum):
     IN_NO_SPLIT = "in_no_split"
     DISCARDED = "discarded"
     NO_OBJECTS = "no_objects"
+    EXCLUDED_BY_FILE = "excluded_by_file"
     ANNOTATION_FOLDER = "annotation_folder"
     OUTSIDE_IMAGE_FOLDER = "outside_image_folder"
 

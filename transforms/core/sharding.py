@@ -74,6 +74,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         exact: Whether splits have the sizes that `fractions` say, and not about these.
         stratify: Whether each class has these shares, too.
         cuts: Where they end (`cut`); None before all records are known.
+        grouped: Whether a file says what stays together, which the join reads.
     """
 
     by_source: Mapping[str, str]
@@ -84,6 +85,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
     exact: bool = False
     stratify: bool = False
     cuts: SplitCuts | None = None
+    grouped: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,22 +99,35 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         return search(self.group_by, key, setting="group_by") is not None
 
     def split_of(
-        self, *, source: str, key: str, predefined: str = NO_SPLIT, classes: Iterable[str] = ()
+        self,
+        *,
+        source: str,
+        key: str,
+        predefined: str = NO_SPLIT,
+        classes: Iterable[str] = (),
+        group: str | None = None,
     ) -> str:
         """Finds the split of an example; a key without a group is a group of its own.
 
+        Args:
+            source: Its source.
+            key: Its key.
+            predefined: The split that the source puts it into.
+            classes: Its classes.
+            group: What stays together with it, where a file says that; empty where nothing does.
+
         Returns:
             The split, or `NO_SPLIT` where the source should predefine it and does not, or `cuts`
-            are not known yet.
+            or the group are not known yet.
         """
         if self.predefined:
             return predefined if predefined in self.predefined else NO_SPLIT
         split = self.by_source.get(source)
         if split is not None:
             return split
-        if self.exact and self.cuts is None:
+        if (self.exact and self.cuts is None) or (self.grouped and group is None):
             return NO_SPLIT
-        digest = self._digest(source=source, key=key)
+        digest = self._digest(source=source, key=group or key)
         ends = None if self.cuts is None else self.cuts.ends.get(self.cuts.stratum(classes))
         if ends is not None:
             point = int.from_bytes(digest[:_POINT_BYTES], "big")
@@ -126,9 +141,9 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         # The fractions' sum may round to just below 1.
         return max(self.fractions, key=lambda split: self.fractions[split])
 
-    def point_of(self, *, source: str, key: str) -> bytes:
-        """Where an example stands among all, as `cut` takes it."""
-        return self._digest(source=source, key=key)[:_POINT_BYTES]
+    def point_of(self, *, source: str, key: str, group: str = "") -> bytes:
+        """Where an example stands among all, as `cut` takes it; see `split_of`."""
+        return self._digest(source=source, key=group or key)[:_POINT_BYTES]
 
     def cut(self, points: Mapping[str, bytes], images: Mapping[str, int]) -> SplitCuts:
         """Finds where splits end, so that their sizes are exact, over all and of each stratum.

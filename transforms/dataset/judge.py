@@ -15,7 +15,7 @@ import msgspec
 from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, shifted_class
-from shardbeam.transforms.core.reasons import DROPPED_OBJECTS
+from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Exclusion
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.duplicates import Duplicates
@@ -285,7 +285,7 @@ def judge_duplicates(
             "pictures are there several times, nothing was committed",
             *refused.values(),
             f"all of them: {where}",
-            f"take them out of the sources, or let them pass: {passing}",
+            f"leave them out by a copy of that file: --exclude FILE; or let them pass: {passing}",
         ]
     )
     return msgspec.structs.replace(outcome, status=Status.REFUSED, message=message)
@@ -321,7 +321,16 @@ def find_warnings(
         *_warn_of_sources(count_sources(census, dataset=dataset)),
         *_warn_of_shift(label_map, config=dataset.config),
         *(describe_duplicates(duplicates).values() if duplicates else ()),
+        *_warn_of_exclude(splits, named=dataset.excluded),
     )
+
+
+def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:
+    """Says that a file names images to leave out that are not there."""
+    code = Exclusion.EXCLUDED_BY_FILE.value
+    found = sum(split.excluded.get(code, 0) for split in splits.values())
+    if found < named:
+        yield f"of {named:,} images that the file of exclude names, {found:,} are there"
 
 
 def _warn_of_shift(label_map: LabelMap, *, config: Mapping[str, Any]) -> Iterator[str]:

@@ -71,6 +71,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         objects: Whether it must hold objects.
         sources: The sources' names.
         duplicates: What becomes of pictures that are there several times.
+        excluded: How many images the file `exclude` names.
         expect: What its splits must hold.
     """
 
@@ -89,6 +90,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     objects: bool = False
     sources: tuple[str, ...] = ()
     duplicates: DuplicatesConfig = DuplicatesConfig(find="none")
+    excluded: int = 0
     expect: ExpectConfig = ExpectConfig()
 
 

@@ -25,6 +25,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.core.sharding import NO_SPLIT, SplitAssignment
 from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.key_file import KeyFile, image_groups, is_excluded
 from shardbeam.transforms.formats.names import listing_exclusion, loosened
 
 # Reasons for which a part of what a source says about an image cannot be read.
@@ -39,12 +40,20 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
         labels: Which classes are written.
         unannotated: What becomes of an image that no annotation file names.
         example_per: Whether an image makes one Example, or one for each of its objects.
+        exclude: The file that names images to leave out.
+        groups: The file of groups of images that stay in one split.
     """
 
     splits: SplitAssignment
     labels: LabelSettings
     unannotated: Literal["keep", "drop", "reject"] = "keep"
     example_per: Literal["image", "annotation"] = "image"
+    exclude: KeyFile | None = None
+    groups: KeyFile | None = None
+
+    def group_of(self, *, source: str, key: str) -> str:
+        """What stays together with an image, by the file of groups; empty if nothing does."""
+        return "" if self.groups is None else image_groups(self.groups).get((source, key), "")
 
     def classes_of(self, annotations: bytes) -> tuple[str, ...]:
         """The classes, as they are written, that a record's annotations name."""
@@ -138,7 +147,12 @@ def join_key(
     merged = _merge_entries(entries, source_format=source_format)
     image_key = listed[0].key if listed else key
     named_split = merged.split or (source_format.split_listed(image_key) if listed else "")
-    split = settings.splits.split_of(source=source, key=image_key, predefined=named_split)
+    if settings.exclude is not None and is_excluded(settings.exclude, source=source, key=image_key):
+        merged = merged._replace(exclusion=Exclusion.EXCLUDED_BY_FILE)
+    group = settings.group_of(source=source, key=image_key)
+    split = settings.splits.split_of(
+        source=source, key=image_key, predefined=named_split, group=group
+    )
     rejects: list[Reject] = []
 
     made = functools.partial(Reject, split=split, source=source, stage="join")
@@ -244,7 +258,7 @@ def join_key(
         return done(labels=labels)
     if settings.splits.stratify:
         split = settings.splits.split_of(
-            source=source, key=image_key, classes=settings.classes_of(annotations)
+            source=source, key=image_key, classes=settings.classes_of(annotations), group=group
         )
         rejects = [msgspec.structs.replace(each, split=split) for each in rejects]
     examples = 1

@@ -1,0 +1,128 @@
+"""Files that name images: those to leave out, and groups of those that belong together.
+
+Each is text with a key a line, or `duplicates.parquet` of a dataset (`dataset.duplicates`). Workers
+read it by themselves, since it may be too long to travel with the graph.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import google_crc32c
+import msgspec
+import pyarrow as pa
+from pyarrow import parquet
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.find import storage_for
+
+_PARQUET = b"PAR1"
+_COLUMNS = {"source": str, "key": str, "group": int, "keep": bool}
+
+# The source and the key of an image; of any source where the file does not say.
+_Image = tuple[str, str]
+
+
+class KeyFile(msgspec.Struct, frozen=True):
+    """A file that names images, as it was when the run was launched.
+
+    Attributes:
+        uri: Where it is.
+        crc32c: Checksum of its content.
+    """
+
+    uri: str
+    crc32c: int
+
+
+def find_key_file(uri: str) -> KeyFile:
+    """Finds a file that names images.
+
+    Raises:
+        InputError: It is not there, or cannot be read.
+    """
+    return KeyFile(uri, google_crc32c.value(_read(uri)))
+
+
+@functools.lru_cache(maxsize=4)
+def excluded_images(file: KeyFile) -> frozenset[_Image]:
+    """Reads which images are left out: those of each line, or all but the kept ones of each group.
+
+    A line is a key, or a source's name, a tab and a key.
+
+    Raises:
+        InputError: The file has changed since the launch, or is neither text nor a list of
+            duplicates.
+    """
+    data = _read_unchanged(file)
+    if data.startswith(_PARQUET):
+        rows = _decode_parquet(data, uri=file.uri)
+        return frozenset((row["source"], row["key"]) for row in rows if not row["keep"])
+    try:
+        lines = data.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            uri=file.uri, problem=f"neither UTF-8 text nor a duplicates.parquet: {error}"
+        ) from error
+    images = set()
+    for line in lines:
+        source, tab, key = line.removesuffix("\r").partition("\t")
+        if source:
+            images.add((source, key) if tab else ("", source))
+    return frozenset(images)
+
+
+def is_excluded(file: KeyFile, *, source: str, key: str) -> bool:
+    """Says whether a file leaves an image out; see `excluded_images`."""
+    images = excluded_images(file)
+    return (source, key) in images or ("", key) in images
+
+
+@functools.lru_cache(maxsize=4)
+def image_groups(file: KeyFile) -> Mapping[_Image, str]:
+    """Reads which images belong together: `{image: key of the first of its group}`.
+
+    Raises:
+        InputError: The file has changed since the launch, or is no list of duplicates.
+    """
+    first: dict[int, str] = {}
+    groups = {}
+    for row in _decode_parquet(_read_unchanged(file), uri=file.uri):
+        key = first.setdefault(row["group"], row["key"])
+        groups[row["source"], row["key"]] = key
+    return groups
+
+
+def _read(uri: str) -> bytes:
+    try:
+        return storage_for(uri).read(uri)
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+
+
+def _read_unchanged(file: KeyFile) -> bytes:
+    data = _read(file.uri)
+    if google_crc32c.value(data) != file.crc32c:
+        raise InputError(uri=file.uri, problem="was changed since the run was launched")
+    return data
+
+
+def _decode_parquet(data: bytes, *, uri: str) -> Iterable[Mapping[str, Any]]:
+    try:
+        table = parquet.ParquetFile(pa.BufferReader(data)).read(
+            columns=list(_COLUMNS), use_threads=False
+        )
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(uri=uri, problem=f"no Parquet file: {error}") from error
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for number, row in enumerate(rows):
+        for name, kind in _COLUMNS.items():
+            if not isinstance(row.get(name), kind):
+                raise InputError(
+                    uri=uri,
+                    problem=f"row {number}: {name} is no {kind.__name__}; expected a "
+                    "duplicates.parquet, which a build writes",
+                )
+    return rows
