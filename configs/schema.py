@@ -395,6 +395,8 @@ class Config(_Strict, frozen=True, kw_only=True):
         rejects: Tolerance.
         duplicates: Pictures that are there several times.
         expect: What each split must hold.
+        limit: How many images of each split are written at most: a sample for a person to look at,
+            in a folder of its own, `<output.path>-limit-<limit>`.
     """
 
     name: Annotated[Name, named("the dataset's name (default: the format's)")]
@@ -432,6 +434,14 @@ class Config(_Strict, frozen=True, kw_only=True):
     rejects: RejectsConfig = RejectsConfig()
     duplicates: DuplicatesConfig = DuplicatesConfig()
     expect: ExpectConfig = ExpectConfig()
+    limit: Annotated[
+        PositiveInt | None,
+        named(
+            "build a sample of at most N images a split, some of every class, into a folder of its "
+            "own (output.path with -limit-N behind it)",
+            metavar="N",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         self._check_splits()

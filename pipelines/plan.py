@@ -111,13 +111,14 @@ def make_plan(config: schema.Config) -> Plan:
         map_ids=_map_ids(encoder),
         map_ids_hint="; or set panoptic.bits: 16" if _map_ids(encoder) == (1, 255) else "",
     )
-    output = absolute_path(config.output.path)
+    output = _output(config)
     exclude = _key_file(config.exclude, "exclude", output=output)
     groups = _key_file(config.group_file, "group_by", output=output)
     if groups is not None:
         # Here, and not in the midst of the run, if it is none of groups.
         image_groups(groups)
-    latest = config.output.latest
+    # Readers are not to be led to a sample.
+    latest = config.output.latest if config.limit is None else None
     try:
         plan = plan_features(encoder)
     except ValueError as error:
@@ -135,6 +136,7 @@ def make_plan(config: schema.Config) -> Plan:
             example_per=config.example_per,
             exclude=exclude,
             groups=groups,
+            limit=config.limit,
         ),
         encoder=encoder,
         dataset=DatasetSettings(
@@ -147,7 +149,8 @@ def make_plan(config: schema.Config) -> Plan:
             objects=Kind.DETECTION in encoder.kinds and config.objects == "some",
             duplicates=_duplicates(config, encoder=encoder),
             excluded=0 if exclude is None else len(excluded_images(exclude)),
-            expect=config.expect,
+            # A sample does not hold what the whole dataset must.
+            expect=config.expect if config.limit is None else schema.ExpectConfig(),
             features=plan.schema(),
             config=_portable_config(config),
             codecs={**library_versions(), **versions},
@@ -164,7 +167,8 @@ def make_plan(config: schema.Config) -> Plan:
         output_template=output,
         latest="" if latest is None else absolute_path(fill_template(latest, {})),
         container=config.output.container,
-        num_shards=config.output.num_shards or 0,
+        # As many as the whole dataset has would mostly be empty.
+        num_shards=(config.output.num_shards or 0) if config.limit is None else 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
         digest=_plan_digest(config, sources=sources, files=(exclude, groups)),
     )
@@ -187,6 +191,16 @@ def absolute_path(path: str) -> str:
     except UnicodeEncodeError as error:
         raise _wrong(f"{path}: the path is not valid UTF-8; rename it") from error
     return path
+
+
+def _output(config: schema.Config) -> str:
+    """The dataset's folder; that of a sample is another than that of the whole dataset."""
+    path = absolute_path(config.output.path)
+    if config.limit is None:
+        return path
+    folder = path.rstrip("/")
+    is_bucket = "/" not in folder.rpartition("://")[2]
+    return f"{folder}{'/' if is_bucket else '-'}limit-{config.limit}"
 
 
 def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> SplitAssignment:

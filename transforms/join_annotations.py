@@ -13,8 +13,10 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.combiners import Count, ToDict
 
 from shardbeam.transforms.beam.stages import in_global_window
+from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
-from shardbeam.transforms.core.sharding import SplitCuts
+from shardbeam.transforms.core.sampling import SplitSample
+from shardbeam.transforms.core.sharding import SplitCuts, example_hash
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.joining import JoinSettings, join_key, join_text
@@ -57,7 +59,8 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     otherwise they would be encoded once more on the way.
 
     Where splits are to have exact sizes, keys are joined twice: first to learn which become
-    records, and of which classes, since their hashes say where a split ends.
+    records, and of which classes, since their hashes say where a split ends. Where only a sample
+    is to go on, they are joined once more before, to choose it.
 
     Args:
         sources: The sources.
@@ -109,8 +112,19 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
                     | "CutSplits" >> beam.Map(splits.cut, images).with_output_types(SplitCuts)
                 ),
             )
+        samples = {}
+        if self.settings.limit is not None:
+            listed = grouped | "JoinToSample" >> beam.ParDo(
+                _JoinFn(sources=self.sources, settings=self.settings), *cuts
+            ).with_outputs(main="records")
+            # {split: the places of its sample}
+            samples["samples"] = pvalue.AsDict(
+                listed.records
+                | "FindPlace" >> beam.Map(_find_place, settings=self.settings)
+                | "Sample" >> beam.CombinePerKey(_SampleFn(self.settings.limit))
+            )
         joined = grouped | "Join" >> beam.ParDo(
-            _JoinFn(sources=self.sources, settings=self.settings), *cuts
+            _JoinFn(sources=self.sources, settings=self.settings), *cuts, **samples
         ).with_outputs(_REJECTS, _CENSUS, main="records")
         joined[_REJECTS].element_type = Reject
         joined[_CENSUS].element_type = Census
@@ -163,6 +177,41 @@ def _find_stratum(
     return SplitCuts({}, images).stratum(classes), point
 
 
+def _find_place(
+    element: tuple[str, Record], *, settings: JoinSettings
+) -> tuple[str, tuple[bytes, tuple[str, ...]]]:
+    split, record = element
+    return split, (_place(record, settings=settings), settings.shown_classes(record.annotations))
+
+
+def _place(record: Record, *, settings: JoinSettings) -> bytes:
+    return example_hash(seed=settings.splits.seed, source=record.source, key=record.key)
+
+
+class _SampleFn(beam.CombineFn):
+    """Chooses a split's sample, out of places and classes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def create_accumulator(self) -> SplitSample:
+        return SplitSample(self._limit)
+
+    def add_input(self, sample: SplitSample, element: tuple[bytes, tuple[str, ...]]) -> SplitSample:
+        place, classes = element
+        sample.add(place, classes)
+        return sample
+
+    def merge_accumulators(self, samples: Iterable[SplitSample]) -> SplitSample:
+        merged = self.create_accumulator()
+        for sample in samples:
+            merged.merge(sample)
+        return merged
+
+    def extract_output(self, sample: SplitSample) -> frozenset[bytes]:
+        return sample.chosen()
+
+
 @beam.typehints.with_output_types(tuple[str, Record])
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _JoinFn(beam.DoFn):
@@ -176,7 +225,10 @@ class _JoinFn(beam.DoFn):
         self._census = Census()
 
     def process(
-        self, element: tuple[bytes, Iterable[bytes]], cuts: SplitCuts | None = None
+        self,
+        element: tuple[bytes, Iterable[bytes]],
+        cuts: SplitCuts | None = None,
+        samples: Mapping[str, frozenset[bytes]] | None = None,
     ) -> Iterator[tuple[str, Record] | pvalue.TaggedOutput[str, Reject]]:
         settings = self.settings
         if cuts is not None:
@@ -202,6 +254,12 @@ class _JoinFn(beam.DoFn):
             source_format=self._formats[source],
             settings=settings,
         )
+        if samples is not None and joined.record is not None:
+            place = _place(joined.record, settings=settings)
+            if place not in samples[joined.split]:
+                joined = msgspec.structs.replace(
+                    joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
+                )
         # The inputs of a table without images are its rows.
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
         # What is joined by less than the name is shown by its name.

@@ -88,6 +88,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "expect.max_unannotated": st.none() | ratios,
     "expect.max_crowds": st.none() | ratios,
     "expect.max_corrections": st.none() | ratios,
+    "limit": st.none() | st.integers(1, 2**40),
 }
 
 

@@ -68,6 +68,7 @@ class Exclusion(str, enum.Enum):
     EXCLUDED_BY_FILE = "excluded_by_file"
     ANNOTATION_FOLDER = "annotation_folder"
     OUTSIDE_IMAGE_FOLDER = "outside_image_folder"
+    BEYOND_LIMIT = "beyond_limit"
 
 
 class Correction(str, enum.Enum):

@@ -42,6 +42,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
         example_per: Whether an image makes one Example, or one for each of its objects.
         exclude: The file that names images to leave out.
         groups: The file of groups of images that stay in one split.
+        limit: How many images of each split go on at most; all where None.
     """
 
     splits: SplitAssignment
@@ -50,6 +51,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     example_per: Literal["image", "annotation"] = "image"
     exclude: KeyFile | None = None
     groups: KeyFile | None = None
+    limit: int | None = None
 
     def group_of(self, *, source: str, key: str) -> str:
         """What stays together with an image, by the file of groups; empty if nothing does."""
@@ -58,8 +60,18 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     def classes_of(self, annotations: bytes) -> tuple[str, ...]:
         """The classes, as they are written, that a record's annotations name."""
         found = decode_annotations(annotations)
-        labels = dict.fromkeys((*found.labels, *(item.label for item in found.objects)))
-        return tuple(name for label in labels if (name := self.labels.written_name(label)))
+        return self._written((*found.labels, *(item.label for item in found.objects)))
+
+    def shown_classes(self, annotations: bytes) -> tuple[str, ...]:
+        """The same, and the classes of regions and panoptic segments."""
+        found = decode_annotations(annotations)
+        items = (*found.objects, *found.stuff)
+        segments = (segment.label for segment in found.segments)
+        return self._written((*found.labels, *(item.label for item in items), *segments))
+
+    def _written(self, labels: Iterable[str]) -> tuple[str, ...]:
+        names = map(self.labels.written_name, dict.fromkeys(labels))
+        return tuple(name for name in names if name)
 
 
 class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
