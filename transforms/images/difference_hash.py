@@ -3,14 +3,15 @@
 It is the difference hash of N. Krawetz, "Kind of Like That" (2013),
 https://www.hackerfactor.com/blog/index.php?/archives/529-Kind-of-Like-That.html: the picture in
 gray is averaged to 9 x 8 cells, and each bit says whether a cell is brighter than the one to its
-left. Size, compression and brightness change few of the 64 bits; crops, turns and mirror images
-change most. Other than there, a cell must be brighter by a part of what neighbours differ by on
-the average: what differs by less, noise of JPEG would decide.
+left; of a large picture, not every pixel is looked at. Size, compression and brightness change few
+of the 64 bits; crops, turns and mirror images change most. Other than there, a cell must be
+brighter by a part of what neighbours differ by on the average: what differs by less, noise of JPEG
+would decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,8 @@ _PARTS_OF_MEAN = 3
 # where fewer of them differ: others without much in them have nearly the same hash.
 _LEAST_MEAN = 1
 _FEWEST_DIFFERENCES = 16
-# Of an image in colour, so many rows are gray at a time: a whole copy would take memory.
-_STRIP_ROWS = 64
+# So many rows and columns of a cell, at least, are looked at: more take time and tell no more.
+_CELL_SAMPLES = 16
 # The first EXIF orientation whose rows are columns.
 _FIRST_TURNED = 5
 
@@ -45,35 +46,31 @@ def difference_hash(pixels: npt.NDArray[np.uint8], *, orientation: int = 1) -> i
     Returns:
         None where the hash says nothing: of a flat picture, or one of a few pixels.
     """
-    return _hash([pixels], size=pixels.shape[::-1], orientation=orientation)
+    step = _step(*pixels.shape[::-1])
+    return _hash(pixels[::step, ::step], orientation=orientation)
 
 
 def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
     """Hashes an image of any mode; see `difference_hash`."""
-    width, height = image.size
-
-    def cut(top: int) -> Image.Image:
-        bottom = min(top + _STRIP_ROWS, height)
-        # `crop` would refuse large images, by a limit of Pillow's.
-        return image.resize(
-            (width, bottom - top), Image.Resampling.NEAREST, box=(0, top, width, bottom)
-        )
-
-    strips = (cut(top).convert("L") for top in range(0, height, _STRIP_ROWS))
-    return _hash(map(np.asarray, strips), size=image.size, orientation=orientation)
+    step = _step(*image.size)
+    size = [math.ceil(side / step) for side in image.size]
+    # Pillow has a limit of its own for other ways to take a part of an image.
+    sampled = image.resize((size[0], size[1]), Image.Resampling.NEAREST)
+    return _hash(np.asarray(sampled.convert("L")), orientation=orientation)
 
 
-def _hash(
-    strips: Iterable[npt.NDArray[np.uint8]], *, size: tuple[int, ...], orientation: int
-) -> int | None:
-    """Hashes a picture that comes in strips of whole rows."""
-    width, height = size
+def _step(width: int, height: int) -> int:
+    """Returns of how many pixels each way one is looked at."""
+    return max(1, min(width // _COLUMNS, height // _ROWS) // _CELL_SAMPLES)
+
+
+def _hash(pixels: npt.NDArray[np.uint8], *, orientation: int) -> int | None:
     is_turned = orientation >= _FIRST_TURNED
     columns, rows = (_ROWS, _COLUMNS) if is_turned else (_COLUMNS, _ROWS)
+    height, width = pixels.shape
     if width < columns or height < rows:
         return None
-    across = np.concatenate([_sum_cells(strip, columns) for strip in strips])
-    cells = _sum_cells(across.T, rows).T
+    cells = _sum_cells(_sum_cells(pixels, columns).T, rows).T
     if orientation != 1:
         places = np.arange(cells.size, dtype=np.uint8).reshape(cells.shape)
         turned = apply_orientation(Image.fromarray(places), orientation)
