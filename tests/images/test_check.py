@@ -284,6 +284,43 @@ def test_running_out_of_memory_is_a_reject(monkeypatch: pytest.MonkeyPatch) -> N
     assert reject_of(save(photograph(), "BMP")).reason is Reason.DECOMPRESSION_BOMB
 
 
+def test_errors_of_pillow_are_words_for_people() -> None:
+    tiff = save(photograph(), "TIFF")
+    for data, words in {
+        # The directory's place: what follows is no directory.
+        tiff[:4] + (4).to_bytes(4, "little") + tiff[8:]: "TIFF: cannot be decoded: ",
+        save(photograph(), "BMP")[:-9]: "BMP: cannot be decoded: image file is truncated",
+        save(photograph(), "JPEG2000")[:200]: "JPEG 2000: cannot be decoded: ",
+    }.items():
+        detail = reject_of(data).detail
+        assert detail.startswith(words)
+        assert "Error" not in detail
+
+
+@pytest.mark.parametrize(
+    ("raised", "words"),
+    [
+        (IndexError("index out of range"), "its content makes no sense"),
+        (KeyError(5), "its content makes no sense"),
+        (OSError("broken data stream"), "broken data stream"),
+        (SyntaxError(""), "its content makes no sense"),
+        (MemoryError(), "it takes more memory than there is"),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_python_says_of_pillow_is_none_of_a_persons_business(
+    raised: Exception, words: str, wrapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(self: object) -> None:
+        if wrapped and not isinstance(raised, MemoryError):
+            # As Pillow does.
+            raise SyntaxError(raised) from raised
+        raise raised
+
+    monkeypatch.setattr("PIL.BmpImagePlugin.BmpImageFile.load", load)
+    assert reject_of(save(photograph(), "BMP")).detail == f"BMP: cannot be decoded: {words}"
+
+
 @pytest.mark.parametrize(
     ("max_side", "size"), [(64, (64, 48)), (1000, (64, 48)), (32, (32, 24)), (1, (1, 1))]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import struct
 
 import numpy as np
@@ -10,8 +11,6 @@ import pytest
 from PIL import Image, ImageSequence
 
 from shardbeam.configs.schema import ImageConfig
-from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.images.check import check_image
 from tests.support.image_makers import Pixels, photograph, pixels, png, save, without_segment
 
@@ -187,13 +186,25 @@ def test_a_transparent_rgb_value() -> None:
     assert row(data) == [[255, 255, 255], [1, 2, 4]]
 
 
-def test_a_transparent_rgb_value_of_16_bits_is_refused() -> None:
-    rows = samples(0x0101, 0x0202, 0x0303)
-    before = [(b"tRNS", rows[1:])]
-    data = png(width=1, height=1, bit_depth=16, color_type=2, rows=rows, before=before)
-    with pytest.raises(RejectedError) as caught:
-        convert(data)
-    assert caught.value.reason is Reason.UNSUPPORTED_IMAGE
+def test_a_transparent_rgb_value_of_16_bits() -> None:
+    """Its high bytes are those of other colours, too, and so are its low ones."""
+    transparent = 0x1234, 0x5678, 0x9ABC
+    colors = [
+        transparent,
+        *((0x1234, 0x5678, 0x9ABD), (0x1234, 0x5679, 0x9ABC), (0x1235, 0x5678, 0x9ABC)),
+        *((0x1334, 0x5678, 0x9ABC), (0x1234, 0x5778, 0x9ABC), (0x1234, 0x5678, 0x9BBC)),
+        (0x3412, 0x7856, 0xBC9A),
+    ]
+    data = png(
+        width=len(colors),
+        height=1,
+        bit_depth=16,
+        color_type=2,
+        rows=samples(*itertools.chain(*colors)),
+        before=[(b"tRNS", samples(*transparent)[1:])],
+    )
+    expected = [[sample >> 8 for sample in color] for color in colors]
+    assert row(data, background="#0080ff") == [[0, 0x80, 0xFF], *expected[1:]]
 
 
 CMYK = Image.merge(

@@ -75,6 +75,15 @@ _PILLOW_ERRORS = (
     struct.error,
     zlib.error,
 )
+# Of these, what Python says would concern Pillow's code.
+_MISHAPS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    struct.error,
+)
 # Pillow has no error classes for these: its words tell.
 _WORDS = (
     (Reason.DECOMPRESSION_BOMB, ("data too large", "too much memory")),
@@ -199,7 +208,7 @@ def _open(
 
 @contextlib.contextmanager
 def pillow_errors_as_rejects(file_format: FileFormat) -> Iterator[None]:
-    """Turns what Pillow raises on a bad file into a reject, with Pillow's words.
+    """Turns what Pillow raises on a bad file into a reject, with Pillow's words if it has any.
 
     Raises:
         RejectedError: Pillow gave up inside the context.
@@ -207,8 +216,18 @@ def pillow_errors_as_rejects(file_format: FileFormat) -> Iterator[None]:
     try:
         yield
     except _PILLOW_ERRORS as error:
-        detail = f"{file_format.name}: {type(error).__name__}: {error}"
+        name = file_format.name.replace("_", " ")
+        detail = f"{name}: cannot be decoded: {_describe(error)}"
         raise RejectedError(_reason(error), detail) from error
+
+
+def _describe(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "it takes more memory than there is"
+    words, cause = str(error), error.__cause__
+    # Pillow turns some of its own mishaps into a SyntaxError of the same words.
+    mishap = cause if cause is not None and str(cause) == words else error
+    return words if words and not isinstance(mishap, _MISHAPS) else "its content makes no sense"
 
 
 def _reason(error: Exception) -> Reason:
@@ -234,7 +253,12 @@ def _with_eight_bits(image: ImageFile.ImageFile, data: bytes) -> Image.Image:
         # Pillow takes every CMYK file for one of Adobe's, which are stored inverted.
         return ImageChops.invert(image)
     if image.format == "PNG" and "transparency" in image.info:
-        _scale_transparent_color(image, bit_depth=data[_PNG_BIT_DEPTH_OFFSET])
+        bit_depth = data[_PNG_BIT_DEPTH_OFFSET]
+        if image.mode == "L":
+            # To the scale of Pillow's pixels.
+            image.info["transparency"] *= 255 // (2**bit_depth - 1)
+        elif image.mode == "RGB" and bit_depth == 16:
+            _clear_wide_color(image, data)
     if image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I"):
         return _high_bits(image)
     if image.mode in ("I", "F"):
@@ -245,15 +269,23 @@ def _with_eight_bits(image: ImageFile.ImageFile, data: bytes) -> Image.Image:
     return image
 
 
-def _scale_transparent_color(image: ImageFile.ImageFile, *, bit_depth: int) -> None:
-    """Brings the colour that a PNG file declares transparent to the scale of Pillow's pixels."""
-    if image.mode == "L":
-        image.info["transparency"] *= 255 // (2**bit_depth - 1)
-    elif image.mode == "RGB" and bit_depth == 16:
-        # Pillow keeps the high bytes only: other colours share them.
-        raise RejectedError(
-            Reason.UNSUPPORTED_IMAGE, "PNG: a transparent colour in an RGB image of 16 bits"
-        )
+def _clear_wide_color(image: ImageFile.ImageFile, data: bytes) -> None:
+    """Clears the pixels of the colour of 16 bits a channel that a PNG file declares transparent.
+
+    Of the samples Pillow keeps the high bytes, which other colours share: the low ones are decoded
+    once more.
+    """
+    color = image.info.pop("transparency")
+    low = PngImagePlugin.PngImageFile(io.BytesIO(data))
+    # What is unpacked of a sample is its second byte.
+    low.tile = [tile._replace(args="RGB;16L") for tile in low.tile]
+    low.load()
+    opacity = Image.new("L", image.size)
+    for channel, sample in enumerate(color):
+        for pixels, byte in ((image, sample >> 8), (low, sample & 0xFF)):
+            differs = [255 * (value != byte) for value in range(256)]
+            opacity = ImageChops.lighter(opacity, pixels.getchannel(channel).point(differs))
+    image.putalpha(opacity)
 
 
 def _high_bits(image: ImageFile.ImageFile) -> Image.Image:
