@@ -13,7 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.logs import escape, write_line, write_stdout
-from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.pipelines.tables import (
+    PLAIN,
+    Layout,
+    make_table,
+    render_table,
+    stdout_layout,
+    table_width,
+)
 from shardbeam.transforms.core.reasons import Exclusion, Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.outcome import (
@@ -144,7 +151,10 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
 
 def render_text(summary: Summary, *, layout: Layout = PLAIN) -> str:
     """Renders a summary for people."""
-    tables = [_counts_table(summary.outcome), codes_table(summary.outcome.splits)]
+    counts = _counts_table(summary.outcome)
+    if table_width(counts) > layout.columns:
+        counts = _counts_table(summary.outcome, upright=True)
+    tables = [counts, codes_table(summary.outcome.splits)]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
     return "\n".join([*parts, "\n".join(_closing_lines(summary))]) + "\n"
 
@@ -164,15 +174,21 @@ _BUILD_COLUMNS = ("examples", "shards", "bytes", "rejected", "excluded", "correc
 _PLAN_COLUMNS = ("examples", "bytes", "shards", "missing", "unannotated", "rejects so far")
 
 
-def _counts_table(outcome: Outcome) -> Table:
+def _counts_table(outcome: Outcome, *, upright: bool = False) -> Table:
+    """Makes the table of counts: a line a split or, for a narrow terminal, a column a split."""
     columns = _PLAN_COLUMNS if outcome.status is Status.APPROVED else _BUILD_COLUMNS
-    table = make_table("split", numbers=columns)
     rows = [(_split_name(name), split) for name, split in outcome.splits.items()]
     if len(rows) > 1:
         total = SplitOutcome()
         for _, split in rows:
             total.add(split)
         rows.append((Text("total"), total))
+    if upright:
+        table = make_table("split", numbers=(name.plain for name, _ in rows))
+        for column in columns:
+            table.add_row(column, *(_COLUMNS[column](split) for _, split in rows))
+        return table
+    table = make_table("split", numbers=columns)
     for name, split in rows:
         table.add_row(name, *(_COLUMNS[column](split) for column in columns))
     return table
@@ -192,7 +208,8 @@ def codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
             ("corrected", split.corrections, correction_unit),
         ):
             for code, count in counts.items():
-                counted = f"{count:,} {unit(code) if unit else 'inputs'}"
+                units = unit(code) if unit else "inputs"
+                counted = f"{count:,} {units if count != 1 else units.removesuffix('s')}"
                 table.add_row(_split_name(name), what, Text(escape(code)), counted)
     return table
 

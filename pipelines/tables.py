@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -49,6 +50,12 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
     for heading in numbers:
         table.add_column(Text(heading), overflow="fold", justify="right")
     return table
+
+
+def table_width(table: Table) -> int:
+    """How many columns of text a table takes where nothing is folded."""
+    console = Console(width=PLAIN.columns)
+    return Measurement.get(console, console.options, table).maximum
 
 
 def render_table(table: Table, *, layout: Layout) -> str:

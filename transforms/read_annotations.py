@@ -23,6 +23,9 @@ _IMAGES = "images"
 _CENSUS = "census"
 _FILES_AT_A_TIME = 32
 _WAITING_FILES = 1024
+# A container may be one image's annotations with its picture; of a larger one, what is found is
+# given bit by bit.
+_SMALL_CONTAINER_BYTES = 8 << 20
 
 _Entry: TypeAlias = tuple[tuple[str, str], AnnotationEntry]
 _Image: TypeAlias = tuple[tuple[str, str], ListedImage]
@@ -185,7 +188,8 @@ class _ReadListedFn(_GiveItemsFn):
         self._waiting: list[ListedFile] = []
 
     def process(self, file: ListedFile) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
-        if file.is_container or not storage_for(file.file.uri).is_remote:
+        is_large = file.is_container and file.file.size_bytes > _SMALL_CONTAINER_BYTES
+        if is_large or not storage_for(file.file.uri).is_remote:
             yield from self._outputs(self._read(file), source=file.source)
             return
         self._waiting.append(file)

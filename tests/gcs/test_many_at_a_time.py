@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -126,6 +127,20 @@ def test_a_commit_moves_many_files_at_a_time(shapes: Path, monkeypatch: pytest.M
     assert moves.has_met
     # Shards, their indexes, and `dataset_info.json`.
     assert moves.calls == 2 * 15 + 1
+
+
+def test_small_annotation_files_are_read_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.clear()
+    for number in range(FILES):
+        document = {"shapes": [], "imagePath": f"{number}.jpg"}
+        memory.write(f"memory://host/in/{number}.json", json.dumps(document).encode())
+        memory.write(f"memory://host/in/{number}.jpg", b"not read by a plan")
+    reads = meet(monkeypatch, "cat_file")
+    result = run("plan", "labelme", "--root", "memory://host/in", "--output", OUTPUT, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["splits"]["train"]["examples"] == FILES
+    assert reads.has_met
+    assert reads.calls == FILES
 
 
 def test_objects_of_google_cloud_storage_are_deleted_many_at_a_time(

@@ -61,11 +61,11 @@ def test_a_build_as_a_table() -> None:
         "total     1,010       5  600.0 MB         3         1           13\n"
         "\n"
         "split  what       why                 count\n"
-        "train  rejected   missing_image    1 inputs\n"
+        "train  rejected   missing_image     1 input\n"
         "train  rejected   zero_byte        2 inputs\n"
-        "train  excluded   hidden_file      1 inputs\n"
+        "train  excluded   hidden_file       1 input\n"
         "train  corrected  box_clipped    12 objects\n"
-        "test   corrected  mine             1 images\n"
+        "test   corrected  mine              1 image\n"
         "\n"
         "committed: out/d\n"
         "rejects: out/d/rejects\n"
@@ -192,6 +192,21 @@ def test_requests_to_object_storage_are_told() -> None:
         "bytes_received": 5_000_000,
         "bytes_sent": 0,
     }
+
+
+def test_a_narrow_terminal_gets_a_column_a_split() -> None:
+    plan = summary(status=Status.APPROVED)
+    narrow = render_text(plan, layout=Layout(columns=60, styled=False))
+    assert [" ".join(line.split()) for line in narrow.splitlines()[:7]] == [
+        "split train test total",
+        "examples 1,000 10 1,010",
+        "bytes 600.0 MB 1.0 kB 600.0 MB",
+        "shards 4 1 5",
+        "missing 1 0 1",
+        "unannotated 7 0 7",
+        "rejects so far 3 0 3",
+    ]
+    assert max(map(len, narrow.splitlines())) <= 60
 
 
 def test_json_says_all() -> None:

@@ -748,6 +748,40 @@ TABLES = (
         details={"c.jpg": "annotations name several images that may be this: 1/c.jpg, 2/c.jpg"},
     ),
     OddSample(
+        "voc: match by name",
+        {
+            "photos/A.JPG": plain_jpeg(),
+            "photos/b.jpg": plain_jpeg(),
+            "markup/a.xml": voc_xml(voc_object(xmin=1, ymin=1, xmax=16, ymax=12), size=(32, 24)),
+            "markup/b.xml": voc_xml(size=(32, 24)),
+        },
+        "voc --root {data} --match name",
+        {"train": {"photos/A.JPG": _objects(xmin=[0]), "photos/b.jpg": _objects(xmin=[])}},
+    ),
+    OddSample(
+        "yolo: match by name",
+        {
+            "photos/A.JPG": plain_jpeg(),
+            "photos/b.jpg": plain_jpeg(),
+            "numbers/a.txt": "0 0.25 0.5 0.5 0.5\n",
+            "numbers/b.txt": "",
+            "classes.txt": "cat\n",
+        },
+        "yolo --root {data} --match name",
+        {"train": {"photos/A.JPG": _objects(xmin=[0]), "photos/b.jpg": _objects(xmin=[])}},
+    ),
+    OddSample(
+        "cvat: match by suffix",
+        {
+            "images/deep/VAL/a.JPEG": plain_jpeg(),
+            "a.xml": "<annotations><version>1.1</version>"
+            '<image id="0" name="/home/val/a.jpg" width="32" height="24">'
+            '<box label="cat" xtl="0" ytl="0" xbr="16" ybr="12"/></image></annotations>',
+        },
+        "cvat --images {data}/images --annotations {data}/a.xml --match suffix",
+        {"train": {"deep/VAL/a.JPEG": _objects(xmin=[0])}},
+    ),
+    OddSample(
         "coco: match by suffix",
         {
             "images/deep/VAL/a.JPEG": plain_jpeg(),

@@ -40,7 +40,7 @@ from shardbeam.transforms.examples.segmentation import (
     outline_ellipse,
 )
 from shardbeam.transforms.formats.annotation_file import read_part
-from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.base import Format, Kind, Match
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import RootFiles
@@ -96,6 +96,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
     annotations: Annotated[
         list[Location], msgspec.Meta(min_length=1), named("CVAT for images XML file")
     ]
+    match: Match = "path"
     _masks: bool = False
     _splits: tuple[str, ...] = ()
     _in_subsets: bool = False

@@ -36,7 +36,7 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.annotation_file import text_lines
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized, by_split, counted
 from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
@@ -123,6 +123,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         Literal["one_based", "as_given"], named("what the boxes' numbers mean")
     ] = "one_based"
     semantic: Annotated[bool, named("write the maps of SegmentationClass")] = False
+    match: Match = "path"
     _masks: bool = False
     _lists: tuple[SplitList, ...] = ()
     _has_image_folder: bool = False

@@ -30,7 +30,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.boxes import box_around
 from shardbeam.transforms.formats.annotation_file import foreign_content
-from shardbeam.transforms.formats.base import Format, Kind, Place, Role
+from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.names import is_hidden, is_image_name, normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.yolo_layout import (
@@ -94,6 +94,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     root: Annotated[Location, named("folder of images/ and labels/", metavar="DIR")] | None = None
     data: Annotated[Location, named("data.yaml; by default the one in the root")] | None = None
     splits: PredefinedSplits | None = None
+    match: Match = "path"
     _masks: bool = False
     _layout: YoloLayout = YoloLayout()
 
@@ -159,7 +160,8 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         Raises:
             InputError: As for `LayoutFinder`.
         """
-        layout = LayoutFinder(self.roots()[0], data=self.data).find(self.splits)
+        finder = LayoutFinder(self.roots()[0], data=self.data, labels_anywhere=self.match != "path")
+        layout = finder.find(self.splits)
         return msgspec.structs.replace(self, _layout=layout)
 
     def predefined_splits(self) -> Sequence[str]:

@@ -155,15 +155,21 @@ def find_roots(paths: Iterable[str]) -> list[str]:
 
 
 class LayoutFinder:
-    """Looks around below a root; `data` is the file that the config names, if it names one.
+    """Looks around below a root.
+
+    Args:
+        root: The root.
+        data: The file that the config names, if it names one.
+        labels_anywhere: Whether labels may lie apart from their images, in folders of any name.
 
     Raises:
         InputError: A file cannot be read or is not what it should be, no file names the classes,
             or there are no labels.
     """
 
-    def __init__(self, root: str, *, data: str | None) -> None:
+    def __init__(self, root: str, *, data: str | None, labels_anywhere: bool = False) -> None:
         self._root = root
+        self._labels_anywhere = labels_anywhere
         self._files = RootFiles(root)
         self._files.check()
         self._data_uri, file = self._data_file(data)
@@ -351,7 +357,7 @@ class LayoutFinder:
                 texts[key.rpartition("/")[0]] = None
             elif is_image_name(key) and not is_hidden(key):
                 images.add(key.rpartition("/")[0])
-        if images.isdisjoint(texts):
+        if images.isdisjoint(texts) and not (texts and self._labels_anywhere):
             elsewhere = ", ".join(folder or "." for folder in sorted(texts)[:_SHOWN_FOLDERS])
             raise InputError(
                 uri=self._root,
