@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from shardbeam.transforms.dataset.files import check_paths
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
-from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # As many rejects are listed; all of them are counted.
@@ -162,7 +163,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
     manifest = _read(dataset, MANIFEST, _Manifest)
     known = manifest.splits if manifest is not None else {}
     facts = Facts(
-        name=info.name or posixpath.basename(dataset.path.rstrip("/")),
+        name=info.name or _name_of(dataset.path),
         version=info.version,
         description=info.description,
         splits=tuple(
@@ -205,6 +206,13 @@ def read_facts(dataset: StoredDataset) -> Facts:
         labels=manifest.labels,
         duplicates=manifest.duplicates,
     )
+
+
+def _name_of(path: str) -> str:
+    if not is_uri(path):
+        # `.` is a path, too.
+        path = os.path.abspath(path)
+    return posixpath.basename(path.rstrip("/"))
 
 
 def _read(dataset: StoredDataset, name: str, kind: type[Any]) -> Any:  # noqa: ANN401  # `kind`.

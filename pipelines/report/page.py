@@ -440,7 +440,7 @@ def _card(
     names = {*picture.labels, *map(class_name, picture.objects)}
     shown = {numbers[name] for name in names} | {area.number for area in areas}
     return _Card(
-        key=picture.key,
+        key=_title(picture),
         alt=_alt(picture, width=width, height=height),
         names=_what(picture),
         split=split,
@@ -612,6 +612,10 @@ def _kind(values: Sequence[bytes | int | float]) -> str:
     return kinds[type(values[0])] if values else ""
 
 
+def _title(picture: Picture) -> str:
+    return picture.key or f"example {picture.number:,}"
+
+
 def _what(picture: Picture) -> str:
     """Names what is annotated, in a few words."""
     counts = Counter(map(class_name, picture.objects))
@@ -623,6 +627,6 @@ def _what(picture: Picture) -> str:
 
 def _alt(picture: Picture, *, width: int, height: int) -> str:
     """Describes a picture to those who do not see it."""
-    described = f"{picture.key}, {width} by {height} pixels"
+    described = f"{_title(picture)}, {width} by {height} pixels"
     what = _what(picture)
     return f"{described}: {what}" if what else described

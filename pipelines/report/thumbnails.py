@@ -104,9 +104,9 @@ def draw_thumbnail(
     except RejectedError as error:
         return Thumbnail(
             uri="",
-            width=max(1, picture.width),
-            height=max(1, picture.height),
-            problem=f"the picture cannot be drawn: {error}",
+            width=picture.width,
+            height=picture.height,
+            problem=f"the picture cannot be drawn: {error}" if picture.image else "no image",
         )
     small = fit(image, max_side=max_side)
     overlays: tuple[Overlay, ...] = ()
