@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.dataset import coco_words, read_dataset, read_tree, run
+from tests.support.image_makers import photograph, save
 
 SETTINGS = ("--set", "output.num_shards=3")
 SHARD = "coco-train.tfrecord-00001-of-00003"
@@ -50,6 +51,20 @@ def test_a_damaged_dataset(damaged: Path) -> None:
     assert problem.endswith("the checksum of a record's data does not match")
     assert last.startswith(f"damaged: {damaged}: 1 problem (shards: 3, examples: 39, ")
     assert hint.endswith(f": shardbeam verify {damaged} --repair CONFIG.yaml")
+
+
+@pytest.mark.parametrize("whole_file", [True, False])
+def test_images_whose_damage_was_kept_are_no_damage(whole_file: bool, tmp_path: Path) -> None:
+    image = tmp_path / "images" / "cat" / "1.jpg"
+    image.parent.mkdir(parents=True)
+    data = save(photograph(), "JPEG")
+    image.write_bytes(data if whole_file else data[:-200] + data[-100:])
+    output = tmp_path / "out"
+    words = ("image-folder", "--images", str(tmp_path / "images"), "--damaged", "keep")
+    assert run("build", *words, "--output", str(output)).exit_code == 0
+    assert run("verify", str(output), "--decode").exit_code == 0
+    summary = json.loads((output / "manifest.json").read_bytes())["splits"]["train"]
+    assert ("jpeg_damage_kept" in json.dumps(summary)) == (not whole_file)
 
 
 def test_json_and_a_file_for_the_result(damaged: Path, tmp_path: Path) -> None:

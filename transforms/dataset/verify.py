@@ -206,6 +206,7 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
                 index=index,
                 features=features,
                 image_key=image_key,
+                damaged_images="keep" if _keeps_damage(manifest) else "reject",
             )
 
 
@@ -214,6 +215,12 @@ def _container(manifest: Manifest) -> str:
     output = manifest.config.get("output")
     name = output.get("container") if isinstance(output, dict) else None
     return name if name in container_names() else "tfrecord"
+
+
+def _keeps_damage(manifest: Manifest) -> bool:
+    """Says whether JPEGs of damaged data were to be written."""
+    image = manifest.config.get("image")
+    return isinstance(image, dict) and image.get("damaged") == "keep"
 
 
 def _plan_foreign(dataset: StoredDataset, *, listed: Mapping[str, StoredFile]) -> Checks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import google_crc32c
 import msgspec
@@ -60,6 +61,7 @@ class ShardCheck(msgspec.Struct, frozen=True, kw_only=True):
         index: Its index, where there is one, with the `crc32c` of the manifest.
         features: What each Example holds; empty where it is not said.
         image_key: Key of the image that the index has a digest of; empty where there is none.
+        damaged_images: What its config said to do with JPEGs of damaged data.
     """
 
     data: StoredFile
@@ -71,6 +73,7 @@ class ShardCheck(msgspec.Struct, frozen=True, kw_only=True):
     index: StoredFile | None = None
     features: tuple[StoredFeature, ...] = ()
     image_key: str = ""
+    damaged_images: Literal["reject", "keep"] = "reject"
 
 
 class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,13 +237,14 @@ class _ShardReader:
             yield from self._image_problems(example)
 
     def _image_problems(self, example: Example) -> Iterator[str]:
+        settings = msgspec.structs.replace(_STRICT, damaged=self._check.damaged_images)
         for key, feature in example.features.feature.items():
             spec = self._features.get(key)
             for value in feature.bytes_list.value:
                 # Masks in a list, and images of which nothing is said, are known by their bytes.
                 if (spec and spec.image_shape) or value.startswith(_SIGNATURES):
                     try:
-                        check_image(value, name="", settings=_STRICT)
+                        check_image(value, name="", settings=settings)
                     except RejectedError as error:
                         yield f"{key!r} cannot be decoded: {error}"
 
