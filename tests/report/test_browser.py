@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,6 +69,29 @@ def panoptic(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
     }
     folder = tmp_path_factory.mktemp("panoptic")
     return make_report(build_config({"splits": {"train": source}}, folder=folder))
+
+
+@pytest.fixture(scope="module")
+def folders(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Rejects, corrections, exclusions and duplicates."""
+    folder = tmp_path_factory.mktemp("folders")
+    files = sorted((shapes / "class_folders").rglob("*.jpg"))
+    for name in ("cat", "dog"):
+        (folder / "images" / name).mkdir(parents=True)
+    for number, file in enumerate(files[:16]):
+        shutil.copy(file, folder / "images" / "cat" / f"{number}.jpg")
+        if number % 4 == 0:
+            shutil.copy(file, folder / "images" / "dog" / f"{number}.jpg")
+        if number % 8 == 0:
+            data = file.read_bytes()
+            (folder / "images" / "dog" / f"cut {number}.jpg").write_bytes(data[:-300])
+    (folder / "images" / "dog" / "notes.txt").write_text("no image")
+    built = build(
+        *("image-folder", "--images", folder / "images", "--set", "rejects.max_ratio=1"),
+        *("--fractions", "train=0.5,test=0.5", "--max-side", "160"),
+        output=folder / "out",
+    )
+    return make_report(built, "--images", str(folder / "images"))
 
 
 def box_of(locator: Locator) -> tuple[float, float, float, float]:
@@ -300,10 +324,13 @@ def test_maps_of_segments(panoptic: Made, open_page: OpenPage) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("made", ["objects", "folders"])
 def test_texts_have_contrast_and_nothing_is_wider_than_the_page(
-    *, width: int, dark: bool, objects: Made, open_page: OpenPage
+    *, made: str, width: int, dark: bool, request: pytest.FixtureRequest, open_page: OpenPage
 ) -> None:
-    page = open_page(objects.page, width=width, dark=dark)
+    page = open_page(request.getfixturevalue(made).page, width=width, dark=dark)
+    for folded in page.locator("details:not([open]) > summary").all():
+        folded.click()
     assert page.evaluate("document.scrollingElement.scrollWidth") <= width
     page.locator(".card .open").first.click()
     assert page.evaluate("document.querySelector('#enlarged').scrollWidth") <= width
@@ -342,6 +369,30 @@ CONTRASTS = """
   return found;
 }
 """
+
+
+def test_sections_and_their_links(folders: Made, open_page: OpenPage) -> None:
+    page = open_page(folders.page)
+    links = page.locator("nav a")
+    assert links.all_inner_texts() == [
+        *("Overview", "Classes", "Sizes", "Gallery", "Duplicates", "Rejects", "Corrections"),
+        "Provenance",
+    ]
+    for link in links.all():
+        link.click()
+        section = page.locator(f"section{(link.get_attribute('href') or '').strip()}")
+        expect(section.locator("h2")).to_be_in_viewport()
+    # Pictures of a pair stand beside each other.
+    for pair in page.locator(".pair").all():
+        tops = [box_of(frame)[1] for frame in pair.locator(".frame").all()]
+        assert len(tops) == 2
+        assert len(set(tops)) == 1
+    # The widths of bars are the counts.
+    bars = page.locator("#overview tbody tr")
+    counts = [int(row.locator("td").first.inner_text()) for row in bars.all()]
+    widths = [right - left for left, _, right, _ in map(box_of, bars.locator("rect").all())]
+    assert len(counts) == 2
+    assert widths[0] / widths[1] == pytest.approx(counts[0] / counts[1], rel=0.02)
 
 
 def test_on_paper(objects: Made, open_page: OpenPage) -> None:

@@ -377,6 +377,28 @@ def test_real_files_of_anyones(shared_data: Path, tmp_path: Path) -> None:
     assert "label_2" in page
 
 
+def test_a_folder_of_tfds(tmp_path: Path) -> None:
+    record = make_example({"image": draw_image("PNG", width=20, height=10), "label": 3})
+    folder = tmp_path / "1.0.0"
+    folder.mkdir()
+    write_tfrecord(folder / "digits-train.tfrecord-00000-of-00001", record, record)
+    info = {
+        "name": "digits",
+        "version": "1.0.0",
+        "description": "Digits & letters.",
+        "citation": "@article{x}",
+        "splits": [{"name": "train", "shardLengths": ["2"], "numBytes": "9"}],
+        "moduleName": "elsewhere",
+    }
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    page = report(folder, tmp_path / "page.html")
+    texts = " ".join(" ".join(parse(page).texts).split())
+    assert "digits 1.0.0 Digits & letters." in texts
+    assert "@article{x}" in texts
+    assert keys(page) == ["example 1", "example 2"]
+    assert page.count('href="data:image/jpeg;base64,') == 2
+
+
 def test_what_is_no_dataset(tmp_path: Path) -> None:
     result = run("report", str(tmp_path / "none"), "--output", str(tmp_path / "page.html"))
     assert (result.exit_code, result.stdout) == (1, "")
