@@ -1121,6 +1121,62 @@ LABELME = (
         },
     ),
     OddSample(
+        "labelme: points as keypoints",
+        {
+            **{f"{name}.jpg": plain_jpeg() for name in "abcd"},
+            "a.json": _labelme(
+                _shape("point", (4, 6), label="tail", group_id=1),
+                _shape("rectangle", (0, 0), (16, 12), group_id=1),
+                _shape("point", (8, 3), label="nose", group_id=1),
+                _shape("rectangle", (16, 0), (32, 12), label="cat", group_id=2),
+                _shape("point", (24, 3), label="nose", group_id=2),
+                _shape("rectangle", (0, 12), (16, 24)),
+                # Of no object, of no group, of another name.
+                _shape("point", (24, 3), label="nose", group_id=3),
+                _shape("point", (24, 3), label="nose"),
+                _shape("point", (24, 3), label="ear", group_id=2),
+            ),
+            "b.json": _labelme(
+                _shape("point", (4, 6), label="nose", group_id="x"),
+                _shape("polygon", (0, 0), (4, 0), (4, 4), group_id="x"),
+                _shape("polygon", (8, 8), (9, 8), (9, 9), group_id="x"),
+                path="b.jpg",
+            ),
+            "c.json": _labelme(
+                _shape("point", (4, 6), label="nose", group_id=1),
+                _shape("rectangle", (0, 0), (16, 12), group_id=1),
+                _shape("rectangle", (0, 0), (8, 12), group_id=1),
+                path="c.jpg",
+            ),
+            "d.json": _labelme(
+                _shape("point", (4, 6), label="nose", group_id=1),
+                _shape("point", (5, 6), label="nose", group_id=1),
+                path="d.jpg",
+            ),
+        },
+        "labelme --root {data} --keypoints nose --keypoints tail --set rejects.max_ratio=1",
+        {
+            "train": {
+                "a.jpg": _objects(
+                    xmin=[0, 0.5, 0],
+                    **{
+                        "image/object/keypoint/x": [0.25, 0.125, 0.75, 0, 0, 0],
+                        "image/object/keypoint/y": [0.125, 0.25, 0.125, 0, 0, 0],
+                        "image/object/keypoint/visibility": [2, 2, 2, 0, 0, 0],
+                        "image/object/keypoint/text": [b"nose", b"tail"] * 3,
+                    },
+                ),
+                "b.jpg": _objects(xmin=[0], **{"image/object/keypoint/x": [0.125, 0]}),
+            }
+        },
+        rejects=dict.fromkeys(("c.jpg", "d.jpg"), "annotation_malformed"),
+        details={
+            "c.jpg": "c.json: $.shapes: group 1 has keypoints and 2 objects, expected one",
+            "d.jpg": "d.json: $.shapes[1]: 'nose' is there twice in group 1",
+        },
+        corrections={"object_without_box_dropped": 3},
+    ),
+    OddSample(
         "labelme: masks, and the picture inside",
         {
             # There is no such file, and none outside of the root is looked for.

@@ -11,12 +11,13 @@ import math
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
@@ -103,6 +104,8 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
 
     Attributes:
         root: The folder that holds everything, at any depth.
+        keypoints: Labels of points that are keypoints, in their order: of the object that has
+            the same `group_id`.
         _masks: Whether objects carry their polygons and masks.
     """
 
@@ -111,7 +114,12 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     lists_annotations = True
 
     root: Annotated[Location, named("folder of the JSON files and their images", metavar="DIR")]
+    keypoints: Annotated[list[str], named("label of points that are keypoints, in order")] = []
     _masks: bool = False
+
+    def __post_init__(self) -> None:
+        if "" in self.keypoints or len(set(self.keypoints)) < len(self.keypoints):
+            raise Problem(("keypoints",), "expected labels, each once")
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
@@ -132,9 +140,11 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """Objects and labels, and masks if they are asked for."""
-        kinds = {Kind.DETECTION, Kind.CLASSIFICATION}
-        return frozenset(kinds | {Kind.INSTANCE_MASKS} if self._masks else kinds)
+        """Objects and labels, and keypoints and masks if they are asked for."""
+        more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self.keypoints}
+        return frozenset(
+            {Kind.DETECTION, Kind.CLASSIFICATION, *(kind for kind, is_in in more.items() if is_in)}
+        )
 
     @functools.cached_property
     def _files(self) -> RootFiles:
@@ -178,7 +188,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         names = (*annotations.labels, *(item.label for item in annotations.objects))
         for name in dict.fromkeys(names):
             # The same origin for all, so that equal ones are one.
-            yield Category(name=name, origin=self.root)
+            yield Category(name=name, origin=self.root, keypoints=tuple(self.keypoints))
         # Two files about one image are not to be added up.
         yield AnnotationEntry(
             key=key, annotations=encode_annotations(annotations), image_id=normalize_key(path)
@@ -191,6 +201,9 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         # Shapes of one label and group are parts of one object, as far as they are outlines.
         objects: dict[tuple[object, ...], ObjectAnnotation] = {}
         outlines: dict[tuple[object, ...], list[list[float]]] = {}
+        # {group: its objects}, {group: its keypoints}
+        groups: dict[object, dict[tuple[object, ...], None]] = {}
+        points: dict[object, dict[str, tuple[float, float]]] = {}
         for index, shape in enumerate(found.shapes):
             label = " ".join(shape.label.split())
             place = f"$.shapes[{index}]"
@@ -200,6 +213,14 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
                 raise InputError(uri=uri, place=place, problem=str(error)) from error
             if label in _NO_CLASSES:
                 corrections[Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED.value] += 1
+                continue
+            is_point = shape.shape_type == "point" and shape.group_id is not None
+            if is_point and label in self.keypoints:
+                known = points.setdefault(shape.group_id, {})
+                if label in known or len(shape.points) > 1:
+                    problem = f"{label!r} is there twice in group {shape.group_id!r}"
+                    raise InputError(uri=uri, place=place, problem=problem)
+                known[label] = shape.points[0]
                 continue
             if item is None:
                 corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += 1
@@ -213,11 +234,22 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             if outline is not None:
                 outlines.setdefault(identity, []).append(outline)
             objects[identity] = item
+            groups.setdefault(shape.group_id, {})[identity] = None
         for identity, parts in outlines.items():
             segmentation = _encoder.encode(parts)
             objects[identity] = msgspec.structs.replace(
                 objects[identity], segmentation=segmentation
             )
+        for group, named_points in points.items():
+            owners = list(groups.get(group, ()))
+            if len(owners) > 1:
+                problem = f"group {group!r} has keypoints and {len(owners)} objects, expected one"
+                raise InputError(uri=uri, place="$.shapes", problem=problem)
+            if not owners:
+                corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += len(named_points)
+            for identity in owners:
+                keypoints = self._keypoint_values(named_points)
+                objects[identity] = msgspec.structs.replace(objects[identity], keypoints=keypoints)
         items = list(objects.values())
         if not self._masks:
             items = [msgspec.structs.replace(item, segmentation=b"") for item in items]
@@ -231,6 +263,14 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             labels=tuple(labels),
             objects=tuple(items),
             corrections=dict(sorted(corrections.items())),
+        )
+
+    def _keypoint_values(self, points: Mapping[str, tuple[float, float]]) -> tuple[float, ...]:
+        """Gives `x, y, visibility` of each keypoint; LabelMe knows no hidden ones."""
+        return tuple(
+            value
+            for name in self.keypoints
+            for value in ((*points[name], 2.0) if name in points else (0.0, 0.0, 0.0))
         )
 
 
