@@ -98,6 +98,18 @@ $(TOOLS)/airflow/.ready:
 	$(@D)/bin/pip install --quiet --disable-pip-version-check $(AIRFLOW)
 	@touch $@
 
+# Not a part of runner-tools either: 2.7 GB with TensorFlow. The newest for glibc before 2.39; dill it
+# imports and does not require; Beam is named, as pip tries a hundred of its versions otherwise.
+TFDV = tensorflow-data-validation==1.16.1 apache-beam==2.72.0 dill==0.4.1 "setuptools<81"
+
+.PHONY: tfdv
+tfdv: $(TOOLS)/tfdv/.ready  ## Get TensorFlow Data Validation, for the test that it reads the shards (Python 3.9 to 3.11).
+
+$(TOOLS)/tfdv/.ready:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check $(TFDV)
+	@touch $@
+
 $(TOOLS)/flink: tests/runners/flink-pom.xml
 	rm -rf $@ $@.new
 	mvn --batch-mode --quiet --file $< dependency:copy-dependencies \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
@@ -23,12 +24,13 @@ class Histogram(NamedTuple):
     Attributes:
         field: The field.
         heading: What its bins are.
-        bound: Writes the bound of a bin.
+        bound: Writes the bound of a bin; None where values are whole numbers, so that the last one
+            in a bin can be named.
     """
 
     field: str
     heading: str
-    bound: Callable[[int], str] = "{:,}".format
+    bound: Callable[[int], str] | None = None
 
     def bins(self, found: Collection[str]) -> Iterator[tuple[str, str]]:
         """Yields the keys of `found` in their order, each with what it says."""
@@ -37,15 +39,16 @@ class Histogram(NamedTuple):
             order = _AREAS if set(found) <= set(_AREAS) else sorted(found)
             yield from ((key, key) for key in order if key in found)
             return
-        for place, lower in enumerate(bounds):
+        for lower, following in itertools.zip_longest(bounds, bounds[1:]):
             if str(lower) in found:
-                first = self.bound(lower)
-                if place + 1 == len(bounds):
-                    yield str(lower), f"{first} and more"
-                elif bounds[place + 1] == lower + 1:
-                    yield str(lower), first
-                else:
-                    yield str(lower), f"{first} to {self.bound(bounds[place + 1])}"
+                yield str(lower), self._describe(lower, following)
+
+    def _describe(self, lower: int, following: int | None) -> str:
+        write = self.bound or "{:,}".format
+        if following is None:
+            return f"{write(lower)} and more"
+        last = following if self.bound else following - 1
+        return write(lower) if last == lower else f"{write(lower)} to {write(last)}"
 
 
 HISTOGRAMS = (

@@ -59,6 +59,12 @@ def changed(**fields: Any) -> bytes:  # noqa: ANN401  # Whatever JSON holds.
     return seal(json.dumps(document))
 
 
+def without(field: str) -> bytes:
+    document = json.loads(encode_record(SHARD))["record"]
+    del document[field]
+    return seal(json.dumps(document))
+
+
 def seal(text: str) -> bytes:
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f'{{"sha256": "{digest}", "record": {text}}}'.encode()
@@ -95,6 +101,8 @@ def test_its_name_is_its_key() -> None:
         (changed(data__size_bytes="7"), "not a shard's record"),
         (changed(data__crc32c="00c0ffee\n"), "not a shard's record"),
         (changed(rejects=[{"split": "train"}]), "not a shard's record"),
+        (changed(statistics={"examples": "x"}), "not a shard's record"),
+        (without("statistics"), "not a shard's record"),
         (changed(images=4), "its counts do not add up"),
         (changed(records=6), "its counts do not add up"),
         (changed(images=2, excluded={"a": 2}, rejects=[]), "its counts do not add up"),

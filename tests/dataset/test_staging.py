@@ -8,9 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from shardbeam.transforms.dataset import shard as shard_module
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.staging import Staging, shard_key
+from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION
+from tests.support.example_builders import make_label_map
 from tests.support.manifests import SHA256, make_shard_result
+from tests.support.shards import make_settings
 
 
 @pytest.fixture
@@ -75,6 +79,25 @@ def test_a_finished_shard_that_is_damaged_is_written_again(
     assert staging.find_shard(shard_key=shard.key) is not None
     Path(staging.uri(path)).write_bytes(data)
     assert staging.find_shard(shard_key=shard.key) is None
+
+
+def test_a_finished_shard_without_statistics_is_written_again(
+    staging: Staging, shard: ShardResult
+) -> None:
+    done = Path(staging.uri("shards", SHA256, "done"))
+    fields = msgspec.msgpack.decode(done.read_bytes())
+    del fields["statistics"]
+    done.write_bytes(msgspec.msgpack.encode(fields))
+    assert staging.find_shard(shard_key=shard.key) is None
+
+
+def test_shards_that_were_counted_otherwise_have_other_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, label_map = make_settings(tmp_path), make_label_map({"cat": 1})
+    before = settings.digest(label_map=label_map)
+    monkeypatch.setattr(shard_module, "STATISTICS_VERSION", STATISTICS_VERSION + 1)
+    assert settings.digest(label_map=label_map) != before
 
 
 def test_a_shard_key_changes_with_all_that_decides_bytes() -> None:

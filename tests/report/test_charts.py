@@ -49,9 +49,9 @@ def test_histograms_are_stacked_by_split() -> None:
     assert sizes.keys() == {"width in px", "format"}
     rows = sizes["width in px"].rows
     assert [(row.name, row.total) for row in rows] == [
-        ("0 to 32", 1),
-        ("64 to 96", 4),
-        ("512 to 768", 8),
+        ("0 to 31", 1),
+        ("64 to 95", 4),
+        ("512 to 767", 8),
     ]
     assert [(part.start, part.width) for part in rows[2].parts] == [(0, 75), (75, 25)]
 
