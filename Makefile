@@ -99,15 +99,16 @@ $(TOOLS)/airflow/.ready:
 	@touch $@
 
 # Not a part of runner-tools either: 2.7 GB with TensorFlow. The newest for glibc before 2.39; dill it
-# imports and does not require; Beam is named, as pip tries a hundred of its versions otherwise.
-TFDV = tensorflow-data-validation==1.16.1 apache-beam==2.72.0 dill==0.4.1 "setuptools<81"
+# imports and does not require. By uv, as pip would try hundreds of combinations of versions.
+TFDV = tensorflow-data-validation==1.16.1 dill==0.4.1
 
 .PHONY: tfdv
 tfdv: $(TOOLS)/tfdv/.ready  ## Get TensorFlow Data Validation, for the test that it reads the shards (Python 3.9 to 3.11).
 
 $(TOOLS)/tfdv/.ready:
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/pip install --quiet --disable-pip-version-check $(TFDV)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check uv
+	$(@D)/bin/uv pip install --quiet --python $(@D)/bin/python $(TFDV)
 	@touch $@
 
 $(TOOLS)/flink: tests/runners/flink-pom.xml
