@@ -49,7 +49,12 @@ def run_shard_job(
     from apache_beam import Pipeline
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from shardbeam.pipelines.runners import DATAFLOW_RUNNER, LocalRunner, make_runner
+    from shardbeam.pipelines.runners import (
+        CLUSTER_RUNNERS,
+        DATAFLOW_RUNNER,
+        LocalRunner,
+        make_runner,
+    )
 
     options = PipelineOptions([], **beam_options)
     runner = make_runner(options)
@@ -62,7 +67,8 @@ def run_shard_job(
     if on_dataflow:
         _prepare_job(options, name=name, path=path, report=report or "")
     say_when_interrupted(_INTERRUPTED)
-    with own_temporary_files(beam_options=beam_options), temporary_folder() as folder:
+    outlived = type(runner).__name__ in CLUSTER_RUNNERS
+    with own_temporary_files(outlived=outlived), temporary_folder() as folder:
         if not isinstance(runner, LocalRunner):
             say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
         uri = report or join_uri(folder, "report.json")

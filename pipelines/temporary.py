@@ -9,11 +9,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from shardbeam.pipelines.interrupts import do_when_interrupted, handles_signals
-from shardbeam.pipelines.runners import CLUSTER_RUNNERS
 from shardbeam.transforms.core.memory import COMMAND_FOLDER
 
 # A command that has just made its folder is about to lock it.
@@ -38,22 +36,22 @@ def _remove(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def own_temporary_files(*, beam_options: Mapping[str, Any]) -> Iterator[None]:
+def own_temporary_files(*, outlived: bool = False) -> Iterator[None]:
     """Gives this process, and those that it starts, a folder of their own for temporary files.
 
     Beam, and processes that write shards, leave some there when they are interrupted. The folder
     is removed however the command ends: that of one that was killed, by a later command. It is
     locked (flock) as long as its command runs.
 
-    Nothing is done in a program that calls `main`, which shares its temporary files with others;
-    for a job on a cluster, which may go on without the command, and then needs what Beam's job
-    server keeps for it; and where there can be no such folder: what needs one will say so.
+    Nothing is done in a program that calls `main`, which shares its temporary files with others,
+    and where there can be no such folder: what needs one will say so.
 
     Args:
-        beam_options: Keyword arguments of Beam's `PipelineOptions`.
+        outlived: Whether a job may go on without the command, and then needs what Beam's job
+            server keeps for it: nothing is done, either.
     """
     with contextlib.ExitStack() as stack:
-        if handles_signals() and beam_options.get("runner") not in CLUSTER_RUNNERS:
+        if handles_signals() and not outlived:
             with contextlib.suppress(OSError):
                 outer = tempfile.gettempdir()
                 _remove_left(outer)

@@ -270,12 +270,20 @@ def wait_for_workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return worker_processes(process.pid)
 
 
-def test_sigterm_while_workers_start(shapes: Path, tmp_path: Path) -> None:
+def test_sigterm_while_workers_start(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     process = start(*coco_words(shapes, tmp_path / "out", *SHARDS, *WORKERS), cwd=tmp_path)
     workers = wait_for_workers(process)
+    # Beam's, in the folder of the command.
+    assert len(list(temporary.glob("*/beam-pipeline-temp*"))) == 1
     process.terminate()
     check_interrupted(finish(process))
     check_gone(workers)
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("finished", [0, 1, 30, 60])

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardbeam.transforms.core.memory import COMMAND_FOLDER, MemoryBudget
-from tests.support.builds import wait_for
-from tests.support.dataset import TIMEOUT_S, coco_words, finish, start
+from tests.support.dataset import TIMEOUT_S
 
 # Prints where it, and a process that it starts, put temporary files; ends when stdin does.
 COMMAND = """
@@ -22,7 +21,7 @@ from shardbeam.pipelines.interrupts import end_on_signals
 from shardbeam.pipelines.temporary import own_temporary_files
 
 with end_on_signals():
-    with own_temporary_files(beam_options=OPTIONS):
+    with own_temporary_files(OUTLIVED):
         pathlib.Path(tempfile.mkdtemp(), "part").write_bytes(b"x")
         child = "import tempfile; print(tempfile.gettempdir())"
         print(tempfile.gettempdir(), flush=True)
@@ -38,8 +37,8 @@ def outer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def begin(options: str = "{}") -> tuple[subprocess.Popen[str], list[str]]:
-    command = [sys.executable, "-c", COMMAND.replace("OPTIONS", options)]
+def begin(outlived: str = "") -> tuple[subprocess.Popen[str], list[str]]:
+    command = [sys.executable, "-c", COMMAND.replace("OUTLIVED", outlived)]
     process = subprocess.Popen(
         command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -91,7 +90,7 @@ def test_a_later_command_removes_what_a_killed_one_has_left(outer: Path) -> None
 
 
 def test_a_job_on_a_cluster_keeps_what_its_server_needs(outer: Path) -> None:
-    process, printed = begin("{'runner': 'FlinkRunner'}")
+    process, printed = begin("outlived=True")
     assert printed == [str(outer)] * 2
     process.communicate(timeout=TIMEOUT_S)
 
@@ -107,14 +106,3 @@ def test_commands_take_turns_with_what_takes_all_memory(
         with pytest.raises(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(descriptor)
-
-
-def test_a_build_that_is_interrupted_leaves_none_of_beams(
-    shapes: Path, outer: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("cwd")
-    process = start(*coco_words(shapes, folder / "out", "--num-shards=100"), cwd=folder)
-    wait_for(lambda: bool(list(outer.glob("*/beam-pipeline-temp*"))), process)
-    process.terminate()
-    assert finish(process).exit_code == 130
-    assert list(outer.iterdir()) == []
