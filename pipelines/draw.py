@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import colorsys
 import functools
 import hashlib
 import io
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -207,11 +209,16 @@ def _draw_class_map(picture: Picture, *, canvas: _Canvas, legend: Legend) -> lis
 
 
 def _read_map(data: bytes, *, what: str, canvas: _Canvas) -> IndexMap | None:
+    width, height = canvas.size
     try:
-        return read_indices(data, size=canvas.size)
+        found = read_indices(data, size=canvas.size)
     except RejectedError as error:
         canvas.problems.append(f"{what} cannot be drawn: {error.detail}")
         return None
+    if found.shape != (height, width):
+        canvas.problems.append(f"{what} lies on its side")
+        return None
+    return found
 
 
 def _draw_mask(item: PictureObject, *, canvas: _Canvas) -> None:
@@ -219,9 +226,6 @@ def _draw_mask(item: PictureObject, *, canvas: _Canvas) -> None:
         return
     found = _read_map(item.mask, what="a mask", canvas=canvas)
     if found is None:
-        return
-    if found.shape != (canvas.size[1], canvas.size[0]):
-        canvas.problems.append("a mask lies on its side")
         return
     mask = Image.fromarray(np.where(found, np.uint8(255), np.uint8(0)))
     mask = mask.resize(canvas.image.size, Image.Resampling.NEAREST)
@@ -286,7 +290,7 @@ def _draw_tags(items: Sequence[PictureObject], *, canvas: _Canvas) -> None:
             continue
         text = _shortened(class_name(item), _TAG_CHARACTERS) + (", crowd" if item.is_crowd else "")
         text = _readable(text)
-        tag_width = round(_font().getlength(text)) + 8
+        tag_width = _length(text) + 8
         xmin, ymin, xmax, ymax = frame
         for x, y in (
             (xmin, ymin - _TAG_HEIGHT),
@@ -383,7 +387,7 @@ def _add_text(image: Image.Image, lines: Sequence[_Line]) -> Image.Image:
         indent = _LINE_HEIGHT if line.swatch else 0
         text = _readable(_shortened(line.text, _TEXT_CHARACTERS))
         for part in _wrap(text, width=width - 2 * _MARGIN - indent):
-            needed = indent + round(_font().getlength(part)) + 2 * _MARGIN
+            needed = indent + _length(part) + 2 * _MARGIN
             if x > _MARGIN and (not line.swatch or x + needed > width):
                 x, y = _MARGIN, y + _LINE_HEIGHT
             placed.append((x, y, line._replace(text=part)))
@@ -408,14 +412,21 @@ def _add_text(image: Image.Image, lines: Sequence[_Line]) -> Image.Image:
 def _wrap(text: str, *, width: int) -> Iterator[str]:
     """Breaks a text into lines of a width in pixels: at spaces, and in words that are longer."""
     rest = text
-    while _font().getlength(rest) > width:
-        lengths = range(len(rest) - 1, 0, -1)
-        fitting = next((each for each in lengths if _font().getlength(rest[:each]) <= width), 1)
+    while _length(rest) > width:
+        # So many characters fit; there is always one.
+        fitting = bisect.bisect_right(
+            range(1, len(rest)), width, key=lambda count: _length(rest[:count])
+        )
+        fitting = max(1, fitting)
         end = rest.rfind(" ", 1, fitting + 1)
         end = fitting if end < 0 else end
         yield rest[:end]
         rest = rest[end:].lstrip(" ")
     yield rest
+
+
+def _length(text: str) -> int:
+    return math.ceil(_font().getlength(text))
 
 
 def _shortened(text: str, characters: int) -> str:

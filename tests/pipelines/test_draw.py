@@ -142,6 +142,7 @@ def test_a_picture_is_drawn_the_same_again() -> None:
         {"class_map": png(np.full((SIDE, SIDE), 7))},
         {"class_map": b"no PNG"},
         {"class_map": png(np.zeros((3, 3)))},
+        {"class_map": png(np.zeros((SIDE, SIDE))), "instance_map": png(np.zeros((3, 3)))},
         {"objects": (PictureObject(mask=b"no PNG"),)},
     ],
 )
@@ -159,6 +160,12 @@ def test_what_is_said_of_a_picture_stands_below_it(fields: dict[str, object]) ->
         make_picture(image=png(np.zeros((1, 1)))),
         make_picture(image=png(np.zeros((1, 3000)))),
         make_picture(image=png(np.zeros((3000, 1, 4)))),
+        make_picture(
+            PictureObject(mask=png(np.ones((9, 4)))),
+            image=png(np.zeros((4, 9))),
+            class_map=png(np.ones((4, 9))),
+            instance_map=png(np.ones((9, 4))),
+        ),
         make_picture(PictureObject(box=(5.0, 0.0, 6.0, 1.0))),
         make_picture(PictureObject(box=(0.9, 0.9, 0.1, 0.1))),
         make_picture(PictureObject(box=(-1e30, -1e30, 1e30, 1e30))),

@@ -2,7 +2,7 @@
 
 Examples are compared by their images' keys. Of each only what fits into 33 bytes is held: the
 first 64 bits of digests of its key, its image and its labels, its checksum and its split. Two keys
-share these bits in one of 4 x 10^7 comparisons of 10^6 examples.
+share these bits in one of 10^7 comparisons of 10^6 examples.
 """
 
 from __future__ import annotations
