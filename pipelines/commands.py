@@ -298,6 +298,10 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
             metavar="DIR",
         ),
     ] = []
+    previous: Annotated[
+        str | None,
+        named("an earlier dataset, to show what has changed since", metavar="PATH"),
+    ] = None
     anonymous: _Anonymous = False
 
 

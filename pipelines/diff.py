@@ -32,7 +32,8 @@ _FIGURES = (
     *("examples", "num_bytes", "images", "image_bytes", "unannotated", "labels", "objects"),
     *("crowds", "masks", "empty_masks", "captions"),
 )
-_KINDS = {
+# What is said of each kind of change.
+KINDS = {
     ChangeKind.REMOVED: "removed",
     ChangeKind.ADDED: "added",
     ChangeKind.MOVED: "moved",
@@ -133,7 +134,7 @@ def _changes_table(changes: Iterable[Change]) -> Table:
     table = make_table("change", "split", "key", numbers=[])
     for change in changes:
         splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
-        what = ", ".join(_KINDS[kind] for kind in change.kinds)
+        what = ", ".join(KINDS[kind] for kind in change.kinds)
         table.add_row(what, _text(" to ".join(splits)), _text(change.key))
     return table
 
@@ -158,13 +159,13 @@ def _statistics_table(statistics: StatisticsPairs) -> Table:
 
 def _class_counts_table(statistics: StatisticsPairs) -> Table:
     table = make_table("split", "class", "in", numbers=["old", "new", "difference"])
-    rows = sorted(_class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
+    rows = sorted(class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
     for split, name, what, values in rows[:_PRINTED_CLASSES]:
         table.add_row(_text(split), _text(name), what, *_cells(values))
     return _with_rest(table, len(rows))
 
 
-def _class_counts(
+def class_counts(
     statistics: StatisticsPairs,
 ) -> Iterator[tuple[str, str, str, tuple[int, int]]]:
     """Yields the counts of classes that differ: those of objects, where there are objects."""

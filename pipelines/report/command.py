@@ -14,6 +14,7 @@ from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
+from shardbeam.pipelines.report.changes import find_changes
 from shardbeam.pipelines.report.charts import load_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
 from shardbeam.pipelines.report.facts import read_facts
@@ -50,7 +51,12 @@ def run_report(arguments: ReportArguments) -> None:
     seen: Counter[str] = Counter()
     with _show_progress(dataset, seen=seen):
         page = make_page(
-            dataset, examples=arguments.examples, keys=keys, roots=arguments.images, seen=seen
+            dataset,
+            examples=arguments.examples,
+            keys=keys,
+            roots=arguments.images,
+            previous=arguments.previous,
+            seen=seen,
         ).encode()
     try:
         storage_for(output).replace(output, page)
@@ -83,6 +89,7 @@ def make_page(
     examples: int,
     keys: Collection[str] | None = None,
     roots: Sequence[str] = (),
+    previous: str | None = None,
     seen: Counter[str],
 ) -> str:
     """Makes the page of a dataset: at most 10 MB, the same for the same dataset.
@@ -95,6 +102,7 @@ def make_page(
         examples: How many pictures the gallery shows at most.
         keys: Which ones it shows, instead.
         roots: Folders of images that rejected ones are looked for in.
+        previous: An earlier dataset, to show what has changed since.
         seen: Is told how often an Example of each split is read.
 
     Raises:
@@ -123,6 +131,7 @@ def make_page(
     report = Report(
         facts=facts,
         duplicates=duplicates,
+        changes=None if previous is None else find_changes(previous, dataset),
         charts=make_charts({split.name: statistics[split.name] for split in dataset.splits}),
         sample=sample,
         thumbnails=(),

@@ -22,12 +22,14 @@ from rich.filesize import decimal
 
 from shardbeam.pipelines.draw import class_name
 from shardbeam.pipelines.logs import escape
+from shardbeam.pipelines.report.changes import Changes
 from shardbeam.pipelines.report.charts import Charts
 from shardbeam.pipelines.report.duplicates import Duplicates, Group
 from shardbeam.pipelines.report.facts import Facts, Reject, SplitFacts
 from shardbeam.pipelines.report.sample import Sample
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
 from shardbeam.pipelines.show import describe_values
+from shardbeam.transforms.dataset.read.difference import SplitDifference
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 
 # So much of one text is shown.
@@ -69,6 +71,7 @@ class Report(NamedTuple):
         thumbnails: Their thumbnails; of the first ones where there is no room for all.
         duplicates: What is there several times; None where it was not looked for.
         pairs: The thumbnails of its groups.
+        changes: What has changed since an earlier dataset, where one was named.
         reject_pictures: `{number of a listed reject: data URI of its thumbnail}`.
     """
 
@@ -78,6 +81,7 @@ class Report(NamedTuple):
     thumbnails: Sequence[Thumbnail]
     duplicates: Duplicates | None = None
     pairs: Sequence[Sequence[Thumbnail]] = ()
+    changes: Changes | None = None
     reject_pictures: Mapping[int, str] = {}
 
 
@@ -247,7 +251,7 @@ def render_page(report: Report) -> str:
         style=Markup(style),
         script=Markup(script),
         facts=facts,
-        sections=list(_sections(facts, report.charts)),
+        sections=list(_sections(report)),
         charts=report.charts,
         split_names=[split.name for split in facts.splits],
         tiles=list(_tiles(facts, sample)),
@@ -257,6 +261,8 @@ def render_page(report: Report) -> str:
         cards=cards,
         classes=classes,
         layers=[(layer, title) for layer, title in _LAYERS.items() if _has_layer(cards, layer)],
+        changes=report.changes,
+        change_columns=SplitDifference.__struct_fields__,
         duplicates=report.duplicates,
         pairs=list(_pairs(report)),
         rejects=rejects,
@@ -306,8 +312,11 @@ def _digest(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _sections(facts: Facts, charts: Charts) -> Iterator[tuple[str, str]]:
+def _sections(report: Report) -> Iterator[tuple[str, str]]:
+    facts, charts = report.facts, report.charts
     yield "overview", "Overview"
+    if report.changes is not None:
+        yield "changes", "Changes"
     if charts.classes:
         yield "classes", "Classes"
     if charts.sizes:

@@ -179,6 +179,35 @@ def test_duplicates_that_cannot_be_read(repeated: Build, tmp_path: Path) -> None
         assert result.stderr.count("\n") == 1
 
 
+def test_changes_since_an_earlier_dataset(mixed: Build, repeated: Build, tmp_path: Path) -> None:
+    words = ["--previous", str(repeated.output), "--examples", "1"]
+    page = report(mixed.output, tmp_path / "page.html", *words)
+    check_harmless(page)
+    section = page[page.index('<section id="changes"') :]
+    texts = " ".join(parse(section[: section.index("</section>")]).texts)
+    before, now = (
+        {split: built.counts(split)["examples"] for split in built.summary["splits"]}
+        for built in (repeated, mixed)
+    )
+    # Not one has the same key: all are added or removed.
+    assert f"train {before['train']} {now['train']} {now['train']} {before['train']} " in texts
+    assert f"test {before['test']} 0 0 {before['test']} " in texts
+    assert f"validation 0 {now['validation']} {now['validation']} 0 " in texts
+    assert texts.count("added") == texts.count("removed") == 1 + 10
+    same = ["--previous", str(mixed.output), "--examples", "1"]
+    page = report(mixed.output, tmp_path / "page.html", *same)
+    assert "Examples and classes are the same." in page
+
+
+def test_an_earlier_dataset_that_is_none(mixed: Build, tmp_path: Path) -> None:
+    path = write_tfrecord(tmp_path / "a.tfrecord", make_example({"n": 1}))
+    output = tmp_path / "page.html"
+    result = run("report", str(mixed.output), "--previous", str(path), "--output", str(output))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"shardbeam: error: {path}")
+    assert not output.exists()
+
+
 def test_rejects_are_drawn_where_their_images_are_named(mixed: Build, tmp_path: Path) -> None:
     images = mixed.output.parent / "source" / "images"
     plain = parse(report(mixed.output, tmp_path / "page.html"))

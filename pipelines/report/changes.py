@@ -1,0 +1,88 @@
+"""What has changed since an earlier version of a dataset, as the page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from shardbeam.pipelines.diff import KINDS, class_counts, compare_statistics
+from shardbeam.pipelines.report.facts import read_facts
+from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
+from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
+
+# So many examples of each kind of change are named, and so many classes.
+_NAMED, _CLASSES = 10, 50
+
+
+class ChangedExample(NamedTuple):
+    """An example that is not the same: what is different, its splits, its key."""
+
+    what: str
+    splits: str
+    key: str
+
+
+class ChangedClass(NamedTuple):
+    """A class that a split has more or less often than before."""
+
+    split: str
+    name: str
+    unit: str
+    old: int
+    new: int
+
+
+class Changes(NamedTuple):
+    """What has changed.
+
+    Attributes:
+        name: Name of the earlier dataset.
+        version: Its version.
+        difference: What differs.
+        examples: The first examples of each kind of change.
+        classes: Classes, those that have changed most first.
+    """
+
+    name: str
+    version: str
+    difference: Difference
+    examples: Sequence[ChangedExample]
+    classes: Sequence[ChangedClass]
+
+
+def find_changes(previous: str, dataset: StoredDataset) -> Changes:
+    """Compares a dataset with an earlier one.
+
+    Args:
+        previous: Where the earlier one is.
+        dataset: The dataset.
+
+    Raises:
+        InputError: One of them is none of ours, or cannot be read.
+    """
+    old = open_dataset(previous)
+    difference = compare_datasets(old, dataset, limit=_NAMED)
+    facts = read_facts(old)
+    counts = sorted(
+        class_counts(compare_statistics(old, dataset)),
+        key=lambda row: -abs(row[-1][1] - row[-1][0]),
+    )
+    return Changes(
+        name=facts.name,
+        version=facts.version,
+        difference=difference,
+        examples=[
+            ChangedExample(
+                what=", ".join(KINDS[kind] for kind in change.kinds),
+                splits=" to ".join(
+                    dict.fromkeys(filter(None, (change.old_split, change.new_split)))
+                ),
+                key=change.key,
+            )
+            for change in difference.changes
+        ],
+        classes=[
+            ChangedClass(split, name or "(no name)", unit, *values)
+            for split, name, unit, values in counts[:_CLASSES]
+        ],
+    )
