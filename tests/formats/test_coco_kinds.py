@@ -25,7 +25,13 @@ def test_keypoints_and_their_names() -> None:
     parsed = read_coco(content, tasks=["keypoints"])
 
     assert parsed.categories == [
-        Category(name="person", source_id=18, origin=URI, keypoints=("nose", "left_eye"))
+        Category(
+            name="person",
+            source_id=18,
+            origin=URI,
+            keypoints=("nose", "left_eye"),
+            skeleton=((0, 1),),
+        )
     ]
     (item,) = parsed.images()["a.jpg"].objects
     assert item.keypoints == (1.0, 2.5, 2.0, 0.0, 0.0, 0.0)
