@@ -404,6 +404,34 @@ def test_every_valid_document_is_read_back(
 # Memory
 
 
+@pytest.mark.parametrize(
+    ("skeleton", "pairs"),
+    [
+        ([[1, 2], [3, 1]], ((0, 1), (2, 0))),
+        # Some exporters count from 0.
+        ([[0, 1], [2, 0]], ((0, 1), (2, 0))),
+        ([[2, 3], [2, 3]], ((1, 2),)),
+        ([[-1, 2], [2, 1]], ((1, 0),)),
+        ([], ()),
+        (None, ()),
+        (..., ()),
+        # A drawing is nothing to refuse a build for.
+        ("a-b", ()),
+        ([[1, 2, 3]], ()),
+        ([[1.5, 2]], ()),
+    ],
+)
+def test_the_skeleton_of_a_category(skeleton: object, pairs: object) -> None:
+    category = {"id": 1, "name": "person", "keypoints": ["a", "b", "c"]}
+    if skeleton is not ...:
+        category["skeleton"] = skeleton
+    content = document(annotations=[annotation(category_id=1)], categories=[category])
+    (found,) = read_coco(content, tasks=["keypoints"]).categories
+    assert found.skeleton == pairs
+    (found,) = read_coco(content, tasks=["detection"]).categories
+    assert found.skeleton == ()
+
+
 _LONG_POLYGONS = [[k + 0.25 for k in range(40)]]
 _KEYPOINTS = [float(k % 3) for k in range(51)]
 
