@@ -294,7 +294,7 @@ def _check_expected(expect: schema.ExpectConfig, *, kinds: Collection[Kind]) -> 
     for keys, needed, what in (
         (
             ("min_images_per_class",),
-            (Kind.CLASSIFICATION, Kind.DETECTION),
+            (Kind.CLASSIFICATION, Kind.DETECTION, Kind.SEMANTIC, Kind.PANOPTIC),
             "classes of images or objects",
         ),
         (("min_objects", "min_objects_per_class", "max_crowds"), (Kind.DETECTION,), "objects"),

@@ -147,6 +147,7 @@ def render_text(report: StatisticsReport, layout: Layout = PLAIN) -> str:
         _overview_table(splits),
         _classes_table(splits),
         *(_histogram_table(each, splits) for each in HISTOGRAMS),
+        _pixels_table(splits),
         _keypoints_table(splits),
         _pairs_table(splits),
         codes_table(report.outcome),
@@ -219,6 +220,19 @@ def _histogram_table(histogram: Histogram, splits: Mapping[str, Statistics]) -> 
     found = {key for each in counts for key in each}
     for key, words in histogram.bins(found):
         table.add_row(_name(words), *(f"{each.get(key, 0):,}" for each in counts))
+    return table
+
+
+def _pixels_table(splits: Mapping[str, Statistics]) -> Table:
+    table = make_table("pixels of maps", numbers=[escape(name) for name in splits])
+    totals = merge_statistics(splits.values()).pixels_by_class
+    whole = {name: sum(split.pixels_by_class.values()) for name, split in splits.items()}
+    for label in sorted(totals, key=lambda name: (-totals[name], name))[:_PRINTED_CLASSES]:
+        shares = (
+            split.pixels_by_class.get(label, 0) / max(whole[name], 1)
+            for name, split in splits.items()
+        )
+        table.add_row(_name(label), *(f"{share:.2%}" for share in shares))
     return table
 
 

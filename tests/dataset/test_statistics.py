@@ -41,7 +41,7 @@ def objects(*boxes: tuple[bytes, float, float, float, float], **more: list[Any])
 
 
 def count(*examples: Values, num_bytes: int = 900, image_bytes: int = 700) -> Statistics:
-    counter = StatisticsCounter()
+    counter = StatisticsCounter(class_names={1: "cat", 7: "sky", 9: "255"})
     for values in examples:
         counter.add(values, num_bytes=num_bytes, image_bytes=image_bytes)
     return counter.total()
@@ -59,7 +59,7 @@ def counted(found: Statistics) -> dict[str, Any]:
 
 
 def test_nothing() -> None:
-    assert StatisticsCounter().total() == merge_statistics([]) == Statistics()
+    assert StatisticsCounter(class_names={}).total() == merge_statistics([]) == Statistics()
 
 
 def test_images() -> None:
@@ -201,6 +201,19 @@ def test_an_example_without_an_image_is_no_image() -> None:
             id="captions",
         ),
         pytest.param({"image/segmentation/class/encoded": [b"png"]}, {}, id="a map"),
+        pytest.param(
+            {
+                "image/segmentation/class/encoded": [b"png"],
+                "image/segmentation/class/pixels": [(0, 5), (7, 4988), (9, 2), (255, 5)],
+            },
+            {
+                "images_by_class": {"255": 1, "sky": 1},
+                "pairs": 1,
+                "count_of_pairs": {"255": {"sky": 1}},
+                "pixels_by_class": {"0": 5, "sky": 4988, "255": 7},
+            },
+            id="pixels of a map",
+        ),
     ],
 )
 def test_annotations(values: Values, expected: Mapping[str, Any]) -> None:

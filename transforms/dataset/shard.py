@@ -263,7 +263,9 @@ def write_shard(
     excluded: Counter[str] = Counter()
     images = 0
     fingerprints: list[str] = []
-    statistics = StatisticsCounter()
+    statistics = StatisticsCounter(
+        class_names={number: name for name, number in shard.label_map.ids.items()}
+    )
     progress = _Progress(shard, staging=staging)
     with create_file(staging.uri(staged, shard.file_name)) as file, container.writer(file) as write:
         for encoded in records:

@@ -90,7 +90,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         labels: Labels of images as a whole.
         objects: Objects.
         crowds: Objects that are crowds.
-        images_by_class: `{class: images}` that have it as a label, or as the class of an object.
+        images_by_class: `{class: images}` that have it as a label, as the class of an object, or in
+            their map.
         objects_by_class: `{class: objects}`.
         objects_per_image: Histogram of the objects of each image, where images have objects.
         object_areas: `{small, medium, large: objects}`, by their `area` in pixels² of the stored
@@ -103,6 +104,8 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         masks: Masks of objects.
         empty_masks: Those of them that show nothing.
         mask_areas: Histogram of the other masks' areas, in millionths of the image's.
+        pixels_by_class: `{class: pixels}` of maps of classes or segments; a number that no class
+            has (0 the background, 255 what is ignored) stands as it is.
         captions: Captions.
         caption_words: Histogram of their words, parted by white space.
         caption_characters: Of their characters.
@@ -134,6 +137,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     masks: int = 0
     empty_masks: int = 0
     mask_areas: _Counts = {}
+    pixels_by_class: _Counts = {}
     captions: int = 0
     caption_words: _Counts = {}
     caption_characters: _Counts = {}
@@ -184,9 +188,13 @@ class StatisticsCounter:
 
     While images are encoded every microsecond counts: what is seen of an Example is kept as it is,
     and put into bins once there is enough of it.
+
+    Args:
+        class_names: `{id: class}`, for maps, whose pixels are ids.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, class_names: Mapping[int, str]) -> None:
+        self._class_names = {number: name.encode() for number, name in class_names.items()}
         self._total = Statistics()
         self._start()
 
@@ -207,6 +215,7 @@ class StatisticsCounter:
         self._boxes = (array("f"), array("f"), array("f"), array("f"))
         self._keypoints: Counter[tuple[bytes, int]] = Counter()
         self._masks: list[tuple[int, int]] = []
+        self._pixels: Counter[int] = Counter()
         self._captions: list[bytes] = []
 
     def add(self, values: _Values, *, num_bytes: int, image_bytes: int) -> None:
@@ -215,7 +224,8 @@ class StatisticsCounter:
         Args:
             values: `{default key: values}`, of the kinds that the keys have. What is not there is
                 not counted. `image/object/mask/area` and `annotation/mask/area`, which are never
-                written, are the pixels of each mask.
+                written, are the pixels of each mask, `image/segmentation/class/pixels` the
+                `(id, pixels)` of each class of a map.
             num_bytes: Length of the serialized Example.
             image_bytes: Length of its encoded image; 0 where there is none.
         """
@@ -235,8 +245,13 @@ class StatisticsCounter:
             names = self._add_annotation(values, width=width, height=height)
         labels = get("image/class/text", ())
         self._labels += len(labels)
-        if names or labels:
-            self._class_sets[frozenset((*names, *labels))] += 1
+        mapped = []
+        for number, pixels in get("image/segmentation/class/pixels", ()):
+            self._pixels[number] += pixels
+            if number in self._class_names:
+                mapped.append(self._class_names[number])
+        if names or labels or mapped:
+            self._class_sets[frozenset((*names, *labels, *mapped))] += 1
         captions = get("image/caption", ())
         self._captions += captions
         if image_bytes and not (
@@ -320,6 +335,9 @@ class StatisticsCounter:
         for (name, visibility), count in sorted(self._keypoints.items()):
             by_visibility = keypoints.setdefault(_text(name), {})
             by_visibility[str(visibility)] = by_visibility.get(str(visibility), 0) + count
+        pixels: Counter[bytes] = Counter()
+        for number, count in self._pixels.items():
+            pixels[self._class_names.get(number, b"%d" % number)] += count
         texts = [_text(caption) for caption in self._captions]
         shown = [area / pixels for area, pixels in self._masks if area and pixels]
         return Statistics(
@@ -349,6 +367,7 @@ class StatisticsCounter:
             masks=len(self._masks),
             empty_masks=sum(not area for area, _ in self._masks),
             mask_areas=_share_histogram("mask_areas", np.array(shown, np.float64)),
+            pixels_by_class=_by_name(pixels),
             captions=len(texts),
             caption_words=_histogram("caption_words", Counter(len(text.split()) for text in texts)),
             caption_characters=_histogram("caption_characters", Counter(map(len, texts))),
@@ -374,7 +393,10 @@ def _text(name: bytes) -> str:
 
 
 def _by_name(counts: Mapping[bytes, int]) -> _Counts:
-    return {_text(name): count for name, count in counts.items()}
+    by_name: _Counts = {}
+    for name, count in counts.items():
+        by_name[_text(name)] = by_name.get(_text(name), 0) + count
+    return by_name
 
 
 def _histogram(name: str, counts: Mapping[int, int]) -> _Counts:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -18,6 +19,8 @@ from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
+# What is rendered with a map for the statistics alone, and never written: `(id, pixels)` each.
+PIXELS = "image/segmentation/class/pixels"
 _IGNORE = 255
 _BACKGROUND = 0
 
@@ -49,10 +52,18 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
         pixels = orient_pixels(_draw_stuff(subject), orientation=subject.frame.orientation)
         if not subject.annotations.stuff:
             subject.count(Correction.MAP_MISSING_LEFT_VOID)
+    pixels = resize_nearest(pixels, size=subject.size)
     return {
-        "image/segmentation/class/encoded": [encode_map(resize_nearest(pixels, size=subject.size))],
+        "image/segmentation/class/encoded": [encode_map(pixels)],
         "image/segmentation/class/format": [b"png"],
+        PIXELS: _count_pixels(pixels),
     }
+
+
+def _count_pixels(pixels: npt.NDArray[np.uint8]) -> list[tuple[int, int]]:
+    # Pillow takes two fifths of NumPy's time.
+    counts = Image.fromarray(pixels).histogram()
+    return [(value, count) for value, count in enumerate(counts) if count]
 
 
 SEMANTIC = FeatureGroup(

@@ -7,6 +7,7 @@ no segment. `image/panoptic/segment_id` gives the ids that the indices stand for
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import MaskRole
 from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
+from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids
@@ -93,7 +95,13 @@ def _panoptic_values(subject: AnnotatedImage) -> Values:
     _check_numbers(numbers, classes=classes, bits=subject.panoptic.bits)
     dtype = _DTYPES[subject.panoptic.bits]
     categories = [segment.label_id for segment in segments]
+    pixels: Counter[int] = Counter()
+    found = np.bincount(indices.ravel(), minlength=len(segments) + 1).tolist()
+    for category, count in zip((0, *categories), found, strict=True):
+        pixels[category] += count
     return {
+        # For the statistics alone.
+        PIXELS: [(category, count) for category, count in pixels.items() if count],
         "image/segmentation/class/encoded": [_look_up(classes, indices, dtype=np.uint8)],
         "image/panoptic/category_mask": [_look_up(categories, indices, dtype=dtype)],
         "image/panoptic/instance_mask": [_look_up(numbers, indices, dtype=dtype)],

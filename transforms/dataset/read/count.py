@@ -21,10 +21,13 @@ from shardbeam.transforms.dataset.statistics import Statistics, StatisticsCounte
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.examples.image_features import IMAGE
+from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.storage.base import StoredFile
 
-_MAP = "image/segmentation/class/encoded"
+_CLASS_MAP = "image/segmentation/class/encoded"
+# Where there is this, the pixels of the other map are no ids.
+_CATEGORY_MAP = "image/panoptic/category_mask"
 # {default key: the kind of the values that are counted}
 _COUNTED = {
     IMAGE: FeatureKind.BYTES,
@@ -34,7 +37,8 @@ _COUNTED = {
     "image/class/text": FeatureKind.BYTES,
     "image/class/label": FeatureKind.INT64,
     "image/caption": FeatureKind.BYTES,
-    _MAP: FeatureKind.BYTES,
+    _CLASS_MAP: FeatureKind.BYTES,
+    _CATEGORY_MAP: FeatureKind.BYTES,
     **{f"image/object/bbox/{side}": FeatureKind.FLOAT for side in ("xmin", "ymin", "xmax", "ymax")},
     "image/object/class/text": FeatureKind.BYTES,
     "image/object/class/label": FeatureKind.INT64,
@@ -127,7 +131,8 @@ def count_shard(shard: ShardCount) -> CountedShard:
 
     Nothing is raised where it cannot be read: workers' errors come with pages of Beam's own.
     """
-    counter = StatisticsCounter()
+    names = {int(number): name for number, name in shard.names.items()}
+    counter = StatisticsCounter(class_names=names)
     container = find_container(shard.container)
     try:
         for place, record in container.read(shard.data):
@@ -169,10 +174,15 @@ def _complete(
     if image and not values.get("image/format"):
         found = recognize_image(image)
         values["image/format"] = [b"" if found is None else found[0].value.encode()]
+    size = _side(values, "image/width"), _side(values, "image/height")
     for key in _MASKS:
         if key in values:
-            size = _side(values, "image/width"), _side(values, "image/height")
-            values[f"{key}/area"] = [_mask_area(mask, size=size) for mask in values[key]]
+            values[f"{key}/area"] = [
+                sum(count for value, count in _count_pixels(mask, size=size) if value)
+                for mask in values[key]
+            ]
+    maps = values.get(_CATEGORY_MAP) or values.get(_CLASS_MAP, [])
+    values[PIXELS] = _count_pixels(maps[0], size=size) if maps else []
     return values
 
 
@@ -180,9 +190,10 @@ def _side(values: Mapping[str, Sequence[int]], key: str) -> int:
     return next(iter(values.get(key, ())), 0)
 
 
-def _mask_area(mask: bytes, *, size: tuple[int, int]) -> int:
-    """Counts the pixels of a mask; none where it is not that of its image."""
+def _count_pixels(data: bytes, *, size: tuple[int, int]) -> list[tuple[int, int]]:
+    """Counts the pixels of each value of a mask or map; none where it is not that of its image."""
     try:
-        return int(np.count_nonzero(read_indices(mask, size=size)))
+        counts = np.bincount(read_indices(data, size=size).ravel()).tolist()
     except RejectedError:
-        return 0
+        return []
+    return [(value, count) for value, count in enumerate(counts) if count]
