@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -89,9 +90,12 @@ def render_json(difference: Difference, statistics: StatisticsPairs) -> str:
     document: dict[str, Any] = {
         **msgspec.to_builtins(difference),
         "same": difference.is_empty,
-        "statistics": {split: pair._asdict() for split, pair in statistics.items()},
+        "statistics": msgspec.to_builtins(
+            {split: pair._asdict() for split, pair in statistics.items()}
+        ),
     }
-    return msgspec.json.encode(document, order="sorted").decode() + "\n"
+    # Names of folders need not be valid Unicode, as msgspec wants it.
+    return json.dumps(document, sort_keys=True) + "\n"
 
 
 def render_text(difference: Difference, statistics: StatisticsPairs, layout: Layout = PLAIN) -> str:

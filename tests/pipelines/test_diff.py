@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_a_dataset_and_itself(versions: tuple[Build, Build], tmp_path: Path) -> 
     exit_code, stdout, _ = run("diff", path, path)
     assert exit_code == 0
     assert stdout.endswith("\n\nno difference\n")
-    copy = tmp_path / "copy"
+    copy = tmp_path / os.fsdecode(b"copy\xff")
     shutil.copytree(path, copy)
     (copy / "statistics.json").unlink()
     document = json.loads(run("diff", path, str(copy), "--json").stdout)
