@@ -22,6 +22,9 @@ from shardbeam.transforms.dataset.statistics_file import read_statistics
 # Rows of a chart that are seen at once, and in all.
 _FIRST, _MOST = 25, 1000
 _PAIRS = 10
+# Of more splits than these, all are shown as one.
+MOST_SPLITS = 8
+_FINDINGS = 50
 _NO_NAME = "(no name)"
 _VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
 
@@ -81,6 +84,7 @@ class Charts(NamedTuple):
     """All charts of a dataset.
 
     Attributes:
+        splits: What the splits are called, whose bars they hold.
         classes: Its classes, the most frequent first, a bar a split: each as wide as the class's
             share of the split's, so that splits of other sizes can be compared.
         sizes: Histograms, whose rows' pieces are the splits.
@@ -89,6 +93,7 @@ class Charts(NamedTuple):
         findings: Classes that a model could not learn, or not be tested by, a line each.
     """
 
+    splits: Sequence[str]
     classes: Chart | None
     sizes: Sequence[Chart]
     keypoints: Chart | None
@@ -120,7 +125,11 @@ def make_charts(splits: Mapping[str, Statistics]) -> Charts:
         splits: `{split: what is in it}`, in the order of the splits' colours.
     """
     total = merge_statistics(splits.values())
+    findings = itertools.islice(find_imbalances(splits), _FINDINGS)
+    if len(splits) > MOST_SPLITS:
+        splits = {"all splits": total}
     return Charts(
+        splits=list(splits),
         classes=_chart_classes(splits, total=total),
         sizes=list(_chart_sizes(splits)),
         keypoints=_chart_keypoints(total),
@@ -128,7 +137,7 @@ def make_charts(splits: Mapping[str, Statistics]) -> Charts:
             (first or _NO_NAME, second or _NO_NAME, count)
             for first, second, count in itertools.islice(most_frequent_pairs(total), _PAIRS)
         ],
-        findings=list(find_imbalances(splits)),
+        findings=list(findings),
     )
 
 

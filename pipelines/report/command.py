@@ -181,8 +181,12 @@ def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
         sides = [smaller for smaller in sides if smaller**2 <= 1.2 * share * side**2] or sides[-1:]
     while True:
         thumbnails = thumbnails[: len(thumbnails) * 9 // 10]
+        if not thumbnails and report.duplicates is not None:
+            half = len(report.pairs) // 2
+            duplicates = report.duplicates._replace(groups=report.duplicates.groups[:half])
+            report = report._replace(duplicates=duplicates, pairs=report.pairs[:half])
         page = render_page(report._replace(thumbnails=thumbnails))
-        if len(page.encode()) <= MAX_BYTES or not thumbnails:
+        if len(page.encode()) <= MAX_BYTES or not (thumbnails or report.pairs):
             return page
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from rich.filesize import decimal
 from shardbeam.pipelines.draw import class_name
 from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.report.changes import Changes
-from shardbeam.pipelines.report.charts import Charts
+from shardbeam.pipelines.report.charts import MOST_SPLITS, Charts
 from shardbeam.pipelines.report.duplicates import Duplicates, Group
 from shardbeam.pipelines.report.facts import Facts, Reject, SplitFacts
 from shardbeam.pipelines.report.sample import Sample
@@ -42,6 +43,7 @@ _LABELLED = 8
 _CAPTIONS = 10
 _FEATURES = 200
 _SHARDS = 1000
+_SPLITS = 200
 # About as wide as a picture is in the gallery, in pixels, and a label's letters in it.
 _CARD_PX = 300
 _LETTERS_PX = 12
@@ -253,9 +255,9 @@ def render_page(report: Report) -> str:
         facts=facts,
         sections=list(_sections(report)),
         charts=report.charts,
-        split_names=[split.name for split in facts.splits],
+        columns=facts.splits if len(facts.splits) <= MOST_SPLITS else (),
         tiles=list(_tiles(facts, sample)),
-        splits=list(_split_rows(facts, sample)),
+        splits=list(itertools.islice(_split_rows(facts, sample), _SPLITS)),
         has_outcomes=any(split.outcome is not None for split in facts.splits),
         gallery_hint=_gallery_hint(report),
         cards=cards,

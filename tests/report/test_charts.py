@@ -82,6 +82,16 @@ def test_very_many_classes() -> None:
     assert [row.total for row in (*chart.rows, *chart.more)] == list(range(5000, 4000, -1))
 
 
+def test_very_many_splits_are_one() -> None:
+    splits = {f"split {number}": Statistics(objects_by_class={"cat": 1}) for number in range(500)}
+    charts = make_charts(splits)
+    assert charts.classes is not None
+    assert [(row.name, row.total, len(row.parts)) for row in charts.classes.rows] == [
+        ("cat", 500, 1)
+    ]
+    assert charts.splits == ["all splits"]
+
+
 def test_nothing() -> None:
     charts = make_charts({"train": Statistics()})
     assert (charts.classes, charts.sizes, charts.keypoints, charts.pairs) == (None, [], None, [])

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from shardbeam.pipelines.report.command import MAX_BYTES
+from shardbeam.pipelines.report import command
 from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build
 from tests.support.dataset import MIXED_SETTINGS, last_run, run, write_mixed
@@ -365,9 +365,32 @@ def test_the_page_stays_small(tmp_path: Path) -> None:
         *[make_example(many | {"image/object/class/text": [b"y" * 90] * count})] * 3,
     )
     page = report(tmp_path / "a.tfrecord", tmp_path / "page.html")
-    assert MAX_BYTES / 4 < len(page.encode()) <= MAX_BYTES
+    assert command.MAX_BYTES / 4 < len(page.encode()) <= command.MAX_BYTES
     assert len(keys(page)) == 28
     assert "and 1,700 more" in page
+
+
+def test_what_has_no_room_is_left_out(
+    repeated: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = report(repeated.output, tmp_path / "page.html")
+    for most in (90_000, 60_000):
+        monkeypatch.setattr(command, "MAX_BYTES", most)
+        page = report(repeated.output, tmp_path / "page.html")
+        assert len(page.encode()) <= most < len(whole.encode())
+    assert "have no room on a page of 10 MB" in page
+    assert page.count('class="pair"') < whole.count('class="pair"') == 4
+
+
+def test_very_many_splits(tmp_path: Path) -> None:
+    """Files with names of their own are splits of their own."""
+    record = make_example({"image/class/text": [b"cat"], "image/class/label": [1]})
+    for number in range(300):
+        write_tfrecord(tmp_path / f"part {number:03}.tfrecord", record)
+    page = report(tmp_path, tmp_path / "page.html")
+    assert "and 100 more" in page
+    assert "all splits" not in page
+    assert len(page) < 400_000
 
 
 @pytest.mark.parametrize(
