@@ -22,6 +22,7 @@ from shardbeam.transforms.dataset.statistics import (
     most_frequent_pairs,
 )
 from shardbeam.transforms.dataset.statistics_file import encode_statistics, read_statistics
+from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 
 Values = dict[str, list[Any]]
 
@@ -439,3 +440,22 @@ def split(images: Mapping[str, int], objects: Mapping[str, int] = {}) -> Statist
 )
 def test_imbalances(splits: Mapping[str, Statistics], expected: list[str]) -> None:
     assert list(find_imbalances(splits)) == expected
+
+
+def test_keys_of_the_sources_own_are_not_taken_for_others() -> None:
+    """A column of a table may have the name of any key."""
+    extras = [
+        FeatureSpec("image/caption", FeatureKind.INT64, repeated=True),
+        FeatureSpec("image/object/mask/area", FeatureKind.BYTES, repeated=True),
+        FeatureSpec("image/class/text", FeatureKind.BYTES, repeated=True),
+    ]
+    counter = StatisticsCounter(class_names={}, extras=extras)
+    values: Values = {
+        "image/caption": [3],
+        "image/object/mask/area": [b"x"],
+        "image/class/text": [b"cat"],
+    }
+    counter.add(values, num_bytes=9, image_bytes=0)
+
+    assert counter.total().captions == 0
+    assert counter.total().images_by_class == {"cat": 1}

@@ -264,7 +264,8 @@ def write_shard(
     images = 0
     fingerprints: list[str] = []
     statistics = StatisticsCounter(
-        class_names={number: name for name, number in shard.label_map.ids.items()}
+        class_names={number: name for name, number in shard.label_map.ids.items()},
+        extras=(extra.spec for extra in settings.encoder.extras),
     )
     progress = _Progress(shard, staging=staging)
     with create_file(staging.uri(staged, shard.file_name)) as file, container.writer(file) as write:

@@ -23,6 +23,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
+
 # Counted up whenever the same Examples come to be counted otherwise.
 STATISTICS_VERSION = 1
 
@@ -66,6 +68,39 @@ _FOLDED_EXAMPLES = 10_000
 # `{default key: values}`, as of `examples.annotated.Values`.
 _Values: TypeAlias = Mapping[str, Sequence[Any]]
 _Counts: TypeAlias = dict[str, int]
+
+
+# {default key: the kind of the values that are counted}
+COUNTED_KINDS = {
+    "image/encoded": FeatureKind.BYTES,
+    "image/format": FeatureKind.BYTES,
+    "image/width": FeatureKind.INT64,
+    "image/height": FeatureKind.INT64,
+    "image/class/text": FeatureKind.BYTES,
+    "image/class/label": FeatureKind.INT64,
+    "image/caption": FeatureKind.BYTES,
+    "image/segmentation/class/encoded": FeatureKind.BYTES,
+    "image/panoptic/category_mask": FeatureKind.BYTES,
+    **{f"image/object/bbox/{side}": FeatureKind.FLOAT for side in ("xmin", "ymin", "xmax", "ymax")},
+    "image/object/class/text": FeatureKind.BYTES,
+    "image/object/class/label": FeatureKind.INT64,
+    "image/object/area": FeatureKind.FLOAT,
+    "image/object/is_crowd": FeatureKind.INT64,
+    "image/object/mask": FeatureKind.BYTES,
+    "image/object/keypoint/text": FeatureKind.BYTES,
+    "image/object/keypoint/visibility": FeatureKind.INT64,
+    "annotation/bbox": FeatureKind.FLOAT,
+    "annotation/class/text": FeatureKind.BYTES,
+    "annotation/class/label": FeatureKind.INT64,
+    "annotation/area": FeatureKind.FLOAT,
+    "annotation/is_crowd": FeatureKind.INT64,
+    "annotation/mask": FeatureKind.BYTES,
+}
+# What goes with masks and maps for the statistics alone.
+_NEVER_WRITTEN = (
+    *("image/object/mask/area", "annotation/mask/area"),
+    "image/segmentation/class/pixels",
+)
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,9 +226,18 @@ class StatisticsCounter:
 
     Args:
         class_names: `{id: class}`, for maps, whose pixels are ids.
+        extras: What the Examples hold under keys of the source's own, which may be those of
+            something else here: such values are not counted.
     """
 
-    def __init__(self, *, class_names: Mapping[int, str]) -> None:
+    def __init__(
+        self, *, class_names: Mapping[int, str], extras: Iterable[FeatureSpec] = ()
+    ) -> None:
+        self._left_out = {
+            spec.key
+            for spec in extras
+            if COUNTED_KINDS.get(spec.key, spec.kind) is not spec.kind or spec.key in _NEVER_WRITTEN
+        }
         self._class_names = {number: name.encode() for number, name in class_names.items()}
         self._total = Statistics()
         self._start()
@@ -231,6 +275,8 @@ class StatisticsCounter:
         """
         if self._examples == _FOLDED_EXAMPLES:
             self._fold()
+        if self._left_out:
+            values = {key: each for key, each in values.items() if key not in self._left_out}
         get = values.get
         self._examples += 1
         self._example_bytes.append(num_bytes)

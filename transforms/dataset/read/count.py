@@ -17,9 +17,13 @@ from shardbeam.transforms.dataset.read.examples import (
     recognize_image,
 )
 from shardbeam.transforms.dataset.read.legend import Legend
-from shardbeam.transforms.dataset.statistics import Statistics, StatisticsCounter, merge_statistics
+from shardbeam.transforms.dataset.statistics import (
+    COUNTED_KINDS,
+    Statistics,
+    StatisticsCounter,
+    merge_statistics,
+)
 from shardbeam.transforms.examples.example_pb2 import Example
-from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.examples.image_features import IMAGE
 from shardbeam.transforms.examples.maps import PIXELS
 from shardbeam.transforms.images.mask_file import read_indices
@@ -28,32 +32,6 @@ from shardbeam.transforms.storage.base import StoredFile
 _CLASS_MAP = "image/segmentation/class/encoded"
 # Where there is this, the pixels of the other map are no ids.
 _CATEGORY_MAP = "image/panoptic/category_mask"
-# {default key: the kind of the values that are counted}
-_COUNTED = {
-    IMAGE: FeatureKind.BYTES,
-    "image/format": FeatureKind.BYTES,
-    "image/width": FeatureKind.INT64,
-    "image/height": FeatureKind.INT64,
-    "image/class/text": FeatureKind.BYTES,
-    "image/class/label": FeatureKind.INT64,
-    "image/caption": FeatureKind.BYTES,
-    _CLASS_MAP: FeatureKind.BYTES,
-    _CATEGORY_MAP: FeatureKind.BYTES,
-    **{f"image/object/bbox/{side}": FeatureKind.FLOAT for side in ("xmin", "ymin", "xmax", "ymax")},
-    "image/object/class/text": FeatureKind.BYTES,
-    "image/object/class/label": FeatureKind.INT64,
-    "image/object/area": FeatureKind.FLOAT,
-    "image/object/is_crowd": FeatureKind.INT64,
-    "image/object/mask": FeatureKind.BYTES,
-    "image/object/keypoint/text": FeatureKind.BYTES,
-    "image/object/keypoint/visibility": FeatureKind.INT64,
-    "annotation/bbox": FeatureKind.FLOAT,
-    "annotation/class/text": FeatureKind.BYTES,
-    "annotation/class/label": FeatureKind.INT64,
-    "annotation/area": FeatureKind.FLOAT,
-    "annotation/is_crowd": FeatureKind.INT64,
-    "annotation/mask": FeatureKind.BYTES,
-}
 # Where the names of classes are, and where else their ids.
 _CLASSES = ("image/class", "image/object/class", "annotation/class")
 _MASKS = ("image/object/mask", "annotation/mask")
@@ -101,7 +79,7 @@ def plan_counts(dataset: StoredDataset, *, legend: Legend) -> list[ShardCount]:
     Raises:
         InputError: A split is not whole.
     """
-    keys = {key: legend.keys.get(key, key) for key in _COUNTED}
+    keys = {key: legend.keys.get(key, key) for key in COUNTED_KINDS}
     return [
         ShardCount(
             data=shard,
@@ -155,7 +133,7 @@ def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str,
     for key, written in keys.items():
         if written in stored:
             kind, values = feature_values(stored[written])
-            if kind is _COUNTED[key]:
+            if kind is COUNTED_KINDS[key]:
                 yield key, list(values)
 
 
