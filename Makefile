@@ -137,7 +137,7 @@ test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a contain
 
 .PHONY: test-browser
 test-browser: $(READY)  ## Test the page of `shardbeam report` in Chromium.
-	$(BIN)/pytest -m browser -rs tests/pipelines/report
+	$(BIN)/pytest -m browser -rs tests/report
 
 .PHONY: format
 format: $(READY)  ## Format the code, mend what can be mended by itself.
