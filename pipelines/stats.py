@@ -28,7 +28,6 @@ from shardbeam.transforms.dataset.statistics import (
     most_frequent_pairs,
 )
 from shardbeam.transforms.dataset.statistics_file import read_statistics
-from shardbeam.transforms.storage.find import storage_for
 
 # A person reads no more; JSON has them all.
 _PRINTED_CLASSES = 50
@@ -73,8 +72,7 @@ def run_stats(arguments: StatsArguments) -> None:
     dataset = open_dataset(arguments.path)
     legend = read_legend(dataset)
     # A file alone may be one of a dataset's shards.
-    is_file = storage_for(dataset.path).stat(dataset.path) is not None
-    manifest = read_manifest(dataset.path) if legend.is_ours and not is_file else None
+    manifest = None if dataset.features is None else read_manifest(dataset.path)
     splits: Mapping[str, Statistics] | None = None
     if manifest is not None and not arguments.recount:
         splits = read_statistics(dataset.path)
@@ -103,14 +101,14 @@ def _count(
 
     from shardbeam.transforms.count_statistics import CountStatistics
 
-    shards = plan_counts(dataset, legend=legend)
+    shards = plan_counts(dataset)
     splits = [split.name for split in dataset.splits]
 
     def add_steps(pipeline: beam.Pipeline, uri: str) -> None:
         (
             pipeline
             | beam.Create(shards)
-            | CountStatistics()
+            | CountStatistics(legend=legend)
             | ToList()
             | "WriteReport" >> beam.Map(_write_counts, splits=splits, uri=uri)
         )

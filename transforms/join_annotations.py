@@ -162,8 +162,8 @@ def _find_point(
 ) -> tuple[tuple[str, ...], bytes]:
     _, record = element
     classes = settings.classes_of(record.annotations) if settings.splits.stratify else ()
-    group = settings.group_of(source=record.source, key=record.key)
-    return classes, settings.splits.point_of(source=record.source, key=record.key, group=group)
+    source, key = settings.group_of(source=record.source, key=record.key)
+    return classes, settings.splits.point_of(source=source, key=key)
 
 
 def _give_classes(element: tuple[tuple[str, ...], bytes]) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ def load_statistics(dataset: StoredDataset, *, legend: Legend) -> Mapping[str, S
     found = read_statistics(dataset.path) if is_whole else None
     if found is not None:
         return found
-    counted = [count_shard(shard) for shard in plan_counts(dataset, legend=legend)]
+    counted = [count_shard(shard, legend=legend) for shard in plan_counts(dataset)]
     for shard in counted:
         if shard.problem:
             raise InputError(uri=dataset.path, problem=shard.problem)

@@ -67,13 +67,13 @@ def test_of_duplicates_all_are_left_out_but_those_to_keep(tmp_path: Path) -> Non
     assert not is_excluded(file, source="b", key="y\n")
 
 
-def test_a_group_has_the_key_of_its_first_image(tmp_path: Path) -> None:
+def test_a_group_is_named_by_its_first_image(tmp_path: Path) -> None:
     assert image_groups(duplicates_file(tmp_path, **GOOD)) == {
-        ("a", "x"): "x",
-        ("a", "y\n"): "x",
-        ("b", "x"): "x",
-        ("a", "z"): "x",
-        ("b", "w"): "x",
+        ("a", "x"): ("a", "x"),
+        ("a", "y\n"): ("a", "x"),
+        ("b", "x"): ("b", "x"),
+        ("a", "z"): ("b", "x"),
+        ("b", "w"): ("b", "x"),
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from tests.support.builds import build_config
 from tests.support.dataset import Run, read_dataset, run
 from tests.support.image_makers import photograph, save
 
@@ -241,6 +242,19 @@ def test_each_group_stays_in_one_split(pictures: Path, listed: Path, tmp_path: P
             "train",
             "validation",
         }
+
+
+def test_a_group_of_several_sources_stays_in_one_split(pictures: Path, tmp_path: Path) -> None:
+    source = {"format": "image-folder", "images": str(pictures)}
+    config = {"source": [source, source], "fractions": {"train": 0.5, "validation": 0.5}}
+    torn = build_config(config, folder=tmp_path, name="torn")
+    groups = tmp_path / "groups.parquet"
+    groups.write_bytes((torn.output / "duplicates.parquet").read_bytes())
+    whole = build_config({**config, "group_by": str(groups)}, folder=tmp_path, name="whole")
+    counts = [each.summary["duplicates"] for each in (torn, whole)]
+    assert [each["images"] for each in counts] == [58, 58]
+    assert counts[0]["leaks"] > 0
+    assert counts[1]["leaks"] == 0
 
 
 def test_single_keys_are_left_out_and_those_that_are_not_there_are_told(

@@ -96,3 +96,12 @@ def test_the_plan_of_a_sample(shapes: Path, tmp_path: Path) -> None:
 def test_a_sample_need_not_hold_what_the_dataset_must(shapes: Path, tmp_path: Path) -> None:
     words = ("image-folder", "--images", shapes / "class_folders", "--set", "expect.min_images=9")
     assert build(*words, "--limit", "2", output=tmp_path / "out").exit_code == 0
+
+
+def test_groups_of_a_sample_are_of_no_size(shapes: Path, tmp_path: Path) -> None:
+    built = build(
+        *("image-folder", "--images", shapes / "class_folders", "--limit", "2", "--exact"),
+        *("--fractions", "train=0.7,validation=0.3", "--group-by", r"([^/]+)\.[a-z]+$"),
+        output=tmp_path / "out",
+    )
+    assert (built.exit_code, built.summary["warnings"]) == (0, [])

@@ -11,5 +11,6 @@ from shardbeam.transforms.dataset.statistics import Statistics
 def count_dataset(folder: str) -> dict[str, Statistics]:
     """Reads the shards of a dataset of Shardbeam's, in this thread, and counts what is in them."""
     dataset = open_dataset(folder)
-    shards = plan_counts(dataset, legend=read_legend(dataset))
-    return merge_counts(map(count_shard, shards), splits=[each.name for each in dataset.splits])
+    legend = read_legend(dataset)
+    counted = (count_shard(shard, legend=legend) for shard in plan_counts(dataset))
+    return merge_counts(counted, splits=[each.name for each in dataset.splits])

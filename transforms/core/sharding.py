@@ -105,7 +105,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         key: str,
         predefined: str = NO_SPLIT,
         classes: Iterable[str] = (),
-        group: str | None = None,
+        group: tuple[str, str] | None = None,
     ) -> str:
         """Finds the split of an example; a key without a group is a group of its own.
 
@@ -114,7 +114,8 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             key: Its key.
             predefined: The split that the source puts it into.
             classes: Its classes.
-            group: What stays together with it, where a file says that; empty where nothing does.
+            group: Source and key of the image that it goes with, where a file says that; its own
+                where it goes with none.
 
         Returns:
             The split, or `NO_SPLIT` where the source should predefine it and does not, or `cuts`
@@ -127,7 +128,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             return split
         if (self.exact and self.cuts is None) or (self.grouped and group is None):
             return NO_SPLIT
-        digest = self._digest(source=source, key=group or key)
+        digest = self._digest(*(group or (source, key)))
         ends = None if self.cuts is None else self.cuts.ends.get(self.cuts.stratum(classes))
         if ends is not None:
             point = int.from_bytes(digest[:_POINT_BYTES], "big")
@@ -141,9 +142,9 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         # The fractions' sum may round to just below 1.
         return max(self.fractions, key=lambda split: self.fractions[split])
 
-    def point_of(self, *, source: str, key: str, group: str = "") -> bytes:
-        """Where an example stands among all, as `cut` takes it; see `split_of`."""
-        return self._digest(source=source, key=group or key)[:_POINT_BYTES]
+    def point_of(self, *, source: str, key: str) -> bytes:
+        """Where an example stands among all, as `cut` takes it."""
+        return self._digest(source, key)[:_POINT_BYTES]
 
     def cut(self, points: Mapping[str, bytes], images: Mapping[str, int]) -> SplitCuts:
         """Finds where splits end, so that their sizes are exact, over all and of each stratum.
@@ -166,7 +167,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             )
         return SplitCuts(ends, images)
 
-    def _digest(self, *, source: str, key: str) -> bytes:
+    def _digest(self, source: str, key: str) -> bytes:
         return _keyed_hash(
             seed=self.seed, purpose=b"shardbeam-split", source=source, text=self._group(key)
         )

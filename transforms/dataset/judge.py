@@ -345,7 +345,8 @@ def _warn_of_shift(label_map: LabelMap, *, config: Mapping[str, Any]) -> Iterato
 
 def _warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
     """Says which splits of exact sizes have others, because groups stay whole."""
-    if not (config.get("exact") and config.get("group_by")):
+    # What is left of a sample tells nothing of the sizes.
+    if not (config.get("exact") and config.get("group_by")) or config.get("limit"):
         return
     images = {
         split: census.splits.get(split, SplitOutcome()).images for split in config["fractions"]

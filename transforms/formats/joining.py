@@ -53,9 +53,10 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     groups: KeyFile | None = None
     limit: int | None = None
 
-    def group_of(self, *, source: str, key: str) -> str:
-        """What stays together with an image, by the file of groups; empty if nothing does."""
-        return "" if self.groups is None else image_groups(self.groups).get((source, key), "")
+    def group_of(self, *, source: str, key: str) -> tuple[str, str]:
+        """The image whose split an image goes into, by the file of groups: perhaps itself."""
+        image = source, key
+        return image if self.groups is None else image_groups(self.groups).get(image, image)
 
     def classes_of(self, annotations: bytes) -> tuple[str, ...]:
         """The classes, as they are written, that a record's annotations name."""

@@ -81,17 +81,17 @@ def is_excluded(file: KeyFile, *, source: str, key: str) -> bool:
 
 
 @functools.lru_cache(maxsize=4)
-def image_groups(file: KeyFile) -> Mapping[_Image, str]:
-    """Reads which images belong together: `{image: key of the first of its group}`.
+def image_groups(file: KeyFile) -> Mapping[_Image, _Image]:
+    """Reads which images belong together: `{image: the first of its group}`.
 
     Raises:
         InputError: The file has changed since the launch, or is no list of duplicates.
     """
-    first: dict[int, str] = {}
+    first: dict[int, _Image] = {}
     groups = {}
     for row in _decode_parquet(_read_unchanged(file), uri=file.uri):
-        key = first.setdefault(row["group"], row["key"])
-        groups[row["source"], row["key"]] = key
+        image = row["source"], row["key"]
+        groups[image] = first.setdefault(row["group"], image)
     return groups
 
 

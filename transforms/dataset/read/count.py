@@ -44,15 +44,11 @@ class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
         data: The shard.
         container: What it is (`find_container`).
         split: Its split.
-        keys: `{default key: key as written}` of what is counted; empty for what is not written.
-        names: `{id as text: class}`, for Examples that hold no names.
     """
 
     data: StoredFile
     container: str
     split: str
-    keys: Mapping[str, str]
-    names: Mapping[str, str] = {}
 
 
 class CountedShard(msgspec.Struct, frozen=True):
@@ -69,26 +65,14 @@ class CountedShard(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def plan_counts(dataset: StoredDataset, *, legend: Legend) -> list[ShardCount]:
+def plan_counts(dataset: StoredDataset) -> list[ShardCount]:
     """Lists the shards of a dataset that are to be counted.
-
-    Args:
-        dataset: The dataset.
-        legend: How its Examples are to be read.
 
     Raises:
         InputError: A split is not whole.
     """
-    keys = {key: legend.keys.get(key, key) for key in COUNTED_KINDS}
     return [
-        ShardCount(
-            data=shard,
-            container=split.container,
-            split=split.name,
-            # Of a manifest that was changed, anything may be a key.
-            keys={key: written for key, written in keys.items() if isinstance(written, str)},
-            names={str(class_id): name for class_id, name in legend.class_names.items()},
-        )
+        ShardCount(data=shard, container=split.container, split=split.name)
         for split in (dataset.find_split(each.name) for each in dataset.splits)
         for shard in split.shards
     ]
@@ -104,22 +88,28 @@ def merge_counts(
     return {split: merge_statistics(of_split) for split, of_split in parts.items()}
 
 
-def count_shard(shard: ShardCount) -> CountedShard:
+def count_shard(shard: ShardCount, *, legend: Legend) -> CountedShard:
     """Reads a shard to its end, and counts what is in it.
 
     Nothing is raised where it cannot be read: workers' errors come with pages of Beam's own.
+
+    Args:
+        shard: The shard.
+        legend: How its Examples are to be read.
     """
-    names = {int(number): name for number, name in shard.names.items()}
-    counter = StatisticsCounter(class_names=names)
+    counter = StatisticsCounter(class_names=legend.class_names)
+    # {default key: key as written}; of a manifest that was changed, anything may be a key.
+    written = ((key, legend.keys.get(key, key)) for key in COUNTED_KINDS)
+    keys = {key: name for key, name in written if isinstance(name, str)}
     container = find_container(shard.container)
     try:
         for place, record in container.read(shard.data):
             words = container.describe_place(place)
             example = parse_example(record, uri=shard.data.uri, place=words)
-            values = dict(_values(example, keys=shard.keys))
+            values = dict(_values(example, keys=keys))
             image = next(iter(values.get(IMAGE, ())), b"")
             counter.add(
-                _complete(values, image=image, names=shard.names),
+                _complete(values, image=image, names=legend.class_names),
                 num_bytes=len(record),
                 image_bytes=len(image),
             )
@@ -138,13 +128,13 @@ def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str,
 
 
 def _complete(
-    values: dict[str, list[Any]], *, image: bytes, names: Mapping[str, str]
+    values: dict[str, list[Any]], *, image: bytes, names: Mapping[int, str]
 ) -> Mapping[str, list[Any]]:
     """Adds what follows from other values: names of classes, sizes of images, areas of masks."""
     for key in _CLASSES:
         labels = values.get(f"{key}/label", [])
         if labels and not values.get(f"{key}/text"):
-            values[f"{key}/text"] = [names.get(str(label), str(label)).encode() for label in labels]
+            values[f"{key}/text"] = [names.get(label, str(label)).encode() for label in labels]
     if image and not (values.get("image/width") and values.get("image/height")):
         found = recognize_image(image)
         if found is not None and found[1] is not None:
