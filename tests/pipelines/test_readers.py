@@ -163,8 +163,11 @@ def test_the_index_points_at_the_examples(coco: Build) -> None:
             (length,) = struct.unpack_from("<Q", data, row["offset"])
             assert length == row["length"]
             start = row["offset"] + 12
-            features = Example.FromString(data[start : start + length]).features.feature
+            serialized = data[start : start + length]
+            features = Example.FromString(serialized).features.feature
             image = features["image/encoded"].bytes_list.value[0]
+            assert len(row.pop("labels")) == 16
+            assert isinstance(row.pop("dhash"), int)
             assert row == {
                 "key": features["image/filename"].bytes_list.value[0].decode(),
                 "source": "train",
@@ -177,6 +180,7 @@ def test_the_index_points_at_the_examples(coco: Build) -> None:
                 "height": features["image/height"].int64_list.value[0],
                 "format": "jpeg",
                 "objects": len(features["image/object/area"].float_list.value),
+                "crc32c": google_crc32c.value(serialized),
             }
             keys.append(row["key"])
             end = start + length + 4

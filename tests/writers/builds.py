@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from shardbeam.pipelines import output as pipelines_output
-from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.output import Inputs, hold_output
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.core.errors import InputError
@@ -99,7 +99,7 @@ def build(run: Run, *, command: Command) -> str:
                     msgspec.structs.replace(found.left, lease=lease.claim()).clear()
                 return CURRENT
             _commit(plan, command=command, lease=lease, run_id=f"{started:%Y%m%dT%H%M%S.%fZ}")
-    except (LeaseError, UsageError, InputError) as error:
+    except (LeaseError, RunError, UsageError, InputError) as error:
         return f"{REFUSED}: {error}"
     return COMMITTED
 
