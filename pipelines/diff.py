@@ -12,8 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from shardbeam.pipelines.commands import DiffArguments
-from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.pipelines.logs import write_stdout
+from shardbeam.pipelines.tables import (
+    PLAIN,
+    PRINTED_CLASSES,
+    Layout,
+    add_rest,
+    make_table,
+    name_text,
+    render_table,
+    stdout_layout,
+)
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import (
     Change,
@@ -27,7 +36,6 @@ from shardbeam.transforms.dataset.statistics_file import read_statistics
 
 # As many examples of each kind of change are named unless the caller says otherwise.
 _NAMED = 10
-_PRINTED_CLASSES = 50
 # What of the statistics is shown side by side; JSON has all.
 _FIGURES = (
     *("examples", "num_bytes", "images", "image_bytes", "unannotated", "labels", "objects"),
@@ -117,7 +125,7 @@ def render_text(difference: Difference, statistics: StatisticsPairs, layout: Lay
 def _splits_table(splits: Mapping[str, SplitDifference]) -> Table:
     names = SplitDifference.__struct_fields__
     table = make_table("split", numbers=[name.replace("_", " ") for name in names])
-    rows = [(_text(split), counts) for split, counts in splits.items()]
+    rows = [(name_text(split), counts) for split, counts in splits.items()]
     if len(rows) > 1:
         total = {name: sum(getattr(counts, name) for counts in splits.values()) for name in names}
         rows.append((Text("total"), SplitDifference(**total)))
@@ -130,7 +138,7 @@ def _moves_table(moves: Mapping[str, Mapping[str, int]]) -> Table:
     table = make_table("moved from", "to", numbers=["examples"])
     for source, targets in moves.items():
         for target, count in targets.items():
-            table.add_row(_text(source), _text(target), f"{count:,}")
+            table.add_row(name_text(source), name_text(target), f"{count:,}")
     return table
 
 
@@ -139,15 +147,16 @@ def _changes_table(changes: Iterable[Change]) -> Table:
     for change in changes:
         splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
         what = ", ".join(KINDS[kind] for kind in change.kinds)
-        table.add_row(what, _text(" to ".join(splits)), _text(change.key))
+        table.add_row(what, name_text(" to ".join(splits)), name_text(change.key))
     return table
 
 
 def _class_ids_table(classes: Mapping[str, tuple[int | None, int | None]]) -> Table:
     table = make_table("class", numbers=["old id", "new id"])
-    for name, ids in itertools.islice(classes.items(), _PRINTED_CLASSES):
-        table.add_row(_text(name), *("" if each is None else str(each) for each in ids))
-    return _with_rest(table, len(classes))
+    for name, ids in itertools.islice(classes.items(), PRINTED_CLASSES):
+        table.add_row(name_text(name), *("" if each is None else str(each) for each in ids))
+    add_rest(table, len(classes))
+    return table
 
 
 def _statistics_table(statistics: StatisticsPairs) -> Table:
@@ -157,16 +166,17 @@ def _statistics_table(statistics: StatisticsPairs) -> Table:
             values = [0 if each is None else getattr(each, name) for each in (old, new)]
             if values[0] != values[1]:
                 what = name.removeprefix("num_").replace("_", " ")
-                table.add_row(_text(split), what, *_cells(values))
+                table.add_row(name_text(split), what, *_cells(values))
     return table
 
 
 def _class_counts_table(statistics: StatisticsPairs) -> Table:
     table = make_table("split", "class", "in", numbers=["old", "new", "difference"])
     rows = sorted(class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
-    for split, name, what, values in rows[:_PRINTED_CLASSES]:
-        table.add_row(_text(split), _text(name), what, *_cells(values))
-    return _with_rest(table, len(rows))
+    for split, name, what, values in rows[:PRINTED_CLASSES]:
+        table.add_row(name_text(split), name_text(name), what, *_cells(values))
+    add_rest(table, len(rows))
+    return table
 
 
 def class_counts(
@@ -187,13 +197,3 @@ def class_counts(
 def _cells(values: Iterable[int]) -> tuple[str, str, str]:
     old, new = values
     return f"{old:,}", f"{new:,}", f"{new - old:+,}"
-
-
-def _with_rest(table: Table, number: int) -> Table:
-    if number > _PRINTED_CLASSES:
-        table.add_row(f"... and {number - _PRINTED_CLASSES:,} more (--json has all)")
-    return table
-
-
-def _text(text: str) -> Text:
-    return Text(escape(text) if text else "(no name)")

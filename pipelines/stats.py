@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from rich.filesize import decimal
 from rich.table import Table
-from rich.text import Text
 
 from shardbeam.pipelines.commands import StatsArguments
 from shardbeam.pipelines.failures import RunError
@@ -15,7 +14,16 @@ from shardbeam.pipelines.histograms import HISTOGRAMS, Histogram
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.summary import codes_table
-from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.pipelines.tables import (
+    PLAIN,
+    PRINTED_CLASSES,
+    Layout,
+    add_rest,
+    make_table,
+    name_text,
+    render_table,
+    stdout_layout,
+)
 from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.manifest import read_manifest
 from shardbeam.transforms.dataset.outcome import SplitOutcome
@@ -30,7 +38,6 @@ from shardbeam.transforms.dataset.statistics import (
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 
 # A person reads no more; JSON has them all.
-_PRINTED_CLASSES = 50
 _PRINTED_PAIRS = 10
 _VISIBILITIES = {"0": "not labelled", "1": "hidden", "2": "visible"}
 
@@ -185,7 +192,7 @@ def _overview_table(splits: Mapping[str, Statistics]) -> Table:
     ]
     table = make_table("split", numbers=shown)
     for name, split in splits.items():
-        table.add_row(_name(name), *(_COLUMNS[column](split) for column in shown))
+        table.add_row(name_text(name), *(_COLUMNS[column](split) for column in shown))
     return table
 
 
@@ -200,15 +207,14 @@ def _classes_table(splits: Mapping[str, Statistics]) -> Table:
     table = make_table("class", numbers=headings)
     order = totals.objects_by_class if has_objects else totals.images_by_class
     names = sorted(totals.images_by_class, key=lambda name: (-order.get(name, 0), name))
-    for name in names[:_PRINTED_CLASSES]:
+    for name in names[:PRINTED_CLASSES]:
         cells = []
         for split in splits.values():
             cells.append(f"{split.images_by_class.get(name, 0):,}")
             if has_objects:
                 cells.append(f"{split.objects_by_class.get(name, 0):,}")
-        table.add_row(_name(name), *cells)
-    if len(names) > _PRINTED_CLASSES:
-        table.add_row(f"... and {len(names) - _PRINTED_CLASSES:,} more (--json has all)")
+        table.add_row(name_text(name), *cells)
+    add_rest(table, len(names))
     return table
 
 
@@ -217,7 +223,7 @@ def _histogram_table(histogram: Histogram, splits: Mapping[str, Statistics]) -> 
     counts = [getattr(split, histogram.field) for split in splits.values()]
     found = {key for each in counts for key in each}
     for key, words in histogram.bins(found):
-        table.add_row(_name(words), *(f"{each.get(key, 0):,}" for each in counts))
+        table.add_row(name_text(words), *(f"{each.get(key, 0):,}" for each in counts))
     return table
 
 
@@ -225,12 +231,13 @@ def _pixels_table(splits: Mapping[str, Statistics]) -> Table:
     table = make_table("pixels of maps", numbers=[escape(name) for name in splits])
     totals = merge_statistics(splits.values()).pixels_by_class
     whole = {name: sum(split.pixels_by_class.values()) for name, split in splits.items()}
-    for label in sorted(totals, key=lambda name: (-totals[name], name))[:_PRINTED_CLASSES]:
+    for label in sorted(totals, key=lambda name: (-totals[name], name))[:PRINTED_CLASSES]:
         shares = (
             split.pixels_by_class.get(label, 0) / max(whole[name], 1)
             for name, split in splits.items()
         )
-        table.add_row(_name(label), *(f"{share:.2%}" for share in shares))
+        table.add_row(name_text(label), *(f"{share:.2%}" for share in shares))
+    add_rest(table, len(totals))
     return table
 
 
@@ -239,7 +246,7 @@ def _keypoints_table(splits: Mapping[str, Statistics]) -> Table:
     for name, split in splits.items():
         for keypoint, counts in split.keypoints.items():
             cells = (f"{counts.get(visibility, 0):,}" for visibility in _VISIBILITIES)
-            table.add_row(_name(name), _name(keypoint), *cells)
+            table.add_row(name_text(name), name_text(keypoint), *cells)
     return table
 
 
@@ -249,9 +256,5 @@ def _pairs_table(splits: Mapping[str, Statistics]) -> Table:
     for number, (first, second, count) in enumerate(most_frequent_pairs(totals)):
         if number == _PRINTED_PAIRS:
             break
-        table.add_row(_name(first), _name(second), f"{count:,}")
+        table.add_row(name_text(first), name_text(second), f"{count:,}")
     return table
-
-
-def _name(name: str) -> Text:
-    return Text(escape(name) if name else "(no name)")

@@ -264,8 +264,9 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
     what = "equal and nearly equal pictures" if counts.near else "equal files"
     limit = "" if counts.near else " (nearly equal pictures are found with image.verify: decode)"
     if counts.groups:
+        groups = "group" if counts.groups == 1 else "groups"
         yield (
-            f"duplicates: {counts.groups:,} groups of {counts.images:,} {what}, {counts.leaks:,} "
+            f"duplicates: {counts.groups:,} {groups} of {counts.images:,} {what}, {counts.leaks:,} "
             f"in several splits, {counts.contradictions:,} with different labels{limit}"
         )
     else:

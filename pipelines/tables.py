@@ -13,6 +13,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from shardbeam.pipelines.logs import escape
+
 
 class Layout(NamedTuple):
     """How a table is drawn.
@@ -25,6 +27,9 @@ class Layout(NamedTuple):
     columns: int
     styled: bool
 
+
+# Classes in one table: a person reads no more, and JSON has them all.
+PRINTED_CLASSES = 50
 
 # Where nothing limits the width, nothing is to be folded.
 PLAIN = Layout(columns=10_000, styled=False)
@@ -50,6 +55,17 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
     for heading in numbers:
         table.add_column(Text(heading), overflow="fold", justify="right")
     return table
+
+
+def name_text(name: str) -> Text:
+    """Writes a name that data has, which may be empty or hold anything."""
+    return Text(escape(name) if name else "(no name)")
+
+
+def add_rest(table: Table, number: int) -> None:
+    """Says in a last row how many of so many classes a table leaves out, if it does."""
+    if number > PRINTED_CLASSES:
+        table.add_row(f"... and {number - PRINTED_CLASSES:,} more (--json has all)")
 
 
 def table_width(table: Table) -> int:

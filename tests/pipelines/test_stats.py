@@ -229,3 +229,14 @@ def test_tables() -> None:
         "",
         "a finding",
     ]
+
+
+def test_a_table_says_how_many_classes_it_leaves_out() -> None:
+    names = [f"class{number:02}" for number in range(53)]
+    split = Statistics(
+        images_by_class=dict.fromkeys(names, 1), pixels_by_class=dict.fromkeys(names, 4)
+    )
+    text = render_text(StatisticsReport(path="set", splits={"train": split}))
+    assert text.count("... and 3 more (--json has all)") == 2
+    assert text.count("class49") == 2
+    assert "class50" not in text
