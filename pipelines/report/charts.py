@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -172,7 +173,8 @@ def _chart_sizes(splits: Mapping[str, Statistics]) -> Iterator[Chart]:
         counts = [getattr(split, histogram.field) for split in splits.values()]
         found = {key for each in counts for key in each}
         rows = [
-            (words, [each.get(key, 0) for each in counts]) for key, words in histogram.bins(found)
+            (words or _NO_NAME, [each.get(key, 0) for each in counts])
+            for key, words in histogram.bins(found)
         ]
         chart = _stack(histogram.heading, rows)
         if chart is not None:
@@ -182,9 +184,15 @@ def _chart_sizes(splits: Mapping[str, Statistics]) -> Iterator[Chart]:
 def _chart_keypoints(total: Statistics) -> Chart | None:
     rows = [
         (name or _NO_NAME, [counts.get(code, 0) for code, _ in _VISIBILITIES])
-        for name, counts in total.keypoints.items()
+        for name, counts in sorted(total.keypoints.items(), key=_numbers_as_such)
     ]
     return _stack("keypoint", rows)
+
+
+def _numbers_as_such(named: tuple[str, object]) -> list[str | int]:
+    """Sorts `left_2` before `left_10`."""
+    parts = re.split(r"(\d+)", named[0])
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _stack(heading: str, rows: Sequence[tuple[str, Sequence[int]]]) -> Chart | None:

@@ -203,8 +203,10 @@ def _check_output(output: str) -> None:
     """Makes sure that no other file is replaced.
 
     Raises:
-        UsageError: There is one.
+        UsageError: There is one, or no name is given.
     """
+    if not output:
+        raise UsageError("--output: expected the name of a file, got ''")
     try:
         file = storage_for(output).stat(output)
         beginning = None if file is None else storage_for(output).read(output, size_bytes=100)

@@ -49,6 +49,8 @@ _CARD_PX = 300
 _LETTERS_PX = 12
 # Of a label, in heights of its letters (em).
 _TAG_HEIGHT, _TAG_MARGIN, _BASELINE = 1.3, 0.3, 0.95
+# Browsers read no path with much larger numbers.
+_FAR_PX = 10_000_000.0
 # A picture that has fewer pixels a side is shown with its pixels as squares.
 _COARSE_PX = 128
 _TIMES = " \N{MULTIPLICATION SIGN} "
@@ -381,7 +383,7 @@ def _gallery_hint(report: Report) -> str:
     absent = report.sample.absent
     if absent:
         hint += f"; of {len(absent):,} classes none is among them: {', '.join(absent[:10])}"
-        hint += ", …" if len(absent) > 10 else ""
+        hint += f" and {len(absent) - 10:,} more" if len(absent) > 10 else ""
     elif report.sample.classes and not left_out:
         hint += "; every class is among them"
     return f"{hint}."
@@ -501,20 +503,13 @@ def _card(
     )
 
 
-def _problems(picture: Picture, thumbnail: Thumbnail) -> Iterator[str]:
-    yield from picture.problems
-    # Of a picture that cannot be drawn, it stands in the picture's place.
-    if thumbnail.problem and thumbnail.uri:
-        yield thumbnail.problem
-
-
 def _colour(number: int) -> int:
     return number % len(PALETTE)
 
 
 def _short(value: float) -> str:
-    """Writes a coordinate in as few digits as a screen can show."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    """Writes a coordinate in as few digits as a screen can show; one far away, as far as counts."""
+    return f"{min(max(value, -_FAR_PX), _FAR_PX):.2f}".rstrip("0").rstrip(".")
 
 
 def _rect(

@@ -61,7 +61,7 @@ def test_keypoints_pairs_and_findings() -> None:
         "train": Statistics(
             examples=9,
             images_by_class={"cat": 5},
-            keypoints={"nose": {"2": 3, "0": 1}},
+            keypoints={name: {"2": 3, "0": 1} for name in ("point_10", "point_9", "nose")},
             pairs=9,
             count_of_pairs={"cat": {"dog": 4, "": 5}},
         ),
@@ -70,6 +70,7 @@ def test_keypoints_pairs_and_findings() -> None:
     charts = make_charts(splits)
     assert charts.keypoints is not None
     assert [part.amount for part in charts.keypoints.rows[0].parts] == [3, 0, 1]
+    assert [row.name for row in charts.keypoints.rows] == ["nose", "point_9", "point_10"]
     assert charts.pairs == [("cat", "(no name)", 5), ("cat", "dog", 4)]
     assert [finding.startswith("in 't") for finding in charts.findings] == [True, True]
 

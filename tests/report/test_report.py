@@ -404,6 +404,15 @@ def test_very_many_splits(tmp_path: Path) -> None:
         ({}, "no image"),
         (hostile_features("a") | {"image/object/bbox/xmin": [float("nan")]}, "no number"),
         (hostile_features("a") | {"image/object/bbox/xmin": [3e38]}, "beyond the image"),
+        # As far as browsers read coordinates.
+        (
+            hostile_features("a")
+            | {
+                f"image/object/keypoint/{key}": [value]
+                for key, value in (("x", 3e38), ("y", -3e38), ("visibility", 2))
+            },
+            "M10000000 -10000000h0",
+        ),
         (hostile_features("a") | {"image/object/bbox/xmax": [-1.0]}, "ends before it begins"),
         (hostile_features("a") | {"image/object/bbox/xmax": [0.5, 0.6]}, "2 values for 1 objects"),
         (hostile_features("a") | {"image/object/mask": [b"none"]}, "masks cannot be drawn"),
@@ -488,6 +497,7 @@ def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
         ("report", "expected `report PATH`, with one path"),
         ("report a b", "expected `report PATH`, with one path"),
         ("report a --examples 0", "--examples: expected a whole number from 1 to 1000, got '0'"),
+        ("report a --output=", "--output: expected the name of a file, got ''"),
         ("report a --example 3", "unknown flag --example; did you mean --examples?"),
     ],
 )
