@@ -155,7 +155,7 @@ def _class_ids_table(classes: Mapping[str, tuple[int | None, int | None]]) -> Ta
     table = make_table("class", numbers=["old id", "new id"])
     for name, ids in itertools.islice(classes.items(), PRINTED_CLASSES):
         table.add_row(name_text(name), *("" if each is None else str(each) for each in ids))
-    add_rest(table, len(classes))
+    add_rest(table, len(classes) - PRINTED_CLASSES)
     return table
 
 
@@ -175,7 +175,7 @@ def _class_counts_table(statistics: StatisticsPairs) -> Table:
     rows = sorted(class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
     for split, name, what, values in rows[:PRINTED_CLASSES]:
         table.add_row(name_text(split), name_text(name), what, *_cells(values))
-    add_rest(table, len(rows))
+    add_rest(table, len(rows) - PRINTED_CLASSES)
     return table
 
 

@@ -214,7 +214,7 @@ def _classes_table(splits: Mapping[str, Statistics]) -> Table:
             if has_objects:
                 cells.append(f"{split.objects_by_class.get(name, 0):,}")
         table.add_row(name_text(name), *cells)
-    add_rest(table, len(names))
+    add_rest(table, len(names) - PRINTED_CLASSES)
     return table
 
 
@@ -237,7 +237,7 @@ def _pixels_table(splits: Mapping[str, Statistics]) -> Table:
             for name, split in splits.items()
         )
         table.add_row(name_text(label), *(f"{share:.2%}" for share in shares))
-    add_rest(table, len(totals))
+    add_rest(table, len(totals) - PRINTED_CLASSES)
     return table
 
 
@@ -252,9 +252,8 @@ def _keypoints_table(splits: Mapping[str, Statistics]) -> Table:
 
 def _pairs_table(splits: Mapping[str, Statistics]) -> Table:
     table = make_table("class", "together with", numbers=["images"])
-    totals = merge_statistics(splits.values())
-    for number, (first, second, count) in enumerate(most_frequent_pairs(totals)):
-        if number == _PRINTED_PAIRS:
-            break
+    pairs = list(most_frequent_pairs(merge_statistics(splits.values())))
+    for first, second, count in pairs[:_PRINTED_PAIRS]:
         table.add_row(name_text(first), name_text(second), f"{count:,}")
+    add_rest(table, len(pairs) - _PRINTED_PAIRS)
     return table

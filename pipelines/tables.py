@@ -62,10 +62,10 @@ def name_text(name: str) -> Text:
     return Text(escape(name) if name else "(no name)")
 
 
-def add_rest(table: Table, number: int) -> None:
-    """Says in a last row how many of so many classes a table leaves out, if it does."""
-    if number > PRINTED_CLASSES:
-        table.add_row(f"... and {number - PRINTED_CLASSES:,} more (--json has all)")
+def add_rest(table: Table, left: int) -> None:
+    """Says in a last row how many rows a table leaves out, if it does."""
+    if left > 0:
+        table.add_row(f"... and {left:,} more (--json has all)")
 
 
 def table_width(table: Table) -> int:

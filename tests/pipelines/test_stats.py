@@ -231,12 +231,15 @@ def test_tables() -> None:
     ]
 
 
-def test_a_table_says_how_many_classes_it_leaves_out() -> None:
+def test_a_table_says_how_much_it_leaves_out() -> None:
     names = [f"class{number:02}" for number in range(53)]
     split = Statistics(
-        images_by_class=dict.fromkeys(names, 1), pixels_by_class=dict.fromkeys(names, 4)
+        images_by_class=dict.fromkeys(names, 1),
+        pixels_by_class=dict.fromkeys(names, 4),
+        count_of_pairs={"a": dict.fromkeys(names[:12], 1)},
     )
     text = render_text(StatisticsReport(path="set", splits={"train": split}))
     assert text.count("... and 3 more (--json has all)") == 2
+    assert text.count("... and 2 more (--json has all)") == 1
     assert text.count("class49") == 2
     assert "class50" not in text
