@@ -10,6 +10,7 @@ import msgspec
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -43,6 +44,7 @@ def run_shard_job(
         result_type: What the result is.
 
     Raises:
+        InputError: Beam cannot hold the name of a shard.
         RunError: A worker could not read the dataset.
         UsageError: A cluster's workers need a `--report`.
     """
@@ -73,7 +75,11 @@ def run_shard_job(
             say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
         uri = report or join_uri(folder, "report.json")
         pipeline = Pipeline(runner=runner, options=options)
-        add_steps(pipeline, uri)
+        try:
+            add_steps(pipeline, uri)
+        except UnicodeEncodeError as error:
+            problem = "its path, or a shard's name, is not valid UTF-8; rename it"
+            raise InputError(uri=path, problem=problem) from error
         try:
             if on_dataflow:
                 _follow_job(pipeline, options=options)

@@ -149,6 +149,17 @@ def test_damage_is_one_line(dataset: Build, tmp_path: Path) -> None:
     assert stats_error(tmp_path / "empty") == f"{tmp_path}/empty: nothing is there"
 
 
+@pytest.mark.parametrize("command", ["stats", "verify"])
+def test_a_path_that_is_no_text_is_one_line(command: str, tmp_path: Path) -> None:
+    folder = tmp_path / "b\udcff"
+    folder.mkdir()
+    (folder / "a.tfrecord").write_bytes(tfrecord(make_example({"n": 1})))
+    exit_code, stdout, stderr = run(command, str(folder))
+    assert (exit_code, stdout) == (1, "")
+    problem = "its path, or a shard's name, is not valid UTF-8; rename it"
+    assert stderr == f"shardbeam: error: {tmp_path}/b\\udcff: {problem}\n"
+
+
 def test_a_changed_manifest_tells_no_keys(dataset: Build, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     shutil.copytree(dataset.output, folder)
