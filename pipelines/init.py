@@ -119,8 +119,9 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
 
 def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
     """Says in a line or two what the config reads, and which images it does not."""
-    others = [path for path in folder.images if not _is_input(path, plan=plan, folder=folder)]
-    images = len(folder.images) - len(others)
+    roles = {path: _role(path, plan=plan, folder=folder) for path in folder.images}
+    images = sum(role is Role.IMAGE for role in roles.values())
+    others = [path for path, role in roles.items() if role is Role.OTHER]
     parts = [found.recognized.what, *([counted(images, "image")] if images else [])]
     splits = plan.splits.names
     told = f"split{'' if len(splits) == 1 else 's'} {', '.join(splits)}"
@@ -129,14 +130,14 @@ def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]
         yield f"not read: {counted(len(others), 'other image file')}, such as {others[0]}"
 
 
-def _is_input(path: str, *, plan: Plan, folder: Folder) -> bool:
+def _role(path: str, *, plan: Plan, folder: Folder) -> Role:
     uri = absolute_path(folder.uri(path))
     for source in plan.sources:
         for index, root in enumerate(source.format.roots()):
             below = relative_path(uri, root=root)
             if below and listing_exclusion(below) is None:
-                return source.format.place(below, root=index).role is Role.IMAGE
-    return False
+                return source.format.place(below, root=index).role
+    return Role.OTHER
 
 
 def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> str:

@@ -369,3 +369,8 @@ def test_the_sample_that_the_command_draws(shapes: Path) -> None:
     _, told = init(shapes)
     assert told.startswith("coco: ")
     assert "; split train\nnot read: " in told
+
+
+def test_masks_are_read_although_they_are_no_inputs(shared_data: Path) -> None:
+    _, told = init(shared_data / "datumaro/coco_dataset/coco_panoptic")
+    assert told == "coco: 2 annotation files, 2 images; splits train, val\n"
