@@ -50,7 +50,7 @@ lint: $(READY)
 
 .PHONY: test
 test: lint  ## Lint, format check, types, import contract, all tests.
-	$(BIN)/pytest -n auto --dist worksteal -m "not runners and not browser"
+	$(BIN)/pytest -n auto --dist worksteal -m "not runners and not browser and not slow"
 
 # Of the Beam that is locked.
 BEAM_VERSION = $(shell sed -n 's/^apache-beam.*==\([0-9.]*\).*/\1/p' requirements.lock)
@@ -134,6 +134,10 @@ test-oldest:  ## Test on Python 3.10 with the oldest Beam, in an environment of 
 .PHONY: test-runners
 test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a container, and the Kubernetes sample.
 	$(BIN)/pytest -m runners -rs
+
+.PHONY: test-slow
+test-slow: $(READY)  ## Run the benchmarks on little, and the walk of docs/first-hour.md.
+	$(BIN)/pytest -m slow -rs tests/benchmarks tests/test_first_hour.py
 
 .PHONY: test-browser
 test-browser: $(READY)  ## Test the page of `shardbeam report` in Chromium.

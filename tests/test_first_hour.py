@@ -17,6 +17,7 @@ from tests.support.pages import blocks
 PAGE = "docs/first-hour.md"
 
 
+@pytest.mark.slow
 def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (config,) = blocks(PAGE, "yaml")

@@ -31,6 +31,7 @@ def _run_quick(part: str, folder: Path) -> str:
     return report.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_images_part_measures_every_contender(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow_datasets")
     report = _run_quick("images", tmp_path)
@@ -49,6 +50,7 @@ def test_images_part_measures_every_contender(tmp_path: Path) -> None:
     assert kept == ["shapes-24", "shapes-24-first-6", "shapes-24-first-8"]
 
 
+@pytest.mark.slow
 def test_storage_part_measures_each_read_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +78,7 @@ def test_records_part_measures_every_stage(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["coco-like-200"]
 
 
+@pytest.mark.slow
 def test_scale_part_measures_every_stage(tmp_path: Path) -> None:
     stages, *requests = tables(_run_quick("scale", tmp_path))
     assert [row[1] for row in stages[1:]] == [

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.hostile import MEMORY_MB, judge, make_inputs, measure_builds
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_builds_of_hostile_images_take_no_more_memory_than_promised(tmp_path: Path) -> None:
     inputs = make_inputs(40, seed=1, megapixels=(0.05, 6))

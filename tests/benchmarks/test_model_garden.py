@@ -35,6 +35,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "stand_in.py"
 
 
+@pytest.mark.slow
 def test_masks_part_measures_and_compares(stand_in: Path, tmp_path: Path) -> None:
     stand_in.write_text(_STAND_IN.replace("{masks}", "png"))
 
