@@ -96,8 +96,8 @@ def run_build(arguments: BuildArguments) -> int:
         InputError: The input cannot be used.
         RunError: The same, found out by a worker.
     """
-    with own_temporary_files(outlived=arguments.beam_options.get("runner") in CLUSTER_RUNNERS):
-        return _Run(arguments).build()
+    own_temporary_files(outlived=arguments.beam_options.get("runner") in CLUSTER_RUNNERS)
+    return _Run(arguments).build()
 
 
 def run_plan(arguments: BuildArguments) -> int:
@@ -118,8 +118,8 @@ def run_plan(arguments: BuildArguments) -> int:
     started = _now()
     started_s = time.monotonic()
     annotation_files = _stat_annotation_files(plan)
-    with own_temporary_files():
-        census = _take_census(lambda pipeline: gather_records(pipeline, plan=plan).census)
+    own_temporary_files()
+    census = _take_census(lambda pipeline: gather_records(pipeline, plan=plan).census)
     outcome = _preview(census, plan=plan)
     inputs = Inputs(
         plan=plan.digest, annotation_files=annotation_files, list_images=lambda: census.listing

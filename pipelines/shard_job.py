@@ -69,8 +69,8 @@ def run_shard_job(
     if on_dataflow:
         _prepare_job(options, name=name, path=path, report=report or "")
     say_when_interrupted(_INTERRUPTED)
-    outlived = type(runner).__name__ in CLUSTER_RUNNERS
-    with own_temporary_files(outlived=outlived), temporary_folder() as folder:
+    own_temporary_files(outlived=type(runner).__name__ in CLUSTER_RUNNERS)
+    with temporary_folder() as folder:
         if not isinstance(runner, LocalRunner):
             say_when_interrupted(f"{_INTERRUPTED}; the cluster may go on with the job")
         uri = report or join_uri(folder, "report.json")

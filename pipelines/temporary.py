@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import functools
@@ -35,13 +36,12 @@ def _remove(folder: str) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def own_temporary_files(*, outlived: bool = False) -> Iterator[None]:
+def own_temporary_files(*, outlived: bool = False) -> None:
     """Gives this process, and those that it starts, a folder of their own for temporary files.
 
     Beam, and processes that write shards, leave some there when they are interrupted. The folder
-    is removed however the command ends: that of one that was killed, by a later command. It is
-    locked (flock) as long as its command runs.
+    is removed when the process ends, however it does: that of one that was killed, by a later
+    command. It is locked (flock) as long as its command runs.
 
     Nothing is done in a program that calls `main`, which shares its temporary files with others,
     and where there can be no such folder: what needs one will say so.
@@ -59,7 +59,9 @@ def own_temporary_files(*, outlived: bool = False) -> Iterator[None]:
                 stack.callback(os.close, _lock(folder))
                 stack.callback(_use, outer, os.environ.get("TMPDIR"))
                 _use(folder, folder)
-        yield
+                # Not before the interpreter ends: Beam's job servers remove what they have in it
+                # then, by functions that are registered later and so called before.
+                atexit.register(stack.pop_all().close)
 
 
 def _use(folder: str, variable: str | None) -> None:
