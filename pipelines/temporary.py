@@ -50,26 +50,17 @@ def own_temporary_files(*, outlived: bool = False) -> None:
         outlived: Whether a job may go on without the command, and then needs what Beam's job
             server keeps for it: nothing is done, either.
     """
-    with contextlib.ExitStack() as stack:
-        if handles_signals() and not outlived:
-            with contextlib.suppress(OSError):
-                outer = tempfile.gettempdir()
-                _remove_left(outer)
-                folder = stack.enter_context(temporary_folder(prefix=COMMAND_FOLDER))
-                stack.callback(os.close, _lock(folder))
-                stack.callback(_use, outer, os.environ.get("TMPDIR"))
-                _use(folder, folder)
-                # Not before the interpreter ends: Beam's job servers remove what they have in it
-                # then, by functions that are registered later and so called before.
-                atexit.register(stack.pop_all().close)
-
-
-def _use(folder: str, variable: str | None) -> None:
-    tempfile.tempdir = folder
-    if variable is None:
-        os.environ.pop("TMPDIR", None)
-    else:
-        os.environ["TMPDIR"] = variable
+    if outlived or not handles_signals():
+        return
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        _remove_left(tempfile.gettempdir())
+        folder = stack.enter_context(temporary_folder(prefix=COMMAND_FOLDER))
+        # Until this process ends.
+        _lock(folder)
+        tempfile.tempdir = os.environ["TMPDIR"] = folder
+        # Not before the interpreter ends: Beam's job servers remove what they have in it then, by
+        # functions that are registered later and so called before.
+        atexit.register(stack.pop_all().close)
 
 
 def _lock(folder: str) -> int:
