@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 
 from shardbeam.pipelines.interrupts import do_when_interrupted, handles_signals
-from shardbeam.transforms.core.memory import COMMAND_FOLDER
+from shardbeam.transforms.core.memory import COMMAND_FOLDER, machine_folder
 
 # A command that has just made its folder is about to lock it.
 _YOUNG_S = 60
@@ -53,7 +53,11 @@ def own_temporary_files(*, outlived: bool = False) -> None:
     if outlived or not handles_signals():
         return
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-        _remove_left(tempfile.gettempdir())
+        outer = machine_folder()
+        if tempfile.gettempdir() != outer:
+            # A step before has made one.
+            return
+        _remove_left(outer)
         folder = stack.enter_context(temporary_folder(prefix=COMMAND_FOLDER))
         # Until this process ends.
         _lock(folder)

@@ -22,6 +22,8 @@ from shardbeam.pipelines.temporary import own_temporary_files
 
 with end_on_signals():
     own_temporary_files(OUTLIVED)
+    # As the build does that `verify --repair` goes on with.
+    own_temporary_files(OUTLIVED)
     left = pathlib.Path(tempfile.mkdtemp(), "part")
     left.write_bytes(b"x")
     # As Beam's job server does.

@@ -62,13 +62,13 @@ def _alone_on_machine() -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            descriptor = os.open(_machine_folder(), os.O_RDONLY)
+            descriptor = os.open(machine_folder(), os.O_RDONLY)
             stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
 
 
-def _machine_folder() -> str:
+def machine_folder() -> str:
     """Returns the folder of temporary files that all commands of the machine share."""
     folder = tempfile.gettempdir()
     outer, name = os.path.split(folder)
