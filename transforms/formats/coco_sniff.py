@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.transforms.core.errors import InputError
@@ -57,11 +57,20 @@ def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
     Raises:
         InputError: The file cannot be read, or holds panoptic segments.
     """
+    annotations = _first_items(_ANNOTATIONS, uri, storage=storage)
+    if _has_segments(annotations):
+        raise panoptic_file_error(uri)
+    return _tasks_of(annotations, uri=uri)
+
+
+def _has_segments(annotations: Sequence[Mapping[str, Any]]) -> bool:
+    return any("segments_info" in annotation for annotation in annotations)
+
+
+def _tasks_of(annotations: Sequence[Mapping[str, Any]], *, uri: str) -> frozenset[Task]:
     tasks: set[Task] = set()
     labels = False
-    for annotation in _first_items(_ANNOTATIONS, uri, storage=storage):
-        if "segments_info" in annotation:
-            raise panoptic_file_error(uri)
+    for annotation in annotations:
         if annotation.get("bbox") or annotation.get("segmentation"):
             tasks.add("semantic" if is_stuff_name(uri) else "detection")
         if annotation.get("keypoints"):
@@ -193,13 +202,12 @@ def _look(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:
     try:
         images = _first_items(_IMAGES, uri, storage=storage)
         annotations = _first_items(_ANNOTATIONS, uri, storage=storage)
-        is_panoptic = any("segments_info" in item for item in annotations)
-        tasks = frozenset() if is_panoptic else sniff_tasks(uri, storage=storage)
     except InputError:
         return None
-    is_dicts = all(isinstance(item, dict) for item in (*images, *annotations))
-    if not is_dicts or is_lvis != any("neg_category_ids" in image for image in images):
+    if is_lvis != any("neg_category_ids" in image for image in images):
         return None
+    is_panoptic = _has_segments(annotations)
+    tasks = frozenset() if is_panoptic else _tasks_of(annotations, uri=uri)
     names = [name for image in images if "id" in image for name in _names(image, is_lvis=is_lvis)]
     masks = [str(item["file_name"]) for item in annotations if is_panoptic and "file_name" in item]
     return _File(path, names, tasks, masks) if names else None
