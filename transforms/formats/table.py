@@ -237,9 +237,12 @@ class TableFormat(Format, frozen=True, kw_only=True):
         tells = layout.label or layout.one_hot or layout.boxes or layout.objects
         if images is None or not tells:
             return None
-        source = {"manifest": [folder.uri(path)], "image_root": [folder.uri(images.folder)]}
+        source: dict[str, Any] = {
+            "manifest": [folder.uri(path)],
+            "image_root": [folder.uri(images.folder)],
+        }
         if images.match != "path" and not layout.by_stem:
-            return ("" if layout.splits else split_in(path)), source | {"match": images.match}
+            source["match"] = images.match
         return ("" if layout.splits else split_in(path)), source
 
     @functools.cached_property
