@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 import functools
 import math
-import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -124,14 +123,15 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes JSON files with shapes of one image each; see the base class."""
-        folders = [
-            path
-            for path, heads in folder.samples(".json").items()
-            if all(b'"shapes"' in head and _VERSION.search(head) for head in heads)
-        ]
+        folders = folder.alike(
+            ".json",
+            are_alike=lambda heads: all(
+                b'"shapes"' in head and _VERSION.search(head) for head in heads
+            ),
+        )
         if not folders:
             return None
-        files = [path for path in folder.named(".json") if posixpath.dirname(path) in folders]
+        files = [path for paths in folders.values() for path in paths]
         images = folder.find_images(map(without_extension, files), near=files[0])
         # Images may lie beside the folder of the JSON files.
         root = common_folder([*folders, *([images.folder] if images else [])])

@@ -8,7 +8,7 @@ import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -123,12 +123,25 @@ class Folder:
             return b""
         return data.removeprefix(_BOM)
 
-    def samples(self, *extensions: str) -> dict[str, list[bytes]]:
-        """The beginnings of the first files with an extension: `{folder: some of its files}`."""
-        groups = itertools.groupby(self.named(*extensions), posixpath.dirname)
+    def alike(
+        self, extension: str, *, are_alike: Callable[[Sequence[bytes]], bool]
+    ) -> dict[str, list[str]]:
+        """The files with an extension, of folders whose first files begin as a format's do.
+
+        Args:
+            extension: The extension.
+            are_alike: Says so of the beginnings of these files.
+
+        Returns:
+            `{folder: its files}`
+        """
+        folders: dict[str, list[str]] = {}
+        for path in self.named(extension):
+            folders.setdefault(posixpath.dirname(path), []).append(path)
         return {
-            folder: [self.head(path) for path in itertools.islice(group, _FILES)]
-            for folder, group in groups
+            folder: paths
+            for folder, paths in folders.items()
+            if are_alike([self.head(path) for path in paths[:_FILES]])
         }
 
     def find_images(

@@ -136,11 +136,12 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
         Without lists of `ImageSets`, the upper folders tell splits where they are named so.
         """
-        folders = [
-            path
-            for path, heads in folder.samples(".xml").items()
-            if all(_ROOT.search(head) and not _POLYGON.search(head) for head in heads)
-        ]
+        folders = folder.alike(
+            ".xml",
+            are_alike=lambda heads: all(
+                _ROOT.search(head) and not _POLYGON.search(head) for head in heads
+            ),
+        )
         if not folders:
             return None
         tops = {
@@ -151,7 +152,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             )
             for path in folders
         }
-        files = [path for path in folder.named(".xml") if posixpath.dirname(path) in folders]
+        files = [path for paths in folders.values() for path in paths]
         what = counted(len(files), "XML file")
         names = (posixpath.basename(path)[: -len(".xml")] for path in files)
         images = folder.find_images(names, near=files[0])

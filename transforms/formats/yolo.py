@@ -104,15 +104,14 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
         """Recognizes files of labels, and finds the folder of the file that names the classes."""
-        labels = [
-            path for path, heads in folder.samples(".txt").items() if any(map(_LABELS.match, heads))
-        ]
+        labels = folder.alike(".txt", are_alike=lambda heads: any(map(_LABELS.match, heads)))
         if not labels:
             return None
         files = [
             path
-            for path in folder.named(".txt")
-            if posixpath.dirname(path) in labels and posixpath.basename(path) != "classes.txt"
+            for paths in labels.values()
+            for path in paths
+            if posixpath.basename(path) != "classes.txt"
         ]
         what = counted(len(files), "file of labels", "files of labels")
         problem = ""
