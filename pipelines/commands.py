@@ -15,6 +15,15 @@ _Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number from 1 up
 _Examples = Annotated[int, msgspec.Meta(ge=1, le=1000, description="a whole number from 1 to 1000")]
 _Side = Annotated[int, msgspec.Meta(ge=64, le=4096, description="a whole number from 64 to 4096")]
 _Anonymous = Annotated[bool, named("read public buckets (gs://) without credentials")]
+_JsonResult = Annotated[bool, named("print the result as one JSON object")]
+_Report = Annotated[
+    str | None,
+    named("write the result as JSON to this file; with --runner it must be named", metavar="URI"),
+]
+# Of the commands that run a job to read a dataset.
+_BEAM_EPILOG = """\
+All of Apache Beam's pipeline options are taken, too. Without --runner, it runs on this machine.
+"""
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,9 +217,7 @@ is wrong. The exit code is 5 where anything is.
 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
 """
-    EPILOG = """\
-All of Apache Beam's pipeline options are taken, too. Without --runner, it runs on this machine.
-"""
+    EPILOG = _BEAM_EPILOG
 
     path: str
     beam_options: Mapping[str, Any]
@@ -223,13 +230,8 @@ All of Apache Beam's pipeline options are taken, too. Without --runner, it runs 
             metavar="CONFIG",
         ),
     ] = None
-    report: Annotated[
-        str | None,
-        named(
-            "write the result as JSON to this file; with --runner it must be named", metavar="URI"
-        ),
-    ] = None
-    json: Annotated[bool, named("print the result as one JSON object")] = False
+    report: _Report = None
+    json: _JsonResult = False
     anonymous: _Anonymous = False
 
 
@@ -249,22 +251,15 @@ classes that are together in images, and classes that are rare or in one split a
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset of
 Shardbeam's was counted while it was written (statistics.json); other files are read and counted.
 """
-    EPILOG = """\
-All of Apache Beam's pipeline options are taken, too. Without --runner, it runs on this machine.
-"""
+    EPILOG = _BEAM_EPILOG
 
     path: str
     beam_options: Mapping[str, Any]
     recount: Annotated[
         bool, named("read the shards and count anew, whatever statistics.json says")
     ] = False
-    report: Annotated[
-        str | None,
-        named(
-            "write the result as JSON to this file; with --runner it must be named", metavar="URI"
-        ),
-    ] = None
-    json: Annotated[bool, named("print the result as one JSON object")] = False
+    report: _Report = None
+    json: _JsonResult = False
     anonymous: _Anonymous = False
 
 
@@ -328,7 +323,7 @@ whatever differs; "same" in the JSON says whether anything does.
         _Count | None,
         named("how many examples of each kind of change are named (default: 10)", metavar="N"),
     ] = None
-    json: Annotated[bool, named("print the result as one JSON object")] = False
+    json: _JsonResult = False
     anonymous: _Anonymous = False
 
 
