@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,26 @@ def test_one_shard_of_ours_is_read_by_the_manifest_beside_it(people: Build) -> N
     legend = read_legend(open_dataset(str(shard)))
     assert legend.is_ours
     assert legend.class_names == {3: "dog", 7: "person"}
+
+
+@pytest.mark.parametrize(
+    ("features", "keys"),
+    [
+        ([], {}),
+        ({"rename": [1], "drop": {"a": 1}}, {}),
+        ({"rename": {"a": 3, "b": ["c"], "c": "d"}}, {"a": "", "b": "", "c": "d"}),
+        ({"drop": ["a", 3, ["b"], {}]}, {"a": ""}),
+    ],
+)
+def test_what_is_no_text_in_a_changed_manifest_is_no_key(
+    people: Build, tmp_path: Path, features: object, keys: Mapping[str, str]
+) -> None:
+    manifest = json.loads((people.output / "manifest.json").read_bytes())
+    manifest["config"]["features"] = features
+    for name in ("dataset_info.json", "features.json"):
+        shutil.copy(people.output / name, tmp_path)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert read_legend(open_dataset(str(tmp_path))).keys == keys
 
 
 def test_a_manifest_of_anyones_is_none_of_ours(tmp_path: Path) -> None:

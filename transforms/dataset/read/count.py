@@ -98,9 +98,8 @@ def count_shard(shard: ShardCount, *, legend: Legend) -> CountedShard:
         legend: How its Examples are to be read.
     """
     counter = StatisticsCounter(class_names=legend.class_names)
-    # {default key: key as written}; of a manifest that was changed, anything may be a key.
-    written = ((key, legend.keys.get(key, key)) for key in COUNTED_KINDS)
-    keys = {key: name for key, name in written if isinstance(name, str)}
+    # {default key: key as written}
+    keys = {key: legend.keys.get(key, key) for key in COUNTED_KINDS}
     container = find_container(shard.container)
     try:
         for place, record in container.read(shard.data):

@@ -70,15 +70,20 @@ def read_legend(dataset: StoredDataset) -> Legend:
 
 
 def written_keys(manifest: Manifest) -> dict[str, str]:
-    """Returns `{default key: key as written}` where they differ; empty for what is dropped."""
+    """Returns `{default key: key as written}` where they differ; empty for what is dropped.
+
+    The manifest may have been changed: what is no text there is no key that an Example has.
+    """
     features = manifest.config.get("features")
     if not isinstance(features, dict):
         return {}
     renamed, dropped = features.get("rename"), features.get("drop")
-    return {
-        **dict.fromkeys(dropped if isinstance(dropped, list) else (), ""),
-        **(renamed if isinstance(renamed, dict) else {}),
-    }
+    keys: dict[str, str] = {}
+    if isinstance(dropped, list):
+        keys |= {key: "" for key in dropped if isinstance(key, str)}
+    if isinstance(renamed, dict):
+        keys |= {key: name if isinstance(name, str) else "" for key, name in renamed.items()}
+    return keys
 
 
 def _root(dataset: StoredDataset) -> str:
