@@ -29,7 +29,7 @@ from shardbeam.transforms.dataset.manifest import read_manifest
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.read.count import CountedShard, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
-from shardbeam.transforms.dataset.read.legend import Legend, read_legend
+from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.statistics import (
     Statistics,
     merge_statistics,
@@ -77,14 +77,13 @@ def run_stats(arguments: StatsArguments) -> None:
     if arguments.report:
         check_report(arguments.report)
     dataset = open_dataset(arguments.path)
-    legend = read_legend(dataset)
     # A file alone may be one of a dataset's shards.
     manifest = None if dataset.features is None else read_manifest(dataset.path)
     splits: Mapping[str, Statistics] | None = None
     if manifest is not None and not arguments.recount:
         splits = read_statistics(dataset.path)
     if splits is None:
-        splits = _count(dataset, legend=legend, arguments=arguments)
+        splits = _count(dataset, arguments=arguments)
     splits = {split.name: splits[split.name] for split in dataset.splits if split.name in splits}
     report = StatisticsReport(
         path=dataset.path,
@@ -99,15 +98,14 @@ def run_stats(arguments: StatsArguments) -> None:
     write_stdout(render_json(report) if arguments.json else render_text(report, stdout_layout()))
 
 
-def _count(
-    dataset: StoredDataset, *, legend: Legend, arguments: StatsArguments
-) -> Mapping[str, Statistics]:
+def _count(dataset: StoredDataset, *, arguments: StatsArguments) -> Mapping[str, Statistics]:
     # Imported here: what is counted already needs no Beam.
     import apache_beam as beam
     from apache_beam.transforms.combiners import ToList
 
     from shardbeam.transforms.count_statistics import CountStatistics
 
+    legend = read_legend(dataset)
     shards = plan_counts(dataset)
     splits = [split.name for split in dataset.splits]
 
