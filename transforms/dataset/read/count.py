@@ -134,13 +134,14 @@ def _complete(
         labels = values.get(f"{key}/label", [])
         if labels and not values.get(f"{key}/text"):
             values[f"{key}/text"] = [names.get(label, str(label)).encode() for label in labels]
-    if image and not (values.get("image/width") and values.get("image/height")):
-        found = recognize_image(image)
-        if found is not None and found[1] is not None:
-            values["image/width"], values["image/height"] = [found[1].width], [found[1].height]
-    if image and not values.get("image/format"):
-        found = recognize_image(image)
-        values["image/format"] = [b"" if found is None else found[0].value.encode()]
+    has_size = values.get("image/width") and values.get("image/height")
+    has_format = values.get("image/format")
+    if image and not (has_size and has_format):
+        image_format, header = recognize_image(image) or (None, None)
+        if header is not None and not has_size:
+            values["image/width"], values["image/height"] = [header.width], [header.height]
+        if not has_format:
+            values["image/format"] = [b"" if image_format is None else image_format.value.encode()]
     size = _side(values, "image/width"), _side(values, "image/height")
     for key in _MASKS:
         if key in values:
