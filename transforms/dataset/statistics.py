@@ -17,7 +17,7 @@ import itertools
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -68,7 +68,7 @@ _FOLDED_EXAMPLES = 10_000
 # `{default key: values}`, as of `examples.annotated.Values`.
 _Values: TypeAlias = Mapping[str, Sequence[Any]]
 _Counts: TypeAlias = dict[str, int]
-
+_T = TypeVar("_T")
 
 # {default key: the kind of the values that are counted}
 COUNTED_KINDS = {
@@ -243,7 +243,7 @@ class StatisticsCounter:
         self._start()
 
     def _start(self) -> None:
-        self._examples = 0
+        # Of each Example.
         self._example_bytes: list[int] = []
         self._image_bytes = 0
         self._images: Counter[tuple[bytes, int, int]] = Counter()
@@ -273,12 +273,11 @@ class StatisticsCounter:
             num_bytes: Length of the serialized Example.
             image_bytes: Length of its encoded image; 0 where there is none.
         """
-        if self._examples == _FOLDED_EXAMPLES:
+        if len(self._example_bytes) == _FOLDED_EXAMPLES:
             self._fold()
         if self._left_out:
             values = {key: each for key, each in values.items() if key not in self._left_out}
         get = values.get
-        self._examples += 1
         self._example_bytes.append(num_bytes)
         width, height = _first(get("image/width"), 0), _first(get("image/height"), 0)
         self._image_bytes += image_bytes
@@ -359,7 +358,7 @@ class StatisticsCounter:
 
     def _fold(self) -> None:
         """Adds up what is seen so far, and lets go of it."""
-        if self._examples:
+        if self._example_bytes:
             self._total = merge_statistics([self._total, self._count()])
             self._start()
 
@@ -387,7 +386,7 @@ class StatisticsCounter:
         texts = [_text(caption) for caption in self._captions]
         shown = [area / pixels for area, pixels in self._masks if area and pixels]
         return Statistics(
-            examples=self._examples,
+            examples=len(self._example_bytes),
             num_bytes=sum(self._example_bytes),
             example_bytes=_histogram("example_bytes", Counter(self._example_bytes)),
             images=sum(self._images.values()),
@@ -430,7 +429,7 @@ class StatisticsCounter:
 _BOX_KEYS = tuple(f"image/object/bbox/{side}" for side in ("xmin", "ymin", "xmax", "ymax"))
 
 
-def _first(values: Sequence[Any] | None, default: Any) -> Any:  # noqa: ANN401  # A value.
+def _first(values: Sequence[_T] | None, default: _T) -> _T:
     return values[0] if values else default
 
 
