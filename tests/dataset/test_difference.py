@@ -109,6 +109,8 @@ def compare(old: str, new: str, *, limit: int = 10) -> Difference:
 
 ADDED, REMOVED, MOVED = ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.MOVED
 IMAGE, LABELS, OTHER = ChangeKind.IMAGE, ChangeKind.LABELS, ChangeKind.OTHER
+# Key, kinds, old and new split.
+_Change = tuple[str, tuple[ChangeKind, ...], str, str]
 
 
 @pytest.mark.parametrize(
@@ -163,9 +165,7 @@ IMAGE, LABELS, OTHER = ChangeKind.IMAGE, ChangeKind.LABELS, ChangeKind.OTHER
         ),
     ],
 )
-def test_changes(
-    tmp_path: Path, old: list[Row], new: list[Row], changes: list[tuple[object, ...]]
-) -> None:
+def test_changes(tmp_path: Path, old: list[Row], new: list[Row], changes: list[_Change]) -> None:
     found = compare(write_dataset(tmp_path / "old", old), write_dataset(tmp_path / "new", new))
     assert [
         (change.key, change.kinds, change.old_split, change.new_split) for change in found.changes
@@ -176,12 +176,12 @@ def test_changes(
         for name in SplitDifference.__struct_fields__
     }
     assert (total["old"], total["new"]) == (len(old), len(new))
-    kinds = [kind for _, of_change, _, _ in changes for kind in of_change]  # type: ignore[attr-defined]
+    kinds = [kind for _, of_change, _, _ in changes for kind in of_change]
     assert [total[kind.value] for kind in (ADDED, REMOVED, IMAGE, LABELS, OTHER)] == [
         kinds.count(kind) for kind in (ADDED, REMOVED, IMAGE, LABELS, OTHER)
     ]
     assert total["moved_in"] == total["moved_out"] == kinds.count(MOVED)
-    assert total["unchanged"] == len(new) - sum(REMOVED not in each[1] for each in changes)  # type: ignore[operator]
+    assert total["unchanged"] == len(new) - sum(REMOVED not in each[1] for each in changes)
 
 
 rows = st.builds(

@@ -80,8 +80,10 @@ def find_by_hand(rows: Sequence[Row], *, near: int) -> list[tuple[int, ...]]:
     sets = [{number} for number in range(len(rows))]
     for one, other in itertools.combinations(range(len(rows)), 2):
         a, b = rows[one], rows[other]
-        hashes = near and a.dhash is not None and b.dhash is not None
-        if a.sha256 == b.sha256 or (hashes and (a.dhash ^ b.dhash).bit_count() <= near):  # type: ignore[operator]
+        is_alike = a.sha256 == b.sha256
+        if near and a.dhash is not None and b.dhash is not None:
+            is_alike |= (a.dhash ^ b.dhash).bit_count() <= near
+        if is_alike:
             merged = sets[one] | sets[other]
             for number in merged:
                 sets[number] = merged
