@@ -6,6 +6,8 @@ import io
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
@@ -73,6 +75,8 @@ INDEX_SCHEMA = pa.schema(
         ("dhash", pa.uint64()),
     ]
 )
+# How many hex digits of a digest are compared.
+_HEX_DIGITS = 16
 # Of datasets that were written before the last three columns were thought of.
 _FIRST_SCHEMA = pa.schema(list(INDEX_SCHEMA)[:-3])
 
@@ -147,3 +151,14 @@ def read_index(
         return file.read(columns=names, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error
+
+
+def first_bits(digests: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """Reads the first 64 bits of a column of digests in hex; an empty one is 0.
+
+    Raises:
+        TypeError: A value is missing.
+        ValueError: A value is not in hex.
+        OverflowError: A value is negative.
+    """
+    return np.array([int(each[:_HEX_DIGITS] or "0", 16) for each in digests.to_pylist()], np.uint64)

@@ -23,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardbeam.transforms.dataset.index import first_bits
+
 # The columns of an index that `pack_rows` takes.
 COLUMNS = ("key", "source", "sha256", "labels", "dhash")
 
@@ -36,8 +38,6 @@ _BANDS = tuple(
 # Where more hashes than this agree in a band, each is compared with as many that follow it in
 # order: all pairs would be too many.
 _COMPARED = 1_000
-# How many hex digits of a digest are compared.
-_HEX_DIGITS = 16
 # Knuth's multiplicative hash (The Art of Computer Programming, 6.4), for 64 bits.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 # Bits of a row's place: its number, and its shard's within the split.
@@ -108,10 +108,10 @@ def pack_rows(
     chosen = digests != ""
     chosen[1:] &= (keys[1:] != keys[:-1]) | (sources[1:] != sources[:-1])
     rows = np.zeros(len(chosen), _ROW)
-    rows["labels"] = _from_hex(index["labels"])
+    rows["labels"] = first_bits(index["labels"])
     first = np.uint64((split << _SHARD_BITS | shard) << _ROW_BITS)
     rows["place"] = first + np.arange(len(chosen), dtype=np.uint64)
-    rows["value"] = _from_hex(index["sha256"])
+    rows["value"] = first_bits(index["sha256"])
     yield from _pack(rows[chosen], rows["value"][chosen], space=0, partitions=partitions)
     if near:
         chosen &= index["dhash"].is_valid().to_numpy(zero_copy_only=False)
@@ -119,11 +119,6 @@ def pack_rows(
         for space, band in enumerate(_BANDS, 1):
             values = rows["value"][chosen] & np.uint64(band)
             yield from _pack(rows[chosen], values, space=space, partitions=partitions)
-
-
-def _from_hex(digests: pa.ChunkedArray) -> Numbers:
-    """Reads the beginnings of digests; an empty one is 0."""
-    return np.array([int(each[:_HEX_DIGITS] or "0", 16) for each in digests.to_pylist()], np.uint64)
 
 
 def _pack(

@@ -19,14 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shardbeam.transforms.core.errors import DamagedError, InputError
-from shardbeam.transforms.dataset.index import index_path, load_index
+from shardbeam.transforms.dataset.index import first_bits, index_path, load_index
 from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.storage.base import join_uri
 
 _COLUMNS = ("key", "length", "sha256", "crc32c", "labels")
 _DIGEST_BYTES = 8
-_HEX_DIGITS = 2 * _DIGEST_BYTES
 _ROW = np.dtype(
     [
         ("key", np.uint64),
@@ -229,15 +228,14 @@ def _read(dataset: StoredDataset, *, splits: Sequence[str]) -> _Dataset:
 
 
 def _make_rows(table: pa.Table, *, split: int) -> _Rows:
-    columns = {name: table.column(name).to_pylist() for name in table.column_names}
     rows = np.zeros(table.num_rows, _ROW)
-    rows["key"] = [_digest(key) for key in columns["key"]]
-    rows["image"] = [int(sha256[:_HEX_DIGITS] or "0", 16) for sha256 in columns["sha256"]]
-    if "labels" in columns:
-        rows["labels"] = [int(labels[:_HEX_DIGITS] or "0", 16) for labels in columns["labels"]]
-        rows["crc32c"] = columns["crc32c"]
+    rows["key"] = [_digest(key) for key in table["key"].to_pylist()]
+    rows["image"] = first_bits(table["sha256"])
+    if "labels" in table.column_names:
+        rows["labels"] = first_bits(table["labels"])
+        rows["crc32c"] = table["crc32c"].to_pylist()
     # Of an Example of 4 GB, which no reader can parse, the rest is as good.
-    rows["length"] = np.asarray(columns["length"], np.int64).astype(np.uint32)
+    rows["length"] = np.asarray(table["length"].to_pylist(), np.int64).astype(np.uint32)
     rows["split"] = split
     return rows
 
