@@ -42,7 +42,7 @@ _FIGURES = (
     *("crowds", "masks", "empty_masks", "captions"),
 )
 # What is said of each kind of change.
-KINDS = {
+_KINDS = {
     ChangeKind.REMOVED: "removed",
     ChangeKind.ADDED: "added",
     ChangeKind.MOVED: "moved",
@@ -61,6 +61,8 @@ class StatisticsPair(NamedTuple):
 
 # `{split: what is in it}`.
 StatisticsPairs = Mapping[str, StatisticsPair]
+# Split, class, what is counted, and how many in the old dataset and in the new one.
+_ClassCount = tuple[str, str, str, tuple[int, int]]
 
 
 def run_diff(arguments: DiffArguments) -> None:
@@ -145,10 +147,15 @@ def _moves_table(moves: Mapping[str, Mapping[str, int]]) -> Table:
 def _changes_table(changes: Iterable[Change]) -> Table:
     table = make_table("change", "split", "key", numbers=[])
     for change in changes:
-        splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
-        what = ", ".join(KINDS[kind] for kind in change.kinds)
-        table.add_row(what, name_text(" to ".join(splits)), name_text(change.key))
+        what, splits = describe_change(change)
+        table.add_row(what, name_text(splits), name_text(change.key))
     return table
+
+
+def describe_change(change: Change) -> tuple[str, str]:
+    """Says what has changed in an example, and in which split, or from which one to which."""
+    splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
+    return ", ".join(_KINDS[kind] for kind in change.kinds), " to ".join(splits)
 
 
 def _class_ids_table(classes: Mapping[str, tuple[int | None, int | None]]) -> Table:
@@ -172,17 +179,24 @@ def _statistics_table(statistics: StatisticsPairs) -> Table:
 
 def _class_counts_table(statistics: StatisticsPairs) -> Table:
     table = make_table("split", "class", "in", numbers=["old", "new", "difference"])
-    rows = sorted(class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
+    rows = class_counts(statistics)
     for split, name, what, values in rows[:PRINTED_CLASSES]:
         table.add_row(name_text(split), name_text(name), what, *_cells(values))
     add_rest(table, len(rows) - PRINTED_CLASSES)
     return table
 
 
-def class_counts(
-    statistics: StatisticsPairs,
-) -> Iterator[tuple[str, str, str, tuple[int, int]]]:
-    """Yields the counts of classes that differ: those of objects, where there are objects."""
+def class_counts(statistics: StatisticsPairs) -> list[_ClassCount]:
+    """Finds the counts of classes that differ, those first that differ most.
+
+    Returns:
+        `(split, class, what is counted, (old count, new count))`: objects, where there are objects,
+        and images where there are none.
+    """
+    return sorted(_class_counts(statistics), key=lambda row: -abs(row[-1][1] - row[-1][0]))
+
+
+def _class_counts(statistics: StatisticsPairs) -> Iterator[_ClassCount]:
     empty = Statistics()
     for split, pair in statistics.items():
         old, new = (each or empty for each in pair)

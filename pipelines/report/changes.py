@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbeam.pipelines.diff import KINDS, class_counts, compare_statistics
+from shardbeam.pipelines.diff import class_counts, compare_statistics, describe_change
 from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
@@ -63,23 +63,13 @@ def find_changes(previous: str, dataset: StoredDataset) -> Changes:
     old = open_dataset(previous)
     difference = compare_datasets(old, dataset, limit=_NAMED)
     facts = read_facts(old)
-    counts = sorted(
-        class_counts(compare_statistics(old, dataset)),
-        key=lambda row: -abs(row[-1][1] - row[-1][0]),
-    )
+    counts = class_counts(compare_statistics(old, dataset))
     return Changes(
         name=facts.name,
         version=facts.version,
         difference=difference,
         examples=[
-            ChangedExample(
-                what=", ".join(KINDS[kind] for kind in change.kinds),
-                splits=" to ".join(
-                    dict.fromkeys(filter(None, (change.old_split, change.new_split)))
-                ),
-                key=change.key,
-            )
-            for change in difference.changes
+            ChangedExample(*describe_change(change), change.key) for change in difference.changes
         ],
         classes=[
             ChangedClass(split, name or "(no name)", unit, *values)
