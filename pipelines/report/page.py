@@ -30,6 +30,7 @@ from shardbeam.pipelines.report.facts import Facts, Reject, SplitFacts
 from shardbeam.pipelines.report.sample import Sample
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
 from shardbeam.pipelines.show import describe_values
+from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.dataset.read.difference import SplitDifference
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 
@@ -382,8 +383,7 @@ def _gallery_hint(report: Report) -> str:
         hint += f"; {left_out:,} more were asked for, and have no room on a page of 10 MB"
     absent = report.sample.absent
     if absent:
-        hint += f"; of {len(absent):,} classes none is among them: {', '.join(absent[:10])}"
-        hint += f" and {len(absent) - 10:,} more" if len(absent) > 10 else ""
+        hint += f"; of {len(absent):,} classes none is among them: {list_classes(absent)}"
     elif report.sample.classes and not left_out:
         hint += "; every class is among them"
     return f"{hint}."

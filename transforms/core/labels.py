@@ -12,6 +12,9 @@ from shardbeam.configs.schema import LabelsConfig
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Category
 
+# More names than these nobody reads in a line.
+_NAMED = 10
+
 
 class LabelSettings(LabelsConfig, frozen=True, kw_only=True):
     """What the config says about labels, and what the dataset's maps can hold.
@@ -50,6 +53,12 @@ class LabelMap(msgspec.Struct, frozen=True):
         """Finds the written name and id of a source's class; None if it is left out."""
         name = self.names.get(source_name)
         return None if name is None else (name, self.ids[name])
+
+
+def list_classes(names: Sequence[str]) -> str:
+    """Names classes in a line: the first ones, and how many more there are."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def shifted_class(label_map: LabelMap) -> str | None:

@@ -6,12 +6,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardbeam.configs.schema import ExpectConfig
+from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.statistics import Statistics
-
-# More classes than these nobody reads in a line.
-_NAMED = 10
 
 
 def find_unmet(
@@ -73,10 +71,9 @@ def _below(found: int, least: int, *, unit: str) -> str:
 
 def _few(counts: Mapping[str, int], least: int, *, unit: str, classes: Collection[str]) -> str:
     few = sorted((counts.get(name, 0), name) for name in classes if counts.get(name, 0) < least)
-    named = ", ".join(f"{name} ({count:,})" for count, name in few[:_NAMED])
-    more = f" and {len(few) - _NAMED:,} more" if len(few) > _NAMED else ""
+    named = list_classes([f"{name} ({count:,})" for count, name in few])
     expected = f"expected at least {least:,} {unit} of each class, found fewer of {len(few):,}"
-    return f"{expected}: {named}{more}" if few else ""
+    return f"{expected}: {named}" if few else ""
 
 
 def _outside(found: Sequence[int], sides: Sequence[int]) -> str:

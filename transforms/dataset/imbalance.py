@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import statistics as mean_values
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
+from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.dataset.statistics import Statistics
 
 # So many times fewer than the median is rare.
 RARE = 50
 _TRAIN = "train"
-# More names than these nobody reads in a line.
-_NAMED = 10
 
 
 def find_imbalances(splits: Mapping[str, Statistics]) -> Iterator[str]:
@@ -53,7 +52,5 @@ def find_imbalances(splits: Mapping[str, Statistics]) -> Iterator[str]:
 
 
 def _name_classes(names: Collection[str]) -> str:
-    ordered: Sequence[str] = sorted(names)
-    more = f" and {len(ordered) - _NAMED:,} more" if len(ordered) > _NAMED else ""
-    plural = "1 class" if len(ordered) == 1 else f"{len(ordered):,} classes"
-    return f"{plural}: {', '.join(ordered[:_NAMED])}{more}"
+    plural = "1 class" if len(names) == 1 else f"{len(names):,} classes"
+    return f"{plural}: {list_classes(sorted(names))}"
