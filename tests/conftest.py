@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,12 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the real samples (../shared/data) are not here")
     return folder
+
+
+@pytest.fixture
+def find_shared_data(request: pytest.FixtureRequest) -> Callable[[], Path]:
+    """Gives `shared_data` when it is called, so that only those tests are skipped that do."""
+    return lambda: request.getfixturevalue("shared_data")
 
 
 @pytest.fixture(scope="session")

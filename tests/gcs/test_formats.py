@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.builds import build
 from tests.support.dataset import read_dataset
-from tests.support.format_samples import SAMPLES, FormatSample
+from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 from tests.support.gcs_server import ProxiedGcs
 from tests.support.odd_samples import ODD_SAMPLES, OddSample
 
@@ -29,11 +29,9 @@ def test_the_same_as_from_local_disk(
     gcs: ProxiedGcs,
     bucket: str,
     tmp_path: Path,
-    request: pytest.FixtureRequest,
+    find_shared_data: SharedData,
 ) -> None:
-    data = sample.place(
-        tmp_path / "data", shared_data=lambda: request.getfixturevalue("shared_data")
-    )
+    data = sample.place(tmp_path / "data", shared_data=find_shared_data)
     gcs.write_folder(f"{bucket}/data", data)
     gcs.proxy.reset()
 

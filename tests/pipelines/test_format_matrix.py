@@ -13,7 +13,7 @@ from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.formats.load import built_in_formats
 from tests.support.builds import Build, build
 from tests.support.counting import count_dataset
-from tests.support.format_samples import SAMPLES, Features, FormatSample, observe
+from tests.support.format_samples import SAMPLES, Features, FormatSample, SharedData, observe
 from tests.support.image_makers import Pixels
 
 # TFDS's use of protobuf.
@@ -44,11 +44,9 @@ def test_no_format_is_left_out() -> None:
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_every_reject_and_every_example_is_what_the_source_says(
-    sample: FormatSample, tmp_path: Path, request: pytest.FixtureRequest
+    sample: FormatSample, tmp_path: Path, find_shared_data: SharedData
 ) -> None:
-    data = sample.place(
-        tmp_path / "data", shared_data=lambda: request.getfixturevalue("shared_data")
-    )
+    data = sample.place(tmp_path / "data", shared_data=find_shared_data)
     run = build(*sample.command(data), output=tmp_path / "out")
     assert run.exit_code == 0, run.stderr
     assert Counter(reject["reason"] for reject in run.rejects()) == sample.rejects

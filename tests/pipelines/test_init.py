@@ -16,7 +16,7 @@ from shardbeam.pipelines.arguments import load_config
 from tests.support.archive_files import Files, write_files
 from tests.support.builds import write_coco
 from tests.support.dataset import run
-from tests.support.format_samples import SAMPLES, FormatSample
+from tests.support.format_samples import SAMPLES, FormatSample, SharedData
 from tests.support.image_makers import plain_jpeg
 from tests.support.voc_files import small_voc, voc_object, voc_xml
 
@@ -42,11 +42,9 @@ def init(folder: Path, *words: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 def test_every_sample_is_recognized_and_its_config_builds(
-    sample: FormatSample, tmp_path: Path, request: pytest.FixtureRequest
+    sample: FormatSample, tmp_path: Path, find_shared_data: SharedData
 ) -> None:
-    data = sample.place(
-        tmp_path / "data", shared_data=lambda: request.getfixturevalue("shared_data")
-    )
+    data = sample.place(tmp_path / "data", shared_data=find_shared_data)
     if sample.name == "csv":
         # Two tables name the same images.
         result = run("init", str(data))
