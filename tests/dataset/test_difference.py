@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from shardbeam.transforms.dataset.read.difference import (
     SplitDifference,
     compare_datasets,
 )
+from tests.support.manifests import INDEX_ROW
 from tests.support.tfrecords import make_example, write_tfrecord
 
 SPLITS = ("train", "validation")
@@ -86,18 +88,12 @@ def write_dataset(
 
 def index_row(row: Row) -> IndexRow:
     record = repr((row.image, row.labels, row.other)).encode()
-    return IndexRow(
+    return msgspec.structs.replace(
+        INDEX_ROW,
         key=row.key,
-        source="s",
         split=row.split,
-        shard=0,
-        offset=0,
         length=100 + row.image + row.labels + row.other,
         sha256=f"{row.image:064x}"[::-1],
-        width=1,
-        height=1,
-        format="png",
-        objects=0,
         crc32c=zlib.crc32(record),
         labels=f"{row.labels:016x}",
     )

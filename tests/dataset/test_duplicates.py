@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyarrow import parquet
 
@@ -20,13 +21,13 @@ from shardbeam.transforms.dataset.duplicates import (
     pack_shard,
     report_duplicates,
 )
-from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, ShardResult
+from shardbeam.transforms.dataset.files import ShardResult, describe_data
 from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path
 from shardbeam.transforms.dataset.judge import describe_duplicates, judge_duplicates
 from shardbeam.transforms.dataset.matching import match_rows
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, Status
 from shardbeam.transforms.dataset.staging import Staging
-from shardbeam.transforms.dataset.statistics import Statistics
+from tests.support.manifests import INDEX_ROW, make_shard_result
 
 SPLITS = ("train", "validation")
 # Of pictures that are not alike.
@@ -46,26 +47,12 @@ class Dataset:
         path = index_path(f"{split}-{index}")
         file = Path(self.staging.uri("staged", path))
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(
-            index_parquet([self._row(split, index, *row) for row in rows]),
-        )
-        data = ShardFile(path=f"{split}-{index}", size_bytes=0, crc32c="0" * 8, examples=len(rows))
-        shard = ShardResult(
-            key="0" * 64,
+        file.write_bytes(index_parquet([self._row(split, index, *row) for row in rows]))
+        shard = make_shard_result(
+            describe_data(f"{split}-{index}", b""),
             split=split,
             shard_index=index,
-            num_shards=index + 1,
-            data=data,
-            index=DatasetFile(path=path, size_bytes=0, crc32c="0" * 8),
-            records=len(rows),
-            images=len(rows),
-            objects=0,
-            fingerprint="0" * 64,
-            inputs=len(rows),
-            corrections={},
-            excluded={},
-            statistics=Statistics(),
-            rejects=(),
+            examples=len(rows),
             staged="staged",
         )
         self.shards.append(shard)
@@ -74,19 +61,13 @@ class Dataset:
     def _row(
         self, split: str, shard: int, key: str, file: int, labels: str, dhash: int | None
     ) -> IndexRow:
-        return IndexRow(
+        return msgspec.structs.replace(
+            INDEX_ROW,
             key=key,
             source=split,
             split=split,
             shard=shard,
-            offset=0,
-            length=1,
             sha256=f"{file:064x}"[::-1],
-            width=1,
-            height=1,
-            format="jpeg",
-            objects=0,
-            crc32c=0,
             labels=labels * 16,
             dhash=dhash,
         )

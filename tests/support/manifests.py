@@ -1,4 +1,4 @@
-"""A manifest as a finish writes it."""
+"""A manifest as a finish writes it, and what else is said of shards."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.index import IndexRow
 from shardbeam.transforms.dataset.manifest import MANIFEST
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
@@ -17,6 +18,22 @@ from shardbeam.transforms.examples.features import FeatureSpec
 from tests.support.example_builders import make_label_map
 
 SHA256 = "0123456789abcdef" * 4
+# Tests replace what they are about.
+INDEX_ROW = IndexRow(
+    key="a.jpg",
+    source="train",
+    split="train",
+    shard=0,
+    offset=0,
+    length=1,
+    sha256=SHA256,
+    width=1,
+    height=1,
+    format="jpeg",
+    objects=0,
+    crc32c=0,
+    labels="0" * 16,
+)
 
 
 def make_dataset(
