@@ -26,6 +26,7 @@ from shardbeam.transforms.dataset.matching import (
     Groups,
     Indexes,
     Matches,
+    first_of_runs,
     group_rows,
     pack_rows,
     split_places,
@@ -173,7 +174,7 @@ def _choose(found: Groups, split: Indexes, *, first: Flags) -> Indexes:
     """
     order = np.lexsort((found.places, split, found.groups))
     runs = found.groups[order] * (int(split.max(initial=0)) + 1) + split[order]
-    rank = np.arange(len(order)) - np.searchsorted(runs, runs)
+    rank = np.arange(len(order)) - first_of_runs(runs)
     order = order[rank < _MOST_OF_GROUP]
     groups = found.groups[order]
     chosen = order[np.lexsort((groups, ~first[groups]))][:_MOST_ROWS]
@@ -201,16 +202,15 @@ def _list_rows(
 
     parts = storage_for(staging.root).map_many(read, np.split(by_place, ends))
     rows = pa.concat_tables(parts).take(np.argsort(by_place))
-    is_first = np.append(True, groups[1:] != groups[:-1])
+    first = first_of_runs(groups)
     hashes = rows["dhash"].to_pylist()
-    first = np.maximum.accumulate(np.where(is_first, np.arange(len(groups)), 0))
     distances = [
         None if None in (one, hashes[other]) else (one ^ hashes[other]).bit_count()
         for one, other in zip(hashes, first, strict=True)
     ]
     values = {
         "group": groups,
-        "keep": is_first,
+        "keep": first == np.arange(len(first)),
         "split": [splits[number] for number in split],
         "shard": shard,
         "row": row,

@@ -142,9 +142,9 @@ def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
         return Matches(space=space, links=_link_equal(rows).tobytes())
     band = rows["value"] & np.uint64(_BANDS[space - 1])
     rows = rows[np.lexsort((rows["place"], rows["value"], band))]
-    first = _first_of_runs(rows["value"])
+    first = first_of_runs(rows["value"])
     # What has the same hash has it in every band.
-    same = _link(rows, first, np.arange(len(rows))) if space == 1 else np.empty(0, _LINK)
+    same = _link(rows, first) if space == 1 else np.empty(0, _LINK)
     hashes = rows[np.unique(first)]
     links, crowded = _link_near(
         hashes, band=hashes["value"] & np.uint64(_BANDS[space - 1]), near=near
@@ -154,8 +154,8 @@ def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
 
 def _link_equal(rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
     rows = rows[np.lexsort((rows["place"], rows["value"]))]
-    first = _first_of_runs(rows["value"])
-    links = _link(rows, first, np.arange(len(rows)))
+    first = first_of_runs(rows["value"])
+    links = _link(rows, first)
     links["equal"] = True
     differs = rows["labels"] != rows["labels"][first]
     links["contradicts"] = differs[first != np.arange(len(rows))]
@@ -183,19 +183,18 @@ def _link_near(
     _, sizes = np.unique(band, return_counts=True)
     crowded = int(sizes[sizes > _COMPARED + 1].sum())
     # Of pictures that are all alike, each is linked to the first one only.
-    first = _connect(len(rows), one, other)
-    return _link(rows, first, np.arange(len(rows))), crowded
+    return _link(rows, _connect(len(rows), one, other)), crowded
 
 
-def _link(rows: npt.NDArray[np.void], one: Indexes, other: Indexes) -> npt.NDArray[np.void]:
-    """Links rows with others, by their indexes; none with itself."""
-    linked = one != other
-    links = np.zeros(linked.sum(), _LINK)
-    links["one"], links["other"] = rows["place"][one[linked]], rows["place"][other[linked]]
+def _link(rows: npt.NDArray[np.void], first: Indexes) -> npt.NDArray[np.void]:
+    """Links rows with the first one that each is like, by its index; none with itself."""
+    linked = np.flatnonzero(first != np.arange(len(rows)))
+    links = np.zeros(len(linked), _LINK)
+    links["one"], links["other"] = rows["place"][first[linked]], rows["place"][linked]
     return links
 
 
-def _first_of_runs(values: Numbers) -> Indexes:
+def first_of_runs(values: Numbers | Indexes) -> Indexes:
     """The index of the first of the equal values among which each stands; they are sorted."""
     indexes = np.arange(len(values))
     starts = np.append(True, values[1:] != values[:-1])[: len(values)]
