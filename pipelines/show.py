@@ -254,7 +254,7 @@ def _json_value(value: bytes | int | float) -> object:
 
 def _show_rejects(arguments: ShowArguments) -> None:
     files = find_rejects(arguments.path)
-    rejects = (reject for file in files for reject in read_rejects(file))
+    rejects = (reject for file in files for reject in read_rejects(file.uri))
     if arguments.split is not None:
         rejects = (reject for reject in rejects if reject.split == arguments.split)
     limit = arguments.limit or _REJECTS

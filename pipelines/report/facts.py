@@ -7,7 +7,7 @@ import json
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,23 +18,12 @@ from shardbeam.transforms.dataset.files import check_paths
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
+from shardbeam.transforms.dataset.read.rejects import StoredReject, read_rejects
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # As many rejects are listed; all of them are counted.
 LISTED_REJECTS = 200
-
-
-class Reject(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a rejects file; codes of later versions are texts as well."""
-
-    split: str
-    source: str
-    key: str
-    stage: str
-    reason: str
-    detail: str
-    listed: bool = False
 
 
 class SplitFacts(NamedTuple):
@@ -98,7 +87,7 @@ class Facts(NamedTuple):
     description: str
     splits: tuple[SplitFacts, ...]
     rejects: tuple[Code, ...] = ()
-    listed_rejects: tuple[Reject, ...] = ()
+    listed_rejects: tuple[StoredReject, ...] = ()
     exclusions: tuple[Code, ...] = ()
     corrections: tuple[Code, ...] = ()
     provenance: tuple[tuple[str, str], ...] = ()
@@ -241,22 +230,9 @@ def _codes(counts: Mapping[str, Mapping[str, int]], *, units: bool = False) -> t
     )
 
 
-def _first_rejects(dataset: StoredDataset, manifest: _Manifest) -> tuple[Reject, ...]:
+def _first_rejects(dataset: StoredDataset, manifest: _Manifest) -> tuple[StoredReject, ...]:
     """Reads rejects, and keeps the first in order of split and key: as many as are listed."""
     paths = [file.path for file in manifest.files if file.path.startswith("rejects/")]
     check_paths(paths, uri=join_uri(dataset.path, MANIFEST))
-    return tuple(
-        heapq.nsmallest(LISTED_REJECTS, _read_rejects(dataset, paths), key=msgspec.structs.astuple)
-    )
-
-
-def _read_rejects(dataset: StoredDataset, paths: list[str]) -> Iterator[Reject]:
-    decoder = msgspec.json.Decoder(Reject)
-    for path in paths:
-        uri = join_uri(dataset.path, path)
-        try:
-            yield from decoder.decode_lines(storage_for(uri).read(uri))
-        except FileNotFoundError as error:
-            raise InputError(uri=uri, problem="is missing, and the manifest lists it") from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InputError(uri=uri, problem=f"not a file of rejects: {error}") from error
+    rejects = (reject for path in paths for reject in read_rejects(join_uri(dataset.path, path)))
+    return tuple(heapq.nsmallest(LISTED_REJECTS, rejects, key=msgspec.structs.astuple))

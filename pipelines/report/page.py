@@ -26,13 +26,14 @@ from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.report.changes import Changes
 from shardbeam.pipelines.report.charts import MOST_SPLITS, Charts
 from shardbeam.pipelines.report.duplicates import Duplicates, Group
-from shardbeam.pipelines.report.facts import Facts, Reject, SplitFacts
+from shardbeam.pipelines.report.facts import Facts, SplitFacts
 from shardbeam.pipelines.report.sample import Sample
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
 from shardbeam.pipelines.show import describe_values
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.dataset.read.difference import SplitDifference
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
+from shardbeam.transforms.dataset.read.rejects import StoredReject
 
 # So much of one text is shown.
 _TEXT_CHARACTERS = 400
@@ -224,7 +225,7 @@ class _Pair(NamedTuple):
 
 
 class _RejectRow(NamedTuple):
-    reject: Reject
+    reject: StoredReject
     uri: str
     alt: str
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardbeam.pipelines.draw import decode_pixels
-from shardbeam.pipelines.report.facts import Reject
 from shardbeam.pipelines.report.thumbnails import encode_jpeg, fit
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.dataset.read.rejects import StoredReject
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -17,7 +17,7 @@ _DRAWN = 60
 _MAX_FILE_BYTES = 64 << 20
 
 
-def draw_rejects(rejects: Sequence[Reject], *, roots: Sequence[str]) -> dict[int, str]:
+def draw_rejects(rejects: Sequence[StoredReject], *, roots: Sequence[str]) -> dict[int, str]:
     """Draws rejected images, as far as they can be.
 
     Only below the roots that the caller names: what a dataset says of its sources might lead

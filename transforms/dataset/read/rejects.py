@@ -89,20 +89,22 @@ def find_rejects(path: str) -> list[StoredFile]:
     return sorted(files, key=lambda file: file.path)
 
 
-def read_rejects(file: StoredFile) -> Iterator[StoredReject]:
+def read_rejects(uri: str) -> Iterator[StoredReject]:
     """Yields the rejects of a file.
 
     Raises:
         InputError: It cannot be read, or a line is no reject.
     """
     try:
-        data = storage_for(file.uri).read(file.uri)
+        data = storage_for(uri).read(uri)
+    except FileNotFoundError as error:
+        raise InputError(uri=uri, problem="is missing") from error
     except OSError as error:
-        raise InputError(uri=file.uri, problem=f"cannot be read: {error.strerror}") from error
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
     for number, line in enumerate(data.splitlines(), 1):
         try:
             yield _decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(
-                uri=file.uri, place=f"line {number}", problem=f"not a reject: {error}"
+                uri=uri, place=f"line {number}", problem=f"not a reject: {error}"
             ) from error
