@@ -8,7 +8,7 @@ import os
 import posixpath
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from shardbeam.transforms.storage.find import storage_for
 
 # As many rejects are listed; all of them are counted.
 LISTED_REJECTS = 200
+
+_T = TypeVar("_T")
 
 
 class SplitFacts(NamedTuple):
@@ -204,7 +206,7 @@ def _name_of(path: str) -> str:
     return posixpath.basename(path.rstrip("/"))
 
 
-def _read(dataset: StoredDataset, name: str, kind: type[Any]) -> Any:  # noqa: ANN401  # `kind`.
+def _read(dataset: StoredDataset, name: str, kind: type[_T]) -> _T | None:
     """Reads a file of a dataset's folder; None where there is none."""
     uri = join_uri(dataset.path, name)
     try:
