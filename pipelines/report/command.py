@@ -14,11 +14,12 @@ from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
+from shardbeam.pipelines.report.cards import class_numbers
 from shardbeam.pipelines.report.changes import find_changes
 from shardbeam.pipelines.report.charts import load_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
 from shardbeam.pipelines.report.facts import read_facts
-from shardbeam.pipelines.report.page import Report, class_numbers, render_page
+from shardbeam.pipelines.report.page import Report, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
 from shardbeam.pipelines.report.sample import Sample, sample_pictures
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail, draw_thumbnail, map_names
