@@ -469,13 +469,18 @@ def test_what_is_no_dataset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("manifest.json", "{}{"), ("rejects/train.jsonl", "[]\n"), ("dataset_info.json", "[]")],
+    [
+        ("manifest.json", "{}{"),
+        ("rejects/train.jsonl", "[]\n"),
+        ("rejects/train.jsonl", None),
+        ("dataset_info.json", "[]"),
+    ],
 )
-def test_damaged_files(name: str, content: str, mixed: Build, tmp_path: Path) -> None:
+def test_damaged_files(name: str, content: str | None, mixed: Build, tmp_path: Path) -> None:
     folder = tmp_path / "dataset"
     shutil.copytree(mixed.output, folder)
     assert (folder / name).exists()
-    (folder / name).write_text(content)
+    (folder / name).unlink() if content is None else (folder / name).write_text(content)
     result = run("report", str(folder), "--output", str(tmp_path / "page.html"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"{folder / name}: " in result.stderr
