@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shardbeam.pipelines.draw import class_name
 from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.report.sample import Sample
-from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
+from shardbeam.pipelines.report.thumbnails import Thumbnail
 from shardbeam.pipelines.show import describe_values
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 
@@ -44,7 +44,6 @@ class _Area(NamedTuple):
 
 class _Box(NamedTuple):
     number: int
-    colour: int
     is_crowd: bool
     x: str
     y: str
@@ -56,7 +55,6 @@ class _Pose(NamedTuple):
     """Keypoints of an object, as SVG paths: lines between them, those seen, those hidden."""
 
     number: int
-    colour: int
     bones: str
     seen: str
     hidden: str
@@ -66,7 +64,6 @@ class _Tag(NamedTuple):
     """A label at a box's corner; its own sizes are in letters' heights (em)."""
 
     number: int
-    colour: int
     text: str
     x: str
     y: str
@@ -81,13 +78,11 @@ class _Tag(NamedTuple):
 
 class _Label(NamedTuple):
     number: int
-    colour: int
     text: str
 
 
 class _Row(NamedTuple):
     number: int
-    colour: int
     name: str
     place: str
     size: str
@@ -184,7 +179,6 @@ def make_card(
         boxes=[
             _Box(
                 numbers[class_name(item)],
-                colour_number(numbers[class_name(item)]),
                 item.is_crowd,
                 *_rect(item.box, width=width, height=height),
             )
@@ -203,7 +197,7 @@ def make_card(
             for place, item in enumerate(by_size)
             if item.box is not None
         ],
-        labels=[_Label(numbers[name], colour_number(numbers[name]), name) for name in chips],
+        labels=[_Label(numbers[name], name) for name in chips],
         captions=picture.captions[:_CAPTIONS],
         # Without a thumbnail its problem stands in its place.
         problems=[
@@ -216,11 +210,6 @@ def make_card(
             for key, values in sorted(picture.features.items())[:_FEATURES]
         ],
     )
-
-
-def colour_number(number: int) -> int:
-    """Returns the number of a class's colour in the palette."""
-    return number % len(PALETTE)
 
 
 def _short(value: float) -> str:
@@ -268,7 +257,7 @@ def _poses(
             wanted: "".join(f"M{x} {y}h0" for x, y, visibility in points if visibility == wanted)
             for wanted in (1, 2)
         }
-        yield _Pose(number, colour_number(number), "".join(bones), seen=dots[2], hidden=dots[1])
+        yield _Pose(number, "".join(bones), seen=dots[2], hidden=dots[1])
 
 
 def _tag(item: PictureObject, number: int, *, width: int, height: int, place: int) -> _Tag:
@@ -284,7 +273,6 @@ def _tag(item: PictureObject, number: int, *, width: int, height: int, place: in
     top = -_TAG_HEIGHT if ymin > 0.08 else 0.0
     return _Tag(
         number=number,
-        colour=colour_number(number),
         text=text,
         x=_short((xmax if is_right else xmin) * width),
         y=_short(ymin * height),
@@ -326,7 +314,7 @@ def _row(item: PictureObject, number: int, *, width: int, height: int) -> _Row:
         *(["mask"] if item.mask else []),
         *(f"{name}: {value}" for name, value in sorted(item.attributes.items())),
     ]
-    return _Row(number, colour_number(number), class_name(item), place, size, ", ".join(more))
+    return _Row(number, class_name(item), place, size, ", ".join(more))
 
 
 def _kind(values: Sequence[bytes | int | float]) -> str:

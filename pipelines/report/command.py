@@ -22,7 +22,7 @@ from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.page import Report, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
 from shardbeam.pipelines.report.sample import Sample, sample_pictures
-from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail, draw_thumbnail, map_names
+from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail, map_names
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.legend import Legend, read_legend
 from shardbeam.transforms.dataset.read.pictures import Picture, read_pictures
@@ -149,13 +149,12 @@ def _read_pictures(split: StoredSplit, *, legend: Legend, seen: Counter[str]) ->
 
 def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
     numbers = class_numbers(report.sample)
-    colours = {name: number % len(PALETTE) for name, number in numbers.items()}
     pictures = report.sample.pictures
     report = report._replace(
         pairs=[
             [
                 draw_thumbnail(
-                    _without_masks(picture), max_side=_PAIR_SIDE, colours=colours, names=names
+                    _without_masks(picture), max_side=_PAIR_SIDE, numbers=numbers, names=names
                 )
                 for picture in group.pictures
             ]
@@ -169,7 +168,7 @@ def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
         thumbnails = []
         num_bytes = 0
         for picture in pictures:
-            thumbnails.append(draw_thumbnail(picture, max_side=side, colours=colours, names=names))
+            thumbnails.append(draw_thumbnail(picture, max_side=side, numbers=numbers, names=names))
             num_bytes += thumbnails[-1].num_bytes
             if num_bytes > MAX_BYTES:
                 break

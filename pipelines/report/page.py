@@ -21,13 +21,13 @@ from markupsafe import Markup
 from rich.filesize import decimal
 
 from shardbeam.pipelines.logs import escape
-from shardbeam.pipelines.report.cards import Card, class_numbers, colour_number, make_card
+from shardbeam.pipelines.report.cards import Card, class_numbers, make_card
 from shardbeam.pipelines.report.changes import Changes
 from shardbeam.pipelines.report.charts import MOST_SPLITS, Charts
 from shardbeam.pipelines.report.duplicates import Duplicates, Group
 from shardbeam.pipelines.report.facts import Facts, SplitFacts
 from shardbeam.pipelines.report.sample import Sample
-from shardbeam.pipelines.report.thumbnails import Thumbnail
+from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.dataset.read.difference import SplitDifference
 from shardbeam.transforms.dataset.read.rejects import StoredReject
@@ -78,7 +78,6 @@ class Lines(str):
 
 class _Class(NamedTuple):
     number: int
-    colour: int
     name: str
     pictures: int
 
@@ -119,7 +118,7 @@ def render_page(report: Report) -> str:
     shown = Counter(number for card in cards for number in card.class_numbers.split())
     names = class_numbers(sample)
     classes = [
-        _Class(number, colour_number(number), name, shown[str(number)])
+        _Class(number, name, shown[str(number)])
         for name, number in names.items()
         if shown[str(number)]
     ]
@@ -141,6 +140,7 @@ def render_page(report: Report) -> str:
         gallery_hint=_gallery_hint(report),
         cards=cards,
         classes=classes,
+        colours=len(PALETTE),
         layers=[(layer, title) for layer, title in _LAYERS.items() if _has_layer(cards, layer)],
         changes=report.changes,
         change_columns=SplitDifference.__struct_fields__,

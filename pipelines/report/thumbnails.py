@@ -86,7 +86,7 @@ def draw_thumbnail(
     picture: Picture,
     *,
     max_side: int,
-    colours: Mapping[str, int],
+    numbers: Mapping[str, int],
     names: Mapping[int, str],
 ) -> Thumbnail:
     """Makes the thumbnail of a picture.
@@ -96,7 +96,7 @@ def draw_thumbnail(
     Args:
         picture: The picture.
         max_side: The longer side of the thumbnail in pixels; smaller pictures stay as they are.
-        colours: `{class: number of its colour}`.
+        numbers: `{class: number}`, which decides its colour.
         names: `{value of a map's pixels: class}`.
     """
     try:
@@ -113,7 +113,7 @@ def draw_thumbnail(
     problem = ""
     try:
         overlays = tuple(
-            _overlay(layer, name, levels, colour=PALETTE[colours.get(name, 0)])
+            _overlay(layer, name, levels, colour=PALETTE[numbers.get(name, 0) % len(PALETTE)])
             for (layer, name), levels in _paint(
                 picture, size=image.size, scaled=small.size, names=names
             ).items()

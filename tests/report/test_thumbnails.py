@@ -16,12 +16,12 @@ from shardbeam.transforms.examples.mask_png import encode_map
 from tests.support.example_builders import write_png
 from tests.support.tfrecords import draw_image
 
-COLOURS = {"cat": 0, "dog": 1, "sky": 2, "sea": 3, "class 9": 4}
+NUMBERS = {"cat": 0, "dog": 1, "sky": 2, "sea": 3, "class 9": 4}
 
 
 def draw(picture: Picture, *, max_side: int = 1000) -> Thumbnail:
     return draw_thumbnail(
-        picture, max_side=max_side, colours=COLOURS, names={1: "cat", 2: "sky", 3: "sea"}
+        picture, max_side=max_side, numbers=NUMBERS, names={1: "cat", 2: "sky", 3: "sea"}
     )
 
 
