@@ -20,7 +20,7 @@ from shardbeam.pipelines.logs import escape
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.dataset.read.legend import Legend
-from shardbeam.transforms.dataset.read.pictures import NO_ID, Picture, PictureObject
+from shardbeam.transforms.dataset.read.pictures import NO_CLASS, NO_ID, Picture, PictureObject
 from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
 from shardbeam.transforms.images.convert import shrink, to_rgb
 from shardbeam.transforms.images.decode import decode_image
@@ -47,8 +47,6 @@ _MASK_OPACITY, _MAP_OPACITY = 110, 140
 _HUE_STEP = 0.6180339887
 _LIGHTNESSES = (0.5, 0.65, 0.4)
 _VISIBLE = 2
-# Pixels of class maps without a class, unless the dataset has one of that id.
-_NO_CLASS = (0, 255)
 _TAG_CHARACTERS, _TEXT_CHARACTERS = 32, 400
 _LEGEND_CLASSES, _CAPTIONS, _OBJECTS = 24, 12, 1000
 _ELLIPSIS = "…"
@@ -184,7 +182,7 @@ def _draw_class_map(picture: Picture, *, canvas: _Canvas, legend: Legend) -> lis
     shown = {
         int(number): int(count)
         for number, count in zip(numbers, counts, strict=True)
-        if int(number) in names or int(number) not in _NO_CLASS
+        if int(number) in names or int(number) not in NO_CLASS
     }
     table = np.zeros((int(numbers[-1]) + 1, 4), np.uint8)
     for number in shown:

@@ -14,7 +14,7 @@ from PIL import Image
 from shardbeam.pipelines.draw import class_name, decode_pixels
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.dataset.read.pictures import Picture
+from shardbeam.transforms.dataset.read.pictures import NO_CLASS, Picture
 from shardbeam.transforms.images.convert import shrink
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
@@ -35,8 +35,6 @@ PALETTE = (
 )
 _OUTSIDE, _INSIDE, _BORDER = range(3)
 _OPACITIES = bytes([0, 105, 240])
-# Pixels of maps of classes that readers ignore.
-_IGNORE = 255
 _JPEG_QUALITY = 80
 
 _Area = npt.NDArray[np.bool_]
@@ -158,7 +156,7 @@ def _map_class(value: int, *, names: Mapping[int, str]) -> str:
     """Names the class of a map's value; empty for what is no class."""
     if value in names:
         return names[value]
-    return "" if value in (0, _IGNORE) else f"class {value}"
+    return "" if value in NO_CLASS else f"class {value}"
 
 
 def _paint(

@@ -31,6 +31,8 @@ from shardbeam.transforms.storage.base import StoredFile
 
 # The id of an object or label that has none.
 NO_ID = -1
+# Pixels of class maps without a class, unless the dataset has one of that id.
+NO_CLASS = (0, 255)
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _OBJECT = "image/object/"
@@ -89,8 +91,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         labels: Classes of the image as a whole: their names, or their ids.
         captions: Texts that describe it.
         objects: Its objects.
-        class_map: A PNG with a class id a pixel, 0 or 255 where there is no class; empty where
-            there is none. Of panoptic maps it is the category mask.
+        class_map: A PNG with a class id a pixel, one of `NO_CLASS` where there is no class; empty
+            where there is none. Of panoptic maps it is the category mask.
         instance_map: A PNG with the number of a segment a pixel, of panoptic maps.
         features: `{key as written: values}` of the whole Example.
         problems: What of it does not fit together, a line each.
