@@ -286,7 +286,7 @@ def _draw_tags(items: Sequence[PictureObject], *, canvas: _Canvas) -> None:
         frame = _frame(item, canvas=canvas)
         if frame is None:
             continue
-        text = _shortened(class_name(item), _TAG_CHARACTERS) + (", crowd" if item.is_crowd else "")
+        text = tag_name(item) + (", crowd" if item.is_crowd else "")
         text = _readable(text)
         tag_width = _length(text) + 8
         xmin, ymin, xmax, ymax = frame
@@ -336,6 +336,11 @@ def _area(item: PictureObject) -> float:
 def class_name(item: PictureObject) -> str:
     """Names an object's class; one without a name by its id."""
     return item.label or ("object" if item.label_id == NO_ID else f"class {item.label_id}")
+
+
+def tag_name(item: PictureObject) -> str:
+    """Names an object's class in few enough characters to stand beside its box."""
+    return _shortened(class_name(item), _TAG_CHARACTERS)
 
 
 def _ink_on(colour: Colour) -> Colour:

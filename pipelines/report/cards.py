@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shardbeam.pipelines.draw import class_name
+from shardbeam.pipelines.draw import class_name, tag_name
 from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.report.sample import Sample
 from shardbeam.pipelines.report.thumbnails import Thumbnail
@@ -19,7 +19,6 @@ _OBJECTS = 300
 _LABELLED = 8
 _CAPTIONS = 10
 _FEATURES = 200
-_TAG_CHARACTERS = 32
 # About as wide as a picture is in the gallery, in pixels, and a label's letters in it.
 _CARD_PX = 300
 _LETTERS_PX = 12
@@ -263,8 +262,7 @@ def _poses(
 def _tag(item: PictureObject, number: int, *, width: int, height: int, place: int) -> _Tag:
     assert item.box is not None
     xmin, ymin, xmax, _ = item.box
-    name = class_name(item)
-    text = escape(name if len(name) <= _TAG_CHARACTERS else f"{name[:_TAG_CHARACTERS]}…")
+    text = escape(tag_name(item))
     letters = _text_width(text)
     width_em = letters + 2 * _TAG_MARGIN
     # Above the box where there is room, and at that side where more of the picture is.
