@@ -215,7 +215,7 @@ def _print_json(arguments: ShowArguments, *, dataset: StoredDataset, legend: Leg
             "name": split.name,
             "shards": len(split.shards),
             "examples": split.examples,
-            "bytes": sum(shard.size_bytes for shard in split.shards),
+            "bytes": split.num_bytes,
         }
         for split in dataset.splits
     ]
@@ -355,7 +355,7 @@ def _render_splits(dataset: StoredDataset, *, layout: Layout) -> str:
             Text(escape(split.name)),
             f"{len(split.shards):,}",
             "?" if split.examples is None else f"{split.examples:,}",
-            decimal(sum(shard.size_bytes for shard in split.shards)),
+            decimal(split.num_bytes),
         )
     return render_table(table, layout=layout)
 

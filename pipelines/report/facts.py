@@ -161,7 +161,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
             SplitFacts(
                 name=split.name,
                 shards=len(split.shards),
-                num_bytes=sum(shard.size_bytes for shard in split.shards),
+                num_bytes=split.num_bytes,
                 examples=split.examples,
                 outcome=known[split.name].outcome if split.name in known else None,
             )

@@ -47,6 +47,11 @@ class StoredSplit(msgspec.Struct, frozen=True, kw_only=True):
     container: str = _TFRECORD
     shard_examples: tuple[int, ...] = ()
 
+    @property
+    def num_bytes(self) -> int:
+        """Length of its files."""
+        return sum(shard.size_bytes for shard in self.shards)
+
 
 class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset's folder, a folder of TFRecord files, or a single file.
