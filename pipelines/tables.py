@@ -31,6 +31,9 @@ class Layout(NamedTuple):
 # Classes in one table: a person reads no more, and JSON has them all.
 PRINTED_CLASSES = 50
 
+# What stands for a name that is empty.
+NO_NAME = "(no name)"
+
 # Where nothing limits the width, nothing is to be folded.
 PLAIN = Layout(columns=10_000, styled=False)
 
@@ -59,7 +62,7 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
 
 def name_text(name: str) -> Text:
     """Writes a name that data has, which may be empty or hold anything."""
-    return Text(escape(name) if name else "(no name)")
+    return Text(escape(name) if name else NO_NAME)
 
 
 def add_rest(table: Table, left: int) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from shardbeam.pipelines.diff import class_counts, compare_statistics, describe_change
 from shardbeam.pipelines.report.facts import read_facts
+from shardbeam.pipelines.tables import NO_NAME
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
 
@@ -72,7 +73,7 @@ def find_changes(previous: str, dataset: StoredDataset) -> Changes:
             ChangedExample(*describe_change(change), change.key) for change in difference.changes
         ],
         classes=[
-            ChangedClass(split, name or "(no name)", unit, *values)
+            ChangedClass(split, name or NO_NAME, unit, *values)
             for split, name, unit, values in counts[:_CLASSES]
         ],
     )

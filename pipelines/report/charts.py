@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shardbeam.pipelines.histograms import HISTOGRAMS
+from shardbeam.pipelines.tables import NO_NAME
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.imbalance import find_imbalances
 from shardbeam.transforms.dataset.read.count import count_shard, merge_counts, plan_counts
@@ -26,7 +27,6 @@ _PAIRS = 10
 # Of more splits than these, all are shown as one.
 MOST_SPLITS = 8
 _FINDINGS = 50
-_NO_NAME = "(no name)"
 _VISIBILITIES = (("2", "visible"), ("1", "hidden"), ("0", "not labelled"))
 
 
@@ -135,7 +135,7 @@ def make_charts(splits: Mapping[str, Statistics]) -> Charts:
         sizes=list(_chart_sizes(splits)),
         keypoints=_chart_keypoints(total),
         pairs=[
-            (first or _NO_NAME, second or _NO_NAME, count)
+            (first or NO_NAME, second or NO_NAME, count)
             for first, second, count in itertools.islice(most_frequent_pairs(total), _PAIRS)
         ],
         findings=list(findings),
@@ -156,7 +156,7 @@ def _chart_classes(splits: Mapping[str, Statistics], *, total: Statistics) -> Ch
     ordered = sorted(totals, key=lambda name: (-totals[name], name))
     rows = [
         Row(
-            name or _NO_NAME,
+            name or NO_NAME,
             totals[name],
             [
                 Part(number, each.get(name, 0), 0, 100 * each.get(name, 0) / whole / widest)
@@ -173,7 +173,7 @@ def _chart_sizes(splits: Mapping[str, Statistics]) -> Iterator[Chart]:
         counts = [getattr(split, histogram.field) for split in splits.values()]
         found = {key for each in counts for key in each}
         rows = [
-            (words or _NO_NAME, [each.get(key, 0) for each in counts])
+            (words or NO_NAME, [each.get(key, 0) for each in counts])
             for key, words in histogram.bins(found)
         ]
         chart = _stack(histogram.heading, rows)
@@ -183,7 +183,7 @@ def _chart_sizes(splits: Mapping[str, Statistics]) -> Iterator[Chart]:
 
 def _chart_keypoints(total: Statistics) -> Chart | None:
     rows = [
-        (name or _NO_NAME, [counts.get(code, 0) for code, _ in _VISIBILITIES])
+        (name or NO_NAME, [counts.get(code, 0) for code, _ in _VISIBILITIES])
         for name, counts in sorted(total.keypoints.items(), key=_numbers_as_such)
     ]
     return _stack("keypoint", rows)
