@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import numpy as np
 import pytest
 from PIL import Image
@@ -25,19 +26,17 @@ def png(pixels: object) -> bytes:
 
 
 def make_picture(*objects: PictureObject, **fields: object) -> Picture:
-    known: dict[str, object] = {
-        "key": "a.png",
-        "split": "train",
-        "shard": "s",
-        "number": 1,
-        "image": png(np.full((SIDE, SIDE, 3), 128)),
-        "format": "png",
-        "width": SIDE,
-        "height": SIDE,
-        "objects": objects,
-        **fields,
-    }
-    return Picture(**known)  # type: ignore[arg-type]
+    picture = Picture(
+        key="a.png",
+        split="train",
+        shard="s",
+        number=1,
+        image=png(np.full((SIDE, SIDE, 3), 128)),
+        format="png",
+        width=SIDE,
+        height=SIDE,
+    )
+    return msgspec.structs.replace(picture, **{"objects": objects, **fields})
 
 
 def draw(picture: Picture, *, legend: Legend | None = None) -> Image.Image:
@@ -48,7 +47,8 @@ def pixel(image: Image.Image, x: float, y: float) -> Colour:
     """The drawn pixel in the middle of that pixel of the picture."""
     found = image.getpixel((round((x + 0.5) * SCALE), round((y + 0.5) * SCALE)))
     assert isinstance(found, tuple)
-    return found  # type: ignore[return-value]
+    red, green, blue = found
+    return red, green, blue
 
 
 def strip(image: Image.Image) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -26,7 +27,8 @@ def draw(picture: Picture, *, max_side: int = 1000) -> Thumbnail:
 
 
 def make_picture(image: bytes, **more: object) -> Picture:
-    return Picture(key="k", split="train", shard="s", number=1, image=image, **more)  # type: ignore[arg-type]
+    picture = Picture(key="k", split="train", shard="s", number=1, image=image)
+    return msgspec.structs.replace(picture, **more)
 
 
 def decode(uri: str, kind: str) -> Image.Image:
