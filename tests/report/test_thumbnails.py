@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
+import re
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image
+from PIL import Image, ImageColor
 
+from shardbeam.pipelines.report import thumbnails
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail, draw_thumbnail, map_names
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 from shardbeam.transforms.examples.mask_png import encode_map
@@ -29,6 +32,14 @@ def draw(picture: Picture, *, max_side: int = 1000) -> Thumbnail:
 def make_picture(image: bytes, **more: object) -> Picture:
     picture = Picture(key="k", split="train", shard="s", number=1, image=image)
     return msgspec.structs.replace(picture, **more)
+
+
+def test_the_page_has_the_palettes_colours() -> None:
+    style = Path(thumbnails.__file__).with_name("style.css").read_text()
+    found = re.findall(r"\.k(\d+) \{ --k: (#\w+); \}", style)
+    assert [(int(number), ImageColor.getrgb(colour)) for number, colour in found] == [
+        *enumerate(PALETTE)
+    ]
 
 
 def decode(uri: str, kind: str) -> Image.Image:
