@@ -442,8 +442,12 @@ class Play:
             self._is_busy = False
 
     def _befall(self, fault: Fault, *, where: str) -> str | None:
-        self.counts[fault.what] += 1
         process = self._program.process
+        assert process.pid is not None
+        if fault.what in BLOWS and not psutil.pid_exists(process.pid):
+            # It has ended, and another build asks.
+            return None
+        self.counts[fault.what] += 1
         # Which of both is drawn by the same seed: whether the request is carried out all the same.
         is_late = fault.moment % 2 == 0
         if fault.what == "kill":
@@ -463,7 +467,6 @@ class Play:
             if fault.what == "rival":
                 self._rivals.append(self._start(fault.plan))
                 return None
-            assert process.pid is not None
             os.kill(process.pid, signal.SIGSTOP)
             self.place.expire()
             rival = self._start(fault.plan)

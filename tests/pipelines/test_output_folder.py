@@ -391,6 +391,7 @@ def test_trouble_of_workers_is_one_clear_line(shapes: Path, tmp_path: Path) -> N
     ("method", "name", "flag"),
     [
         ("read", "/manifest.json", "--if-changed"),
+        ("read", "/index/", "--overwrite"),
         ("holds", "/.staging", "--if-changed"),
         ("create", "/done.", "--overwrite"),
         ("replace", "/outcome.json", "--overwrite"),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 from collections import Counter
@@ -17,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
-from shardbeam.transforms.dataset.index import read_index
+from shardbeam.transforms.dataset.index import load_index
 from shardbeam.transforms.dataset.matching import (
     COLUMNS,
     Flags,
@@ -86,7 +84,7 @@ def pack_shard(
     """Packs what is compared of a shard that is written; see `pack_rows`.
 
     Raises:
-        InputError: Its index is gone or damaged.
+        InputError: Its index is gone, cannot be read, or is damaged.
     """
     return pack_rows(
         _read_staged(shard, staging=staging),
@@ -100,10 +98,7 @@ def pack_shard(
 def _read_staged(shard: ShardResult, *, staging: Staging) -> pa.Table:
     """Reads the index of a shard: in staging, or in place if an earlier run has moved it."""
     staged = staging.uri(shard.staged, shard.index.path)
-    for uri in (staged, join_uri(staging.output, shard.index.path)):
-        with contextlib.suppress(FileNotFoundError):
-            return read_index(storage_for(uri).read(uri), uri=uri, columns=COLUMNS)
-    raise InputError(uri=staged, problem="is gone; was it deleted? Run the same command again")
+    return load_index(staged, join_uri(staging.output, shard.index.path), columns=COLUMNS)
 
 
 def report_duplicates(
@@ -124,7 +119,7 @@ def report_duplicates(
         staging: The run's staging area.
 
     Raises:
-        InputError: The index of a shard is gone or damaged.
+        InputError: The index of a shard is gone, cannot be read, or is damaged.
         OSError: Staging cannot be written.
     """
     matches = list(matches)
