@@ -261,7 +261,7 @@ def _describe_unannotated(outcome: Outcome) -> Iterator[str]:
 def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
     if counts is None:
         return
-    what = "equal and nearly equal pictures" if counts.near else "equal files"
+    what = "equal or nearly equal pictures" if counts.near else "equal files"
     limit = "" if counts.near else " (nearly equal pictures are found with image.verify: decode)"
     if counts.groups:
         groups = "group" if counts.groups == 1 else "groups"

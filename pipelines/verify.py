@@ -26,7 +26,8 @@ def run_verify(arguments: VerifyArguments) -> int:
     """Verifies a dataset, and prints what is wrong.
 
     Returns:
-        The exit code: 0 where nothing is, 5 otherwise, or that of the build that repairs it.
+        The exit code: 0 where nothing is, 5 otherwise, or that of the build that repairs what a
+        build can.
 
     Raises:
         ConfigError: What `--repair` names is no config.
@@ -47,7 +48,7 @@ def run_verify(arguments: VerifyArguments) -> int:
     _print(found, checks=checks, arguments=arguments)
     if not found.count:
         return WHOLE
-    if repair is None:
+    if repair is None or found.count == checks.strays:
         return DAMAGED
     from shardbeam.pipelines.run import run_build
 
@@ -120,7 +121,7 @@ def _print(found: ShardReport, *, checks: Checks, arguments: VerifyArguments) ->
     if found.count:
         problems = "1 problem" if found.count == 1 else f"{found.count:,} problems"
         write_stdout(f"damaged: {escape(path)}: {problems} ({read})\n")
-        if checks.is_ours and not arguments.repair:
+        if checks.is_ours and not arguments.repair and found.count > checks.strays:
             command = f"shardbeam verify {shlex.quote(escape(path))} --repair CONFIG.yaml"
             write_stdout(f"to repair it, by the config that it was built by: {command}\n")
     else:

@@ -43,12 +43,16 @@ def run_report(arguments: ReportArguments) -> None:
 
     Raises:
         InputError: The dataset cannot be read.
-        UsageError: The page cannot be written where it is to be, or a key is not in the dataset.
+        UsageError: The page cannot be written where it is to be, a key is not in the dataset, or a
+            folder of images is not there.
     """
     output = arguments.output
     _check_output(output)
     keys = _read_keys(arguments.keys) if arguments.keys else None
     dataset = open_dataset(arguments.path)
+    for folder in arguments.images:
+        if not storage_for(folder).holds(folder):
+            raise UsageError(f"--images: {folder}: nothing is there")
     seen: Counter[str] = Counter()
     with _show_progress(dataset, seen=seen):
         page = make_page(

@@ -225,7 +225,7 @@ def test_missing_and_unlisted_files_are_named(copy: Path) -> None:
     (copy / "README.md").write_text("mine")
     assert lines(verify(copy)) == [
         f"{shard.name}: is missing",
-        f"old-{shard.name}: is not in the manifest: left by another run, or copied here",
+        f"old-{shard.name}: is not in the manifest: left by another run, or copied here; delete it",
     ]
 
 

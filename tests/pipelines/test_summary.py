@@ -141,7 +141,7 @@ def test_what_was_resumed_is_told_and_has_no_speed() -> None:
 @pytest.mark.parametrize(
     ("counts", "lines"),
     [
-        (DuplicateCounts(near=3), ["duplicates: no equal and nearly equal pictures"]),
+        (DuplicateCounts(near=3), ["duplicates: no equal or nearly equal pictures"]),
         (
             DuplicateCounts(),
             [
@@ -154,7 +154,7 @@ def test_what_was_resumed_is_told_and_has_no_speed() -> None:
                 groups=2_000, images=5_000, leaks=3, contradictions=4, near=2, crowded=9, unlisted=7
             ),
             [
-                "duplicates: 2,000 groups of 5,000 equal and nearly equal pictures, 3 in several "
+                "duplicates: 2,000 groups of 5,000 equal or nearly equal pictures, 3 in several "
                 "splits, 4 with different labels",
                 "9 pictures look roughly like more than a thousand others each, and were not "
                 "compared with all of these",

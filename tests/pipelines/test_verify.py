@@ -130,6 +130,21 @@ def test_repair_builds_the_damaged_shards_alone(whole: Path, config: Path, tmp_p
     assert (tmp_path / "latest").read_text() == "/elsewhere\n"
 
 
+def test_a_file_too_many_is_for_a_person_to_delete(config: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "1.0.0"
+    flip(folder / SHARD)
+    (folder / "index" / "mine.parquet").write_bytes(b"mine")
+    before = read_tree(folder)
+    for flags in ((), ("--repair", str(config))):
+        result = run("verify", str(folder), *flags)
+        assert (result.exit_code, result.stderr) == (5, "")
+        problem, last = result.stdout.splitlines()
+        assert problem.startswith("index/mine.parquet: is not in the manifest: ")
+        assert problem.endswith("; delete it")
+        assert last.startswith(f"damaged: {folder}: 1 problem (")
+    assert read_tree(folder) == before
+
+
 @pytest.mark.parametrize("change", ["an image", "the config"])
 def test_what_was_changed_is_not_repaired(change: str, config: Path, tmp_path: Path) -> None:
     if change == "an image":

@@ -211,9 +211,8 @@ def test_an_earlier_dataset_that_is_none(mixed: Build, tmp_path: Path) -> None:
 def test_rejects_are_drawn_where_their_images_are_named(mixed: Build, tmp_path: Path) -> None:
     images = mixed.output.parent / "source" / "images"
     plain = parse(report(mixed.output, tmp_path / "page.html"))
-    drawn = parse(
-        report(mixed.output, tmp_path / "drawn.html", "--images", "/none", "--images", str(images))
-    )
+    folders = ("--images", str(tmp_path), "--images", str(images))
+    drawn = parse(report(mixed.output, tmp_path / "drawn.html", *folders))
     assert plain.tags["img"] == 0
     # The others have no bytes, are cut off, or missing.
     (source,) = [value for tag, name, value in drawn.attributes if (tag, name) == ("img", "src")]
@@ -281,6 +280,15 @@ def test_only_reports_are_replaced(mixed: Build, tmp_path: Path) -> None:
         assert result.stderr.startswith("shardbeam: error: --output: "), result.stderr
         assert problem in result.stderr
     assert output.read_text() == "<!doctype html>\nmine"
+
+
+def test_folders_of_images_that_are_not_there(mixed: Build, tmp_path: Path) -> None:
+    output = tmp_path / "page.html"
+    folder = str(tmp_path / "none")
+    result = run("report", str(mixed.output), "--images", folder, "--output", str(output))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"shardbeam: error: --images: {folder}: nothing is there\n"
+    assert not output.exists()
 
 
 def test_the_policy_knows_the_pages_own_style_and_script_alone(

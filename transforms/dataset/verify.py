@@ -36,12 +36,15 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
         path: The dataset's folder, or its only file.
         problems: What is wrong already.
         shards: Its shards, as far as they are there.
+        strays: How many of the problems are files that are none of the dataset's: what no build
+            mends, as it deletes nobody's files.
         is_ours: Whether it has a manifest.
     """
 
     path: str
     problems: tuple[Problem, ...]
     shards: tuple[ShardCheck, ...]
+    strays: int = 0
     is_ours: bool = False
 
 
@@ -74,12 +77,15 @@ def plan_checks(path: str) -> Checks:
         )
         problems.append(problem)
     problems += find_missing(manifest, listed=listed)
-    problems += _unlisted(manifest, listed=listed)
+    strays = _unlisted(manifest, listed=listed)
+    problems += strays
     shards = tuple(_shard_checks(manifest, listed=listed))
     indexes = {shard.index.path for shard in shards if shard.index is not None}
     problems += _small_files(manifest, listed=listed, indexes=indexes)
     problems += _compare_splits(manifest, folder=folder, listed=listed)
-    return Checks(path=folder, problems=tuple(problems), shards=shards, is_ours=True)
+    return Checks(
+        path=folder, problems=tuple(problems), shards=shards, strays=len(strays), is_ours=True
+    )
 
 
 def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[Problem]:
@@ -122,7 +128,10 @@ def _unlisted(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> list[P
     known = set(manifest.paths())
     suffixes = tuple(_suffixes(manifest))
     return [
-        Problem(file=path, problem="is not in the manifest: left by another run, or copied here")
+        Problem(
+            file=path,
+            problem="is not in the manifest: left by another run, or copied here; delete it",
+        )
         for path in listed
         if path not in known
         and (path.startswith(_OWN_FOLDERS) or any(suffix in path for suffix in suffixes))

@@ -136,8 +136,8 @@ def _open_folder(path: str) -> StoredDataset:
     if MANIFEST in listed or any(name.startswith(f"{STAGING_FOLDER}/") for name in listed):
         raise InputError(
             uri=path,
-            problem=f"no committed dataset: without {DATASET_INFO}, a build is under way or was "
-            "interrupted; run it again to finish it",
+            problem=f"no committed dataset: without {DATASET_INFO}, a build is under way, was "
+            "interrupted, or was refused; run it again to finish it, or to be told what it lacks",
         )
     files = [file for name, file in listed.items() if _is_tfrecord(name)]
     if not files:
