@@ -157,7 +157,7 @@ faults: $(READY)  ## Kill builds at many more moments.
 	SHARDBEAM_FAULTS=long $(BIN)/pytest -n auto -m faults
 
 .PHONY: soak
-soak: $(READY)  ## Play 500 chains of builds under seeded chaos, about half an hour on two CPUs.
+soak: $(READY)  ## Play 500 chains of builds under seeded chaos, about 20 minutes on two CPUs.
 	$(BIN)/python -m tests.soak
 
 .PHONY: search-writers
