@@ -48,11 +48,18 @@ def run_verify(arguments: VerifyArguments) -> int:
     _print(found, checks=checks, arguments=arguments)
     if not found.count:
         return WHOLE
-    if repair is None or found.count == checks.strays:
+    damage = _find_mendable(found, checks=checks)
+    if repair is None or not damage:
         return DAMAGED
     from shardbeam.pipelines.run import run_build
 
-    return run_build(msgspec.structs.replace(repair, damage=[str(each) for each in found.problems]))
+    return run_build(msgspec.structs.replace(repair, damage=damage))
+
+
+def _find_mendable(found: ShardReport, *, checks: Checks) -> list[str]:
+    """Says what is wrong that a build can mend."""
+    strays = set(checks.strays)
+    return [str(problem) for problem in found.problems if problem not in strays]
 
 
 def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArguments:
@@ -121,7 +128,7 @@ def _print(found: ShardReport, *, checks: Checks, arguments: VerifyArguments) ->
     if found.count:
         problems = "1 problem" if found.count == 1 else f"{found.count:,} problems"
         write_stdout(f"damaged: {escape(path)}: {problems} ({read})\n")
-        if checks.is_ours and not arguments.repair and found.count > checks.strays:
+        if checks.is_ours and not arguments.repair and _find_mendable(found, checks=checks):
             command = f"shardbeam verify {shlex.quote(escape(path))} --repair CONFIG.yaml"
             write_stdout(f"to repair it, by the config that it was built by: {command}\n")
     else:

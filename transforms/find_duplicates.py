@@ -74,13 +74,14 @@ def _pack_rows(
     shard: ShardResult, census: Census, *, splits: Sequence[str], near: bool, staging: Staging
 ) -> Iterator[_Packed]:
     records = sum(split.images for split in census.splits.values())
-    yield from pack_shard(
-        shard,
-        splits=splits,
-        partitions=count_partitions(records),
-        near=near,
-        staging=staging,
-    )
+    with explain_write_errors(staging.output):
+        yield from pack_shard(
+            shard,
+            splits=splits,
+            partitions=count_partitions(records),
+            near=near,
+            staging=staging,
+        )
     report_usage()
 
 

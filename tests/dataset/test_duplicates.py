@@ -193,7 +193,7 @@ def test_an_index_that_is_in_place_already(dataset: Dataset) -> None:
     Path(dataset.staging.uri("staged", shard.index.path)).rename(place)
     assert dataset.report().counts.groups == 1
     place.unlink()
-    with pytest.raises(InputError, match="the index of a shard is missing"):
+    with pytest.raises(InputError, match="is gone; was it deleted"):
         dataset.report()
 
 

@@ -130,10 +130,14 @@ def test_repair_builds_the_damaged_shards_alone(whole: Path, config: Path, tmp_p
     assert (tmp_path / "latest").read_text() == "/elsewhere\n"
 
 
-def test_a_file_too_many_is_for_a_person_to_delete(config: Path, tmp_path: Path) -> None:
+def test_a_file_too_many_is_for_a_person_to_delete(
+    config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "1.0.0"
-    flip(folder / SHARD)
     (folder / "index" / "mine.parquet").write_bytes(b"mine")
+    assert run("verify", str(folder), "--repair", str(config)).exit_code == 0
+    assert f"{folder}: {SHARD}: byte 0: " in caplog.text
+    assert "mine.parquet" not in caplog.text
     before = read_tree(folder)
     for flags in ((), ("--repair", str(config))):
         result = run("verify", str(folder), *flags)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 from collections import Counter
@@ -16,8 +17,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
-from shardbeam.transforms.dataset.index import load_index
+from shardbeam.transforms.dataset.index import read_index
 from shardbeam.transforms.dataset.matching import (
     COLUMNS,
     Flags,
@@ -84,7 +86,7 @@ def pack_shard(
     """Packs what is compared of a shard that is written; see `pack_rows`.
 
     Raises:
-        InputError: Its index is gone, cannot be read, or is damaged.
+        InputError: Its index is gone or damaged.
     """
     return pack_rows(
         _read_staged(shard, staging=staging),
@@ -98,7 +100,10 @@ def pack_shard(
 def _read_staged(shard: ShardResult, *, staging: Staging) -> pa.Table:
     """Reads the index of a shard: in staging, or in place if an earlier run has moved it."""
     staged = staging.uri(shard.staged, shard.index.path)
-    return load_index(staged, join_uri(staging.output, shard.index.path), columns=COLUMNS)
+    for uri in (staged, join_uri(staging.output, shard.index.path)):
+        with contextlib.suppress(FileNotFoundError):
+            return read_index(storage_for(uri).read(uri), uri=uri, columns=COLUMNS)
+    raise InputError(uri=staged, problem="is gone; was it deleted? Run the same command again")
 
 
 def report_duplicates(
@@ -119,7 +124,7 @@ def report_duplicates(
         staging: The run's staging area.
 
     Raises:
-        InputError: The index of a shard is gone, cannot be read, or is damaged.
+        InputError: The index of a shard is gone or damaged.
         OSError: Staging cannot be written.
     """
     matches = list(matches)

@@ -117,25 +117,19 @@ def decode_index(data: bytes, *, uri: str) -> list[IndexRow]:
     return [IndexRow(**row) for row in read_index(data, uri=uri).to_pylist()]
 
 
-def load_index(*uris: str, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) -> pa.Table:
+def load_index(uri: str, *, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) -> pa.Table:
     """Reads columns of a shard's index from storage, as `read_index` decodes them.
-
-    Args:
-        uris: Where it may be; the first that is there is read.
-        columns: The columns' names.
 
     Raises:
         InputError: It is not there, cannot be read, or is damaged.
     """
-    for uri in uris:
-        try:
-            data = storage_for(uri).read(uri)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
-        return read_index(data, uri=uri, columns=columns)
-    raise InputError(uri=uris[0], problem="the index of a shard is missing")
+    try:
+        data = storage_for(uri).read(uri)
+    except FileNotFoundError as error:
+        raise InputError(uri=uri, problem="the index of a shard is missing") from error
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
+    return read_index(data, uri=uri, columns=columns)
 
 
 def read_index(

@@ -36,15 +36,14 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
         path: The dataset's folder, or its only file.
         problems: What is wrong already.
         shards: Its shards, as far as they are there.
-        strays: How many of the problems are files that are none of the dataset's: what no build
-            mends, as it deletes nobody's files.
+        strays: Those of the problems that no build mends: files that are none of the dataset's.
         is_ours: Whether it has a manifest.
     """
 
     path: str
     problems: tuple[Problem, ...]
     shards: tuple[ShardCheck, ...]
-    strays: int = 0
+    strays: tuple[Problem, ...] = ()
     is_ours: bool = False
 
 
@@ -84,7 +83,7 @@ def plan_checks(path: str) -> Checks:
     problems += _small_files(manifest, listed=listed, indexes=indexes)
     problems += _compare_splits(manifest, folder=folder, listed=listed)
     return Checks(
-        path=folder, problems=tuple(problems), shards=shards, strays=len(strays), is_ours=True
+        path=folder, problems=tuple(problems), shards=shards, strays=tuple(strays), is_ours=True
     )
 
 
