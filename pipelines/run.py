@@ -80,7 +80,13 @@ _RELEASE_S = 0.7
 _CLUSTER_WORDS = (
     "the cluster may go on with the job: look there before the same command is started again"
 )
-_EXIT_CODES = {Status.APPROVED: 0, Status.COMMITTED: 0, Status.REFUSED: 3, Status.FAILED: 1}
+_EXIT_CODES = {
+    Status.APPROVED: 0,
+    Status.COMMITTED: 0,
+    Status.REFUSED: 3,
+    Status.FAILED: 1,
+    Status.NOT_REPAIRED: 5,
+}
 
 
 def run_build(arguments: BuildArguments) -> int:
@@ -231,6 +237,7 @@ class _Run:
                     previous=self._previous,
                 ),
                 staging=staging,
+                repairs=bool(self._arguments.damage),
             ),
             processes=self._arguments.processes or processes,
             threads=self._arguments.threads,
@@ -294,6 +301,8 @@ class _Run:
         if recorded is None or recorded.status is Status.APPROVED:
             # It ended before its gate, or after it and before it was committed.
             raise explain_failure(error)
+        if recorded.status is Status.NOT_REPAIRED and not self._on_dataflow:
+            staging.clear()
         # Before the requests are added up.
         lease.release()
         return self._finish(recorded)

@@ -100,7 +100,7 @@ def render_json(summary: Summary) -> str:
     """Renders a summary as one JSON object on one line, in ASCII.
 
     Its keys:
-        status: `committed`, `refused`, `failed`, or `approved` for a plan.
+        status: `committed`, `refused`, `failed`, `not_repaired`, or `approved` for a plan.
         exit_code: The command's exit code.
         current: Whether nothing was done, as nothing had changed.
         output: The dataset's folder.
@@ -285,6 +285,7 @@ def _heading(summary: Summary) -> str:
     what = {
         Status.COMMITTED: "unchanged" if summary.current else "committed",
         Status.APPROVED: "plan only, nothing written",
+        Status.NOT_REPAIRED: "not repaired, still damaged",
     }.get(status, f"{status.value}, nothing committed")
     return f"{what}: {summary.output}"
 

@@ -75,6 +75,8 @@ def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArgument
         config=load_config(arguments.repair or "", overrides=overrides),
         beam_options=arguments.beam_options,
         if_changed=True,
+        # The exit code says what became of it.
+        wait=True,
         json=arguments.json,
     )
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from shardbeam.pipelines import plan as plan_module
+from shardbeam.transforms.dataset.index import load_index
+from shardbeam.transforms.examples import encode as encode_module
+from shardbeam.transforms.examples.encode import library_versions
+from shardbeam.transforms.examples.wire import ExampleLayout
 from tests.support.dataset import coco_words, read_dataset, read_tree, run
 from tests.support.image_makers import photograph, save
 
@@ -160,6 +167,118 @@ def test_what_was_changed_is_not_repaired(change: str, config: Path, tmp_path: P
     assert result.exit_code == 2
     assert "not repaired: its images, annotations or config are not those" in result.stderr
     assert read_tree(tmp_path / "1.0.0") == before
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Replaces a file by another of the same size and time."""
+    found = path.stat()
+    assert len(data) == found.st_size
+    path.write_bytes(data)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def padded_jpeg(size: tuple[int, int], *, size_bytes: int) -> bytes:
+    """Makes a JPEG of a given length, by a comment."""
+    data = save(Image.new("RGB", size, (10, 20, 30)), "JPEG")
+    comment = size_bytes - len(data)
+    return data[:2] + b"\xff\xfe" + (comment - 2).to_bytes(2, "big") + bytes(comment - 4) + data[2:]
+
+
+# {what has become of a source: what is said of the shard}
+REPLACED = {
+    "another picture": "{shard}: another picture: '{key}'\n",
+    "a broken picture": "{shard}: {less} examples, and the manifest says {examples}; no longer "
+    "written: '{key}' (not_an_image: ",
+    "other annotations": "{shard}: the same picture with other labels or features: '{key}'",
+}
+
+
+@pytest.mark.parametrize("what", REPLACED)
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_what_would_come_out_otherwise_is_not_repaired(
+    what: str, flags: tuple[str, ...], config: Path, whole: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "1.0.0"
+    rows = load_index(f"{folder}/index/{SHARD}.parquet").to_pylist()
+    key = rows[-1]["key"]
+    image, annotations = tmp_path / "images" / key, tmp_path / "annotations" / "instances.json"
+    source = annotations if what == "other annotations" else image
+    original, times = source.read_bytes(), source.stat()
+    if what == "another picture":
+        with Image.open(image) as picture:
+            replace(image, padded_jpeg(picture.size, size_bytes=len(original)))
+    elif what == "a broken picture":
+        replace(image, bytes(len(original)))
+    else:
+        document = json.loads(original)
+        number = next(each["id"] for each in document["images"] if each["file_name"] == key)
+        found = next(each for each in document["annotations"] if each["image_id"] == number)
+        found["iscrowd"] = 1
+        replace(
+            annotations, json.dumps(document, separators=(",", ":")).encode().ljust(len(original))
+        )
+    before = read_tree(folder)
+    result = run("verify", str(folder), "--repair", str(config), *flags)
+    assert result.exit_code == 5
+    said = json.loads(result.stdout.splitlines()[-1])["message"] if flags else result.stdout
+    assert (
+        REPLACED[what].format(shard=SHARD, key=key, examples=len(rows), less=len(rows) - 1) in said
+    )
+    assert "replaced by another of the same size and time" in said
+    assert f"--overwrite --reuse {folder}" in said
+    assert read_tree(folder) == before
+    # What was staged must not be taken over now.
+    source.write_bytes(original)
+    os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert run("verify", str(folder), "--repair", str(config)).exit_code == 0
+    assert read_dataset(folder)[SHARD] == read_dataset(whole)[SHARD]
+
+
+def test_a_repair_by_other_versions_of_libraries(
+    config: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "1.0.0"
+    versions = library_versions() | {"Pillow": "99"}
+    for module in (plan_module, encode_module):
+        monkeypatch.setattr(module, "library_versions", lambda: versions)
+    before = read_tree(folder)
+    # That version encodes otherwise.
+    monkeypatch.setattr(encode_module, "digest_labels", lambda **_: "0" * 16)
+    monkeypatch.setattr(ExampleLayout, "serialize", lambda *_, **__: (b"",))
+    result = run("verify", str(folder), "--repair", str(config))
+    assert result.exit_code == 5
+    assert "it was built by other versions, which may be the cause: Pillow " in result.stdout
+    assert " (now 99)\n" in result.stdout
+    assert read_tree(folder) == before
+    monkeypatch.undo()
+    for module in (plan_module, encode_module):
+        monkeypatch.setattr(module, "library_versions", lambda: versions)
+    # That version gives the same bytes.
+    result = run("verify", str(folder), "--repair", str(config))
+    assert result.exit_code == 0, result.stdout
+    assert "reused: 0 of 3 shards" in result.stdout
+    assert read_dataset(folder)[SHARD] == read_dataset(whole)[SHARD]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_manifest_that_was_changed_is_no_measure(
+    is_replaced: bool, config: Path, whole: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "1.0.0"
+    manifest = folder / "manifest.json"
+    checksum = json.loads(manifest.read_bytes())["splits"]["train"]["shards"][1]["crc32c"]
+    manifest.write_text(manifest.read_text().replace(checksum, "0" * 8))
+    if is_replaced:
+        key = load_index(f"{folder}/index/{SHARD}.parquet").to_pylist()[0]["key"]
+        image = tmp_path / "images" / key
+        with Image.open(image) as picture:
+            replace(image, padded_jpeg(picture.size, size_bytes=image.stat().st_size))
+    result = run("verify", str(folder), "--repair", str(config))
+    assert result.exit_code == (5 if is_replaced else 0), result.stdout
+    if is_replaced:
+        assert f"{SHARD}: another picture: '{key}'" in result.stdout
+    else:
+        assert (folder / "manifest.json").read_bytes() == (whole / "manifest.json").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from shardbeam.transforms.dataset.object_lease import LEASE_PATH
 from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_pattern
+from shardbeam.transforms.dataset.repair import find_differences, judge_repair
 from shardbeam.transforms.dataset.reuse import (
     RECORD_FILE,
     keep_record,
@@ -73,11 +74,14 @@ class CommitSettings(msgspec.Struct, frozen=True, kw_only=True):
         dataset: What the config says about the dataset.
         run: What is particular to this run.
         staging: Where its files wait; it knows the output.
+        repairs: Whether the dataset in the output is repaired: what differs from it is not
+            committed.
     """
 
     dataset: DatasetSettings
     run: RunSettings
     staging: Staging
+    repairs: bool = False
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -117,7 +121,8 @@ def gate(
 
     Raises:
         RefusedError: The counts do not add up, too much was rejected, pictures are there several
-            times that must not be, or the dataset is not what the config expects.
+            times that must not be, the dataset is not what the config expects, or a repair would
+            change it.
         InputError: Another run has taken the output, or it cannot be written.
     """
     dataset, staging = settings.dataset, settings.staging
@@ -144,6 +149,9 @@ def gate(
             settings=dataset.duplicates,
             where=staging.uri(duplicates.staged, DUPLICATES),
         )
+    if settings.repairs:
+        differences = find_differences(shards, label_map, dataset=dataset, staging=staging)
+        outcome = judge_repair(outcome, differences)
     outcome = msgspec.structs.replace(
         outcome,
         reuse=count_reuse(settings.run.previous, shards),
@@ -153,6 +161,9 @@ def gate(
     moves = _plan_moves(shards, rejects, duplicates)
     with explain_write_errors(staging.output):
         staging.write_state(OUTCOME, outcome)
+        if outcome.status is Status.NOT_REPAIRED:
+            # Once the sources are put back, their keys are the same.
+            staging.discard_shards()
         if outcome.status is not Status.APPROVED:
             staging.release_lease()
             raise RefusedError(outcome.message)

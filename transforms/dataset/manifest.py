@@ -53,6 +53,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         files: The dataset's files other than shards and the manifest itself.
         labels: `{class name: id}`.
         skeletons: Lines between keypoints, where the sources declare some.
+        codecs: `{library: version}` of all that decides bytes.
     """
 
     shardbeam: str
@@ -62,6 +63,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[DatasetFile, ...]
     labels: Mapping[str, int] = {}
     skeletons: Skeletons = {}
+    codecs: Mapping[str, str] = {}
 
     def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""

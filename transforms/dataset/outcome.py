@@ -19,6 +19,8 @@ class Status(str, enum.Enum):
     COMMITTED = "committed"
     REFUSED = "refused"
     FAILED = "failed"
+    # A repair would have changed the dataset.
+    NOT_REPAIRED = "not_repaired"
 
 
 class SplitOutcome(msgspec.Struct, kw_only=True):

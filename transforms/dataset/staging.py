@@ -169,6 +169,12 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """Marks a shard as finished; its files must be durable."""
         storage_for(self.root).replace(self._done_uri(shard.key), _msgpack.encode(shard))
 
+    def discard_shards(self) -> None:
+        """Deletes all finished shards of this plan."""
+        storage = storage_for(self.root)
+        storage.delete_many(list(storage.list(self.uri("shards"))))
+        storage.prune(self.uri("shards"))
+
     def _done_uri(self, shard_key: str) -> str:
         return self.uri("shards", shard_key, "done")
 

@@ -1,0 +1,205 @@
+"""Compares what a repair has built with what the dataset says it held, before the commit.
+
+A repair reads the sources again. Their names, sizes and times are known to be the same, their
+content is not: a picture may have been replaced by another of the same size and time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.files import ShardEntry, ShardResult
+from shardbeam.transforms.dataset.index import load_index
+from shardbeam.transforms.dataset.manifest import MANIFEST, decode_manifest, was_changed
+from shardbeam.transforms.dataset.metadata import DatasetSettings
+from shardbeam.transforms.dataset.outcome import Outcome, Status
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+_NAMED_SHARDS = 10
+_NAMED_IMAGES = 3
+_COLUMNS = ("source", "key", "sha256", "length", "crc32c")
+
+_ImageKey = tuple[str, str]
+
+
+class _Examples(NamedTuple):
+    """The Examples of one image, by the index: the same where nothing of them differs."""
+
+    pictures: tuple[str, ...]
+    lengths: tuple[int, ...]
+    checksums: tuple[int | None, ...]
+
+
+def find_differences(
+    shards: Sequence[ShardResult],
+    label_map: LabelMap,
+    *,
+    dataset: DatasetSettings,
+    staging: Staging,
+) -> list[str]:
+    """Compares staged shards with the dataset that they are to repair.
+
+    A shard is compared with its CRC-32C and its number of examples in the manifest, and where the
+    manifest itself was changed, with its index: the SHA-256 of each image, the CRC-32C of each
+    Example.
+
+    Args:
+        shards: All shards.
+        label_map: The labels.
+        dataset: What the config says, and the versions of this program and its libraries.
+        staging: Where the shards wait; its output is the dataset.
+
+    Returns:
+        A line for each difference, with names and causes, and one that says what to do; none where
+        the dataset comes out as it was.
+
+    Raises:
+        InputError: The manifest is gone, damaged, or cannot be read.
+    """
+    uri = join_uri(staging.output, MANIFEST)
+    try:
+        data = storage_for(uri).read(uri)
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    manifest = decode_manifest(data, uri=uri)
+    is_changed = was_changed(data)
+    listed = {} if is_changed else {entry.path: entry for entry in manifest.shards()}
+    found = []
+    if not is_changed and manifest.labels != label_map.ids:
+        found.append("the classes are others than the manifest's")
+    built = {shard.data.path for shard in shards}
+    found += [f"{path}: would not be there any more" for path in listed if path not in built]
+    for shard in sorted(shards, key=lambda shard: (shard.split, shard.shard_index)):
+        entry = listed.get(shard.data.path)
+        if entry is None and not is_changed:
+            found.append(f"{shard.data.path}: would be a new shard")
+        elif entry is None or (entry.crc32c, entry.examples) != (
+            shard.data.crc32c,
+            shard.data.examples,
+        ):
+            # Naming images takes two indexes of each shard.
+            names = len(found) < _NAMED_SHARDS or entry is None
+            problem = _compare(shard, entry=entry, staging=staging) if names else "differs"
+            if problem:
+                found.append(f"{shard.data.path}: {problem}")
+    if not found:
+        return []
+    more = len(found) - _NAMED_SHARDS
+    return [
+        *found[:_NAMED_SHARDS],
+        *([f"... and {more:,} more"] if more > 0 else []),
+        _describe_cause(
+            {"Shardbeam": manifest.shardbeam, **manifest.codecs},
+            {"Shardbeam": dataset.shardbeam, **dataset.codecs},
+        ),
+        "put back what it was built from and run the same command again, or make the dataset of "
+        f"today: shardbeam build CONFIG --overwrite --reuse {staging.output}",
+    ]
+
+
+def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
+    """Refuses a repair that would change the dataset, whatever else was found.
+
+    Args:
+        outcome: What was decided so far.
+        differences: What `find_differences` has found.
+    """
+    if not differences:
+        return outcome
+    lines = ["what was built is not what the dataset held, nothing was changed", *differences]
+    return msgspec.structs.replace(
+        outcome,
+        status=Status.NOT_REPAIRED,
+        message="\n".join([*lines, *filter(None, [outcome.message])]),
+        # They are not kept.
+        rejects="",
+    )
+
+
+def _compare(shard: ShardResult, *, entry: ShardEntry | None, staging: Staging) -> str:
+    """Says how a shard differs from the one of the dataset; empty where it does not."""
+    path = shard.index.path
+    old = _read_examples([join_uri(staging.output, path)])
+    # A commit that was killed may have moved it already.
+    new = _read_examples([staging.uri(shard.staged, path), join_uri(staging.output, path)])
+    if entry is None and old is None:
+        return "cannot be compared: the manifest was changed, and its index is gone or damaged"
+    if entry is None and old == new:
+        return ""
+    parts = []
+    if entry is not None and entry.examples != shard.data.examples:
+        parts.append(f"{shard.data.examples:,} examples, and the manifest says {entry.examples:,}")
+    if old is not None and new is not None:
+        # A shard's result travels without its rejects.
+        finished = staging.read_shard(shard_key=shard.key)
+        rejects = finished.rejects if finished is not None else ()
+        parts += _compare_images(old, new, rejects=rejects)
+    return "; ".join(parts) or "other bytes"
+
+
+def _compare_images(
+    old: Mapping[_ImageKey, _Examples],
+    new: Mapping[_ImageKey, _Examples],
+    *,
+    rejects: Iterable[Reject],
+) -> Iterator[str]:
+    """Names the images that differ, by what has become of them."""
+    rejected = {(reject.source, reject.key): reject for reject in rejects}
+    changes: dict[str, list[str]] = defaultdict(list)
+    for image in {**old, **new}:
+        before, after = old.get(image), new.get(image)
+        if before == after:
+            continue
+        name = repr(image[1])
+        if after is None:
+            reject = rejected.get(image)
+            cause = f"{reject.reason.value}: {reject.detail}" if reject else "left out"
+            changes["no longer written"].append(f"{name} ({cause})")
+        elif before is None:
+            changes["not written then"].append(name)
+        elif before.pictures != after.pictures:
+            changes["another picture"].append(name)
+        else:
+            changes["the same picture with other labels or features"].append(name)
+    for change, names in changes.items():
+        more = len(names) - _NAMED_IMAGES
+        rest = f" and {more:,} more" if more > 0 else ""
+        yield f"{change}: {', '.join(names[:_NAMED_IMAGES])}{rest}"
+
+
+def _read_examples(uris: Iterable[str]) -> dict[_ImageKey, _Examples] | None:
+    """Reads the first index that is there and whole; None where none is."""
+    for uri in uris:
+        try:
+            table = load_index(uri, columns=_COLUMNS)
+        except InputError:
+            continue
+        rows: dict[_ImageKey, list[tuple[str, int, int | None]]] = defaultdict(list)
+        for row in table.to_pylist():
+            example = (row["sha256"], row["length"], row.get("crc32c"))
+            rows[row["source"], row["key"]].append(example)
+        return {image: _Examples(*zip(*examples, strict=True)) for image, examples in rows.items()}
+    return None
+
+
+def _describe_cause(then: Mapping[str, str], now: Mapping[str, str]) -> str:
+    others = [
+        f"{name} {then.get(name, 'unknown')} (now {version})"
+        for name, version in now.items()
+        if then.get(name) != version
+    ]
+    if others:
+        return f"it was built by other versions, which may be the cause: {', '.join(others)}"
+    return (
+        "all files have the sizes and times that they had: one was replaced by another of the same "
+        "size and time, or could not be read then"
+    )
