@@ -154,6 +154,48 @@ def test_an_object_of_another_run_is_not_taken_for_ours(gcs: ProxiedGcs, bucket:
     assert gcs.read(f"{bucket}/new") == b"other"
 
 
+def create(uri: str, *, size_bytes: int) -> None:
+    with STORAGE.create(uri) as file:
+        file.write(bytes(size_bytes))
+
+
+# {how an object is uploaded on condition that nothing is there: (the call, requests that fail)}
+NEW_OBJECTS: dict[str, tuple[Callable[[str], object], str]] = {
+    "swap": (lambda uri: STORAGE.swap(uri, b"new", version=None), "insert"),
+    "a small file": (lambda uri: create(uri, size_bytes=10), "insert"),
+    "a long file, its beginning": (lambda uri: create(uri, size_bytes=PART + 1), "insert"),
+    "a long file, its end": (lambda uri: create(uri, size_bytes=PART + 1), "upload"),
+}
+
+
+@pytest.mark.parametrize("name", NEW_OBJECTS)
+def test_an_upload_refused_because_of_nothing_is_an_error(
+    name: str, gcs: ProxiedGcs, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs_storage, "PART_BYTES", PART)
+    call, kind = NEW_OBJECTS[name]
+    gcs.proxy.decide = fail(kind, ["412"] * 9)
+    with pytest.raises(InputError, match=r"/new: .* as if something were there \(412\), and noth"):
+        call(f"{bucket}/new")
+    # Whoever writes a long file tries it again under another name.
+    assert gcs.proxy.counts()[kind] == (1 if name.startswith("a long file") else 2)
+    assert gcs.read_tree(bucket) == {}
+
+
+@pytest.mark.parametrize("name", ["swap", "a small file"])
+def test_an_upload_refused_because_of_nothing_is_repeated_once(
+    name: str, gcs: ProxiedGcs, bucket: str
+) -> None:
+    call, kind = NEW_OBJECTS[name]
+    gcs.proxy.decide = fail(kind, ["412"])
+    call(f"{bucket}/new")
+    assert gcs.names(bucket) == ["new"]
+    # What should be there is gone, and the answer right: nothing is repeated.
+    gcs.proxy.reset()
+    assert STORAGE.swap(f"{bucket}/gone", b"", version="7") is None
+    assert gcs.proxy.counts()["insert"] == 1
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_swap_does_not_take_the_work_of_others_for_its_own(
     fault: Fault, gcs: ProxiedGcs, bucket: str

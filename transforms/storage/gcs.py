@@ -63,6 +63,10 @@ _LIST_FIELDS = "items(name,size,generation),nextPageToken"
 _SHARD_TYPE = "application/octet-stream"
 # A request of an upload. The storage wants multiples of 256 KiB, and advises at least 8 MiB.
 PART_BYTES = 8 << 20
+_NOTHING_THERE = (
+    "the storage refuses the upload as if something were there (412), and nothing is; run the same "
+    "command again"
+)
 # An upload that fails by one of these would fail under another name as well.
 _FAIL_ALL_UPLOADS = (Forbidden, Unauthorized, RetryError, GoogleAuthError, InputError)
 
@@ -249,33 +253,41 @@ class GcsStorage(Storage):
 
         Raises:
             FileExistsError: What is there is of another generation, and not the same.
+            InputError: The storage refuses it twice because of what is there, and nothing is.
         """
         blob = _blob(uri)
-        try:
-            _request(
-                blob.upload_from_string,
-                data,
-                uri=uri,
-                operation="insert",
-                content_type=_SHARD_TYPE,
-                checksum="crc32c",
-                if_generation_match=generation,
-            )
-        except NotFound as error:
-            raise no_bucket(uri) from error
-        except PreconditionFailed as error:
-            # Perhaps it was there only since the first, whose answer was lost.
-            crc32c = f"{google_crc32c.value(data):08x}"
-            ours = self.find_ours(uri, size_bytes=len(data), crc32c=crc32c)
-            if ours is None:
-                raise FileExistsError(f"{uri} is there already") from error
-            return ours.version
+        crc32c = f"{google_crc32c.value(data):08x}"
+        for is_repeated in (False, True):
+            try:
+                _request(
+                    blob.upload_from_string,
+                    data,
+                    uri=uri,
+                    operation="insert",
+                    content_type=_SHARD_TYPE,
+                    checksum="crc32c",
+                    if_generation_match=generation,
+                )
+            except NotFound as error:
+                raise no_bucket(uri) from error
+            except PreconditionFailed as error:
+                # Perhaps it was there only since the first, whose answer was lost.
+                stored = self.stat(uri)
+                if stored is not None and _is(stored, size_bytes=len(data), crc32c=crc32c):
+                    return stored.version
+                if stored is not None or generation:
+                    raise FileExistsError(f"{uri} is there already") from error
+                # Another run may have deleted it since.
+                if is_repeated:
+                    raise InputError(uri=uri, problem=_NOTHING_THERE) from error
+            else:
+                break
         return str(blob.generation)
 
     def find_ours(self, uri: str, *, size_bytes: int, crc32c: str) -> StoredFile | None:
         """Describes an object if it is what a request has sent whose answer was lost."""
         stored = self.stat(uri)
-        is_ours = stored is not None and (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
+        is_ours = stored is not None and _is(stored, size_bytes=size_bytes, crc32c=crc32c)
         return stored if is_ours else None
 
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
@@ -444,7 +456,10 @@ class _Upload(io.RawIOBase):
         if isinstance(error, InvalidResponse):
             error = from_http_response(error.response)
         if isinstance(error, PreconditionFailed):
-            return FileExistsError(f"{self._uri} is there already")
+            if self._storage.stat(self._uri) is not None:
+                return FileExistsError(f"{self._uri} is there already")
+            # Who writes a shard tries again, under another name.
+            return WriteFailedError(uri=self._uri, problem=_NOTHING_THERE)
         # What came of it, if anything, is damaged: bytes that were sent twice.
         with contextlib.suppress(InputError):
             self._storage.delete(self._uri)
@@ -502,6 +517,10 @@ def _stored_file(blob: Blob, *, path: str | None = None) -> StoredFile:
         version=str(blob.generation),
         crc32c="" if crc32c is None else base64.b64decode(crc32c).hex(),
     )
+
+
+def _is(stored: StoredFile, *, size_bytes: int, crc32c: str) -> bool:
+    return (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
 
 
 def _unpack(data: bytes, *, uri: str, pinned: bool) -> bytes:
