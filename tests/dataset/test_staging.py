@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from shardbeam.transforms.dataset import index
 from shardbeam.transforms.dataset import shard as shard_module
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.staging import Staging, shard_key
-from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION
+from shardbeam.transforms.examples import encode
+from shardbeam.transforms.examples.encode import library_versions
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import SHA256, make_shard_result
 from tests.support.shards import make_settings
@@ -91,12 +93,17 @@ def test_a_finished_shard_without_statistics_is_written_again(
     assert staging.find_shard(shard_key=shard.key) is None
 
 
-def test_shards_that_were_counted_otherwise_have_other_keys(
+def test_how_a_shard_is_counted_is_not_in_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, label_map = make_settings(tmp_path), make_label_map({"cat": 1})
     before = settings.digest(label_map=label_map)
-    monkeypatch.setattr(shard_module, "STATISTICS_VERSION", STATISTICS_VERSION + 1)
+    versions = library_versions()
+    monkeypatch.setattr(shard_module, "STATISTICS_VERSION", 1_000_000)
+    monkeypatch.setattr(index, "INDEX_SCHEMA", index.INDEX_SCHEMA.remove(0))
+    monkeypatch.setattr(encode, "library_versions", lambda: versions | {"pyarrow": "0"})
+    assert settings.digest(label_map=label_map) == before
+    monkeypatch.setattr(encode, "library_versions", lambda: versions | {"pillow": "0"})
     assert settings.digest(label_map=label_map) != before
 
 

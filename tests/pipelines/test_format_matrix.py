@@ -13,8 +13,10 @@ from shardbeam.transforms.dataset.statistics_file import read_statistics
 from shardbeam.transforms.formats.load import built_in_formats
 from tests.support.builds import Build, build
 from tests.support.counting import count_dataset
+from tests.support.dataset import read_dataset
 from tests.support.format_samples import SAMPLES, Features, FormatSample, SharedData, observe
 from tests.support.image_makers import Pixels
+from tests.support.old_versions import age_records
 
 # TFDS's use of protobuf.
 pytestmark = pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated")
@@ -53,6 +55,7 @@ def test_every_reject_and_every_example_is_what_the_source_says(
     check_tf_data(sample, run)
     check_tfds(sample, run)
     check_statistics(sample, run)
+    check_counted_again(sample, run, data)
 
 
 def check_tf_data(sample: FormatSample, run: Build) -> None:
@@ -125,3 +128,15 @@ def test_other_layouts_of_real_datasets(
     assert format_name != "yolo" or all(
         run.counts(split)["corrections"] == {} for split in examples
     )
+
+
+def check_counted_again(sample: FormatSample, run: Build, data: Path) -> None:
+    """What another version has counted is counted again, from the shards alone."""
+    written = read_dataset(run.output)
+    age_records(run.output, lost_columns=["crc32c"])
+    words = (*sample.command(data), "--reuse", str(run.output))
+    again = build(*words, output=run.output.with_name("again"))
+    assert again.exit_code == 0, again.stderr
+    copied = again.summary["reuse"]["copied_shards"]
+    assert copied == sum(split["shards"] for split in again.summary["splits"].values())
+    assert read_dataset(again.output) == written

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyarrow import parquet
 
@@ -33,6 +34,7 @@ from tests.support.dataset import (
     run_records,
     write_mixed,
 )
+from tests.support.old_versions import age_records, rewrite_index
 
 SETTINGS = (
     *("--fractions", "train=0.7,validation=0.3"),
@@ -282,6 +284,97 @@ def test_other_settings_copy_nothing(
     assert result.exit_code == 0
     assert "\nreused: 0 of " in result.stdout
     assert "no shard is as it was there" in result.stdout
+
+
+COUNTED_AGAIN = {
+    "plain": [],
+    "masks": ["--set", "masks=png"],
+    "resized": ["--set", "image.max_side=64", "--set", "image.encoding=png"],
+    "an Example for each object": ["--set", "example_per=annotation", "--set", "masks=png"],
+    "array_record": ["--set", "output.container=array_record"],
+    # What stands under keys that are counted is something else.
+    "renamed": [
+        *("--set", "features.rename={image/encoded: image/caption, image/format: f}"),
+        *("--set", "features.constants={image/class/text: cat, image/object/mask: [a, b]}"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", COUNTED_AGAIN)
+def test_what_another_version_has_counted_is_counted_again(
+    name: str, mixed: Path, tmp_path: Path, read_images: list[str]
+) -> None:
+    more, previous = COUNTED_AGAIN[name], tmp_path / "previous"
+    written = fresh(mixed, tmp_path, *more)
+    for without_versions, lost in ((False, None), (False, ["crc32c", "sha256"]), (True, ())):
+        shutil.copytree(tmp_path / "fresh", previous)
+        age_records(previous, without_versions=without_versions, lost_columns=lost)
+        read_images.clear()
+        found = build(mixed, tmp_path / "out", previous, *more)
+        assert copied_and_damaged(found) == (SHARDS, 0)
+        assert read_images == []
+        assert read_dataset(tmp_path / "out") == written
+        # Its own records are those of this version.
+        assert records(tmp_path / "out") == records(tmp_path / "fresh")
+        for folder in (previous, tmp_path / "out"):
+            shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("more", "lost", "copied", "problem"),
+    [
+        (
+            ["--set", "features.drop=[image/object/area, image/height]"],
+            None,
+            0,
+            "features.drop leaves out image/height, image/object/area, which the statistics count",
+        ),
+        # Of the shard without examples nothing is missing.
+        ([], ["labels", "dhash"], 1, "its index lacks labels, dhash"),
+    ],
+)
+def test_what_cannot_be_counted_again_is_written_again(
+    more: list[str],
+    lost: list[str] | None,
+    copied: int,
+    problem: str,
+    mixed: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    written = fresh(mixed, tmp_path, *more)
+    previous = tmp_path / "fresh"
+    age_records(previous, lost_columns=lost)
+    caplog.clear()
+    assert copied_and_damaged(build(mixed, tmp_path / "out", previous, *more)) == (copied, 0)
+    (message,) = caplog.messages
+    assert message.startswith("another version has counted coco-")
+    assert message.endswith(f", and {problem}; the shard is written anew from its images")
+    assert read_dataset(tmp_path / "out") == written
+
+
+def test_a_resumed_shard_that_another_version_has_counted_is_counted_again(
+    mixed: Path, first: Path, tmp_path: Path, read_images: list[str]
+) -> None:
+    output = tmp_path / "out"
+    words = coco_words(mixed, output, *SETTINGS, "--json")
+    assert run(*words, "--set", "expect.min_images=1000").exit_code == 3
+    done = sorted(output.glob(".staging/*/shards/*/done"))
+    assert len(done) == SHARDS
+    for path in done:
+        fields = msgspec.msgpack.decode(path.read_bytes())
+        fields["statistics"] = {"images": "three"}
+        fields["statistics_version"] = 1_000_000
+        fields["index_version"] = "another"
+        folder = path.parent / fields["staged"].rpartition("/")[2]
+        fields["index"] = rewrite_index(folder, fields["index"]["path"], lost=["crc32c"])
+        path.write_bytes(msgspec.msgpack.encode(fields))
+    read_images.clear()
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["resumed"]["shards"] == SHARDS
+    assert read_images == []
+    assert read_dataset(output) == read_dataset(first)
 
 
 @contextlib.contextmanager

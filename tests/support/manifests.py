@@ -8,12 +8,12 @@ import msgspec
 
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.dataset.files import DatasetFile, ShardFile, ShardResult, describe_data
-from shardbeam.transforms.dataset.index import IndexRow
+from shardbeam.transforms.dataset.index import IndexRow, index_version
 from shardbeam.transforms.dataset.manifest import MANIFEST
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.shard_plan import ShardNaming
-from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, Statistics
 from shardbeam.transforms.examples.features import FeatureSpec
 from tests.support.example_builders import make_label_map
 
@@ -86,6 +86,8 @@ def make_shard_result(
         statistics=Statistics(),
         rejects=(),
         staged=staged,
+        statistics_version=STATISTICS_VERSION,
+        index_version=index_version(),
     )
 
 

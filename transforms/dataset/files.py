@@ -16,7 +16,7 @@ import msgspec
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import PASSING_REASONS
 from shardbeam.transforms.core.records import ImageRef, Reject
-from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, Statistics
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
@@ -103,6 +103,9 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
         corrections: `{correction: count}`.
         excluded: `{rule: count}` of the images that a rule leaves out only now.
         statistics: What is in `data`, as it was counted while it was written.
+        statistics_version: The version that they were counted by; 0 where it is not known.
+        index_version: The version of `index` (`dataset.index.index_version`); empty where it is not
+            known.
         rejects: The records that could not be written.
         unread: The first of the files that could not be read, which perhaps can the next time.
         staged: The folder of the attempt that wrote it, below the plan's staging folder: its files
@@ -128,6 +131,8 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     origin: Origin = Origin.WRITTEN
     run_id: str = ""
     resumed: bool = False
+    statistics_version: _Count = 0
+    index_version: str = ""
 
     @property
     def examples(self) -> int:
@@ -138,6 +143,18 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     def may_differ(self) -> bool:
         """Whether its key does not decide all of it: a reject's reason may pass."""
         return any(reject.reason in PASSING_REASONS for reject in self.rejects)
+
+
+def convert_result(fields: object) -> ShardResult:
+    """Makes a shard's result of what was decoded; statistics of another version are left out.
+
+    Raises:
+        msgspec.ValidationError: It is no such result.
+    """
+    if isinstance(fields, dict) and fields.get("statistics_version") != STATISTICS_VERSION:
+        # They may have other fields.
+        fields = {**fields, "statistics": {}}
+    return msgspec.convert(fields, ShardResult)
 
 
 def check_paths(paths: Iterable[str], *, uri: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -84,6 +86,12 @@ _FIRST_SCHEMA = pa.schema(list(INDEX_SCHEMA)[:-3])
 _DICTIONARY_COLUMNS = ["source", "split", "shard", "width", "height", "format", "objects"]
 
 
+def index_version() -> str:
+    """Returns what decides an index's bytes beside its rows: its columns, and who writes it."""
+    columns = hashlib.sha256(str(INDEX_SCHEMA).encode()).hexdigest()[:_HEX_DIGITS]
+    return f"{columns} pyarrow {pa.__version__}"
+
+
 def index_path(shard_path: str) -> str:
     """Names a shard's index; both paths are below the dataset's folder."""
     return f"index/{shard_path}.parquet"
@@ -130,6 +138,20 @@ def load_index(uri: str, *, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) 
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
     return read_index(data, uri=uri, columns=columns)
+
+
+def read_known_columns(data: bytes, *, uri: str) -> list[dict[str, Any]]:
+    """Decodes those columns of any version's index that are the same in this one: a row each.
+
+    Raises:
+        DamagedError: It is damaged.
+    """
+    try:
+        file = parquet.ParquetFile(pa.BufferReader(data))
+        known = [field.name for field in file.schema_arrow if field in list(INDEX_SCHEMA)]
+        return file.read(columns=known, use_threads=False).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error
 
 
 def read_index(

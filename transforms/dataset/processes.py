@@ -29,6 +29,12 @@ from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.worker import Worker, WorkerLostError, picklable
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
+from shardbeam.transforms.dataset.recount import (
+    NotCountableError,
+    check_countable,
+    recount,
+    was_counted_otherwise,
+)
 from shardbeam.transforms.dataset.reuse import copy_shard, find_record
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter, finish_progress
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
@@ -133,20 +139,30 @@ class ShardWriters:
         """
         staging, previous = self._settings.staging, self._settings.previous
         staging.check_lease()
-        finished = staging.find_shard(shard_key=shard.key, previous=previous)
-        if finished is not None or not previous:
-            return finished, Origin.WRITTEN
+        found = staging.find_shard(shard_key=shard.key, previous=previous)
+        is_resumed = found is not None
         try:
-            record = find_record(previous, shard=shard)
-            if record is None:
-                return None, Origin.WRITTEN
-            return copy_shard(record, shard=shard, settings=self._settings), Origin.COPIED
+            if found is None and previous:
+                found = find_record(previous, shard=shard)
+                if found is not None:
+                    check_countable(found, settings=self._settings.encoder)
+                    found = copy_shard(found, shard=shard, settings=self._settings)
+            if found is not None and was_counted_otherwise(found):
+                found = recount(found, shard=shard, settings=self._settings)
+        except NotCountableError as error:
+            self._warn(f"another version has counted {shard.file_name}, and {error}")
+            return None, Origin.WRITTEN
         except (InputError, OSError) as error:
             # What was to save work must not end the run. The first one is told, all are counted.
-            if not self._has_warned:
-                self._has_warned = True
-                _log.warning("%s; the shard is written anew from its images", error)
-            return None, Origin.MENDED
+            self._warn(error)
+            return None, Origin.WRITTEN if is_resumed else Origin.MENDED
+        return found, Origin.WRITTEN
+
+    def _warn(self, error: Exception | str) -> None:
+        """Says the first time why a shard cannot be taken over."""
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("%s; the shard is written anew from its images", error)
 
 
 class WorkerProcess(Worker[Shard, _Answer]):

@@ -14,7 +14,13 @@ from typing import Literal
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardResult, check_paths
+from shardbeam.transforms.dataset.files import (
+    DatasetFile,
+    Origin,
+    ShardResult,
+    check_paths,
+    convert_result,
+)
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, create_file
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
@@ -72,7 +78,7 @@ def decode_record(data: bytes, *, uri: str, key: str, split: str, records: int) 
     """
     try:
         sealed = msgspec.json.decode(data, type=_SealedRecord)
-        record = msgspec.json.decode(sealed.record, type=ShardResult)
+        record = convert_result(msgspec.json.decode(sealed.record))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not a shard's record: {error}") from error
     if hashlib.sha256(bytes(sealed.record)).hexdigest() != sealed.sha256:

@@ -40,7 +40,7 @@ from shardbeam.transforms.dataset.files import (
     ShardResult,
 )
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
-from shardbeam.transforms.dataset.index import INDEX_SCHEMA, IndexRow, index_parquet, index_path
+from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path, index_version
 from shardbeam.transforms.dataset.outcome import ShardProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, StatisticsCounter
@@ -115,15 +115,11 @@ class ShardSettings:
     previous: str = ""
 
     def digest(self, *, label_map: LabelMap) -> str:
-        """Digests what decides every shard and what is kept of it, beside its records."""
+        """Digests what decides every shard's bytes, beside its records."""
         what = [
             encoding_digest(self.encoder, label_map=label_map),
             self.container,
             find_container(self.container).versions(),
-            # The index of an older version may have other columns.
-            str(INDEX_SCHEMA),
-            # What an older version has not counted, or otherwise, is written anew.
-            STATISTICS_VERSION,
         ]
         return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
@@ -316,6 +312,8 @@ def write_shard(
         staged=staged,
         origin=shard.origin,
         run_id=staging.run_id,
+        statistics_version=STATISTICS_VERSION,
+        index_version=index_version(),
     )
     staging.finish_shard(result)
     finish_progress(shard, staging=staging)

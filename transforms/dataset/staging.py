@@ -25,7 +25,13 @@ import google_crc32c
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.files import DatasetFile, Origin, ShardResult, check_paths
+from shardbeam.transforms.dataset.files import (
+    DatasetFile,
+    Origin,
+    ShardResult,
+    check_paths,
+    convert_result,
+)
 from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
 from shardbeam.transforms.dataset.outcome import ShardProgress
@@ -161,7 +167,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             done = storage_for(self.root).read(self._done_uri(shard_key))
-            return msgspec.msgpack.decode(done, type=ShardResult)
+            return convert_result(msgspec.msgpack.decode(done))
         except (FileNotFoundError, msgspec.DecodeError):
             return None
 

@@ -63,7 +63,10 @@ def library_versions() -> dict[str, str]:
 def encoding_digest(settings: EncoderSettings, *, label_map: LabelMap) -> str:
     """Digests the settings, the labels and the versions of what decides an Example's bytes."""
     schema = plan_features(settings).schema()
-    what = [ENCODING_VERSION, schema, settings, label_map, library_versions()]
+    versions = library_versions()
+    # It writes indexes alone.
+    versions.pop("pyarrow", None)
+    what = [ENCODING_VERSION, schema, settings, label_map, versions]
     return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
 

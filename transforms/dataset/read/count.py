@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -65,6 +65,20 @@ class CountedShard(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class CountedExample(NamedTuple):
+    """An Example of a shard.
+
+    Attributes:
+        place: Where it is, as the index has it.
+        record: The serialized Example.
+        image: Its image; empty where it has none.
+    """
+
+    place: int
+    record: bytes
+    image: bytes
+
+
 def plan_counts(dataset: StoredDataset) -> list[ShardCount]:
     """Lists the shards of a dataset that are to be counted.
 
@@ -98,23 +112,36 @@ def count_shard(shard: ShardCount, *, legend: Legend) -> CountedShard:
         legend: How its Examples are to be read.
     """
     counter = StatisticsCounter(class_names=legend.class_names)
-    # {default key: key as written}
-    keys = {key: legend.keys.get(key, key) for key in COUNTED_KINDS}
-    container = find_container(shard.container)
     try:
-        for place, record in container.read(shard.data):
-            words = container.describe_place(place)
-            example = parse_example(record, uri=shard.data.uri, place=words)
-            values = dict(_values(example, keys=keys))
-            image = next(iter(values.get(IMAGE, ())), b"")
-            counter.add(
-                _complete(values, image=image, names=legend.class_names),
-                num_bytes=len(record),
-                image_bytes=len(image),
-            )
+        for _ in count_examples(shard, legend=legend, counter=counter):
+            pass
     except InputError as error:
         return CountedShard(shard.split, counter.total(), str(error))
     return CountedShard(shard.split, counter.total())
+
+
+def count_examples(
+    shard: ShardCount, *, legend: Legend, counter: StatisticsCounter
+) -> Iterator[CountedExample]:
+    """Reads a shard, and yields each of its Examples once it is counted.
+
+    Raises:
+        InputError: It cannot be read to its end, or is damaged.
+    """
+    # {default key: key as written}
+    keys = {key: legend.keys.get(key, key) for key in COUNTED_KINDS}
+    container = find_container(shard.container)
+    for place, record in container.read(shard.data):
+        words = container.describe_place(place)
+        example = parse_example(record, uri=shard.data.uri, place=words)
+        values = dict(_values(example, keys=keys))
+        image = next(iter(values.get(IMAGE, ())), b"")
+        counter.add(
+            _complete(values, image=image, names=legend.class_names),
+            num_bytes=len(record),
+            image_bytes=len(image),
+        )
+        yield CountedExample(place, record, image)
 
 
 def _values(example: Example, *, keys: Mapping[str, str]) -> Iterator[tuple[str, list[Any]]]:

@@ -1,0 +1,57 @@
+"""Makes a dataset look as if another version of Shardbeam had counted it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from shardbeam.transforms.dataset.files import describe_data
+
+
+def age_records(
+    output: Path, *, without_versions: bool = False, lost_columns: Collection[str] | None = None
+) -> None:
+    """Changes all that a dataset keeps of its shards for the next version.
+
+    Args:
+        output: The dataset.
+        without_versions: Whether records say which versions have counted: those of the first
+            versions do not.
+        lost_columns: Columns that the indexes of that version lacked, for one of no use today;
+            None for indexes of this version.
+    """
+    for path in sorted((output / "runs" / ".shards").iterdir()):
+        record = json.loads(path.read_bytes())["record"]
+        # No field of them need be the same.
+        record["statistics"] = {"images": "three", "colours": {}}
+        record["statistics_version"] = 1_000_000
+        if lost_columns is not None:
+            record["index_version"] = "another"
+            record["index"] = rewrite_index(output, record["index"]["path"], lost=lost_columns)
+        if without_versions:
+            del record["statistics_version"], record["index_version"]
+        text = json.dumps(record)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        path.write_text(f'{{"sha256": "{digest}", "record": {text}, "format": 3}}\n')
+
+
+def rewrite_index(output: Path, path: str, *, lost: Collection[str]) -> dict[str, Any]:
+    """Leaves columns of an index out; returns what a record says of the file."""
+    table = parquet.read_table(output / path)
+    table = table.drop_columns(list(lost)).append_column("colour", [["red"] * len(table)])
+    # One that has another type now.
+    table = table.set_column(
+        table.schema.get_field_index("offset"), "offset", table["offset"].cast(pa.string())
+    )
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    (output / path).write_bytes(buffer.getvalue())
+    file = describe_data(path, buffer.getvalue())
+    return {"path": file.path, "size_bytes": file.size_bytes, "crc32c": file.crc32c}

@@ -1,0 +1,171 @@
+"""Counts a finished shard again, where another version of Shardbeam has counted it.
+
+Its bytes are those that a build of today would write: its key says so. What was counted of them,
+statistics and index, follows from its Examples and its old index, as far as these hold all of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import google_crc32c
+import msgspec
+
+from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
+from shardbeam.transforms.dataset.index import (
+    INDEX_SCHEMA,
+    IndexRow,
+    index_parquet,
+    index_version,
+    read_known_columns,
+)
+from shardbeam.transforms.dataset.read.count import CountedExample, ShardCount, count_examples
+from shardbeam.transforms.dataset.read.legend import Legend
+from shardbeam.transforms.dataset.shard import Shard, ShardSettings
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.statistics import (
+    COUNTED_KINDS,
+    STATISTICS_VERSION,
+    StatisticsCounter,
+)
+from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
+from shardbeam.transforms.storage.base import StoredFile, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+
+class NotCountableError(Exception):
+    """A shard does not hold all that is counted: it has to be written again from its images."""
+
+
+def was_counted_otherwise(result: ShardResult) -> bool:
+    """Says whether another version has counted a shard, or one that did not say which it was."""
+    return (result.statistics_version, result.index_version) != (
+        STATISTICS_VERSION,
+        index_version(),
+    )
+
+
+def check_countable(result: ShardResult, *, settings: EncoderSettings) -> None:
+    """Checks whether Examples hold all that the statistics count, without reading them.
+
+    Args:
+        result: The shard.
+        settings: What its Examples hold.
+
+    Raises:
+        NotCountableError: The config drops keys that are counted while they are encoded.
+    """
+    if result.statistics_version == STATISTICS_VERSION:
+        return
+    plan = plan_features(settings)
+    counted = {
+        spec.key for group in plan.groups for spec in group.specs if spec.key in COUNTED_KINDS
+    }
+    if dropped := sorted(counted - plan.defaults.keys()):
+        raise NotCountableError(
+            f"features.drop leaves out {', '.join(dropped)}, which the statistics count"
+        )
+
+
+def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> ShardResult:
+    """Counts a staged shard again, and records that.
+
+    Corrections, rejects and exclusions are carried over: they are decided by the key.
+
+    Args:
+        result: The shard, in staging.
+        shard: Which shard it is.
+        settings: How shards are made.
+
+    Returns:
+        The shard, with the statistics and the index that a build of today gives it.
+
+    Raises:
+        NotCountableError: Neither its Examples nor its index hold all that is counted.
+        InputError: It cannot be read, or is damaged.
+        OSError: Staging cannot be written.
+    """
+    check_countable(result, settings=settings.encoder)
+    staging = settings.staging
+    index_uri = _find(result.index, staged=result.staged, staging=staging).uri
+    old_rows = read_known_columns(storage_for(index_uri).read(index_uri), uri=index_uri)
+    legend = _legend(shard, settings=settings.encoder)
+    counter = StatisticsCounter(class_names=legend.class_names)
+    data = _find(result.data, staged=result.staged, staging=staging)
+    examples = count_examples(
+        ShardCount(
+            data=msgspec.structs.replace(data, crc32c=result.data.crc32c),
+            container=settings.container,
+            split=shard.split,
+        ),
+        legend=legend,
+        counter=counter,
+    )
+    rows = list(_rows(old_rows, examples, shard=shard))
+    if len(rows) != len(old_rows) or len(rows) != result.examples:
+        raise NotCountableError("its index does not fit its Examples")
+    if result.statistics_version != STATISTICS_VERSION:
+        result = msgspec.structs.replace(
+            result, statistics=counter.total(), statistics_version=STATISTICS_VERSION
+        )
+    if result.index_version != index_version():
+        result = _write_index(result, rows=rows, staging=staging)
+    staging.finish_shard(result)
+    return result
+
+
+def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
+    """Finds a file of a finished shard: in staging, or moved by a commit that was killed."""
+    uri = staging.uri(staged, file.path)
+    moved = join_uri(staging.output, file.path)
+    storage = storage_for(uri)
+    found = storage.stat(uri) or storage.stat(moved)
+    if found is None:
+        raise FileNotFoundError(uri)
+    return found
+
+
+def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
+    written = plan_features(settings).defaults
+    return Legend(
+        # What stands under a default key may be something else: a constant, a renamed feature.
+        keys={key: written[key].key if key in written else "" for key in COUNTED_KINDS},
+        class_names={number: name for name, number in shard.label_map.ids.items()},
+    )
+
+
+def _rows(
+    old_rows: Iterable[Mapping[str, Any]], examples: Iterable[CountedExample], *, shard: Shard
+) -> Iterator[IndexRow]:
+    """Renders the index: what the old one has, and what follows from the Examples.
+
+    Raises:
+        NotCountableError: A column is in neither: labels and hashes of pictures as they were
+            before they were encoded cannot be had from what is stored.
+    """
+    for old, example in zip(old_rows, examples):  # noqa: B905  # The caller compares the numbers.
+        row = {
+            **({"sha256": hashlib.sha256(example.image).hexdigest()} if example.image else {}),
+            **old,
+            "split": shard.split,
+            "shard": shard.shard_index,
+            "offset": example.place,
+            "length": len(example.record),
+            "crc32c": google_crc32c.value(example.record),
+        }
+        missing = [name for name in INDEX_SCHEMA.names if name not in row]
+        if missing:
+            raise NotCountableError(f"its index lacks {', '.join(missing)}")
+        yield IndexRow(**row)
+
+
+def _write_index(result: ShardResult, *, rows: list[IndexRow], staging: Staging) -> ShardResult:
+    """Replaces the index of a staged shard: until the record says so, it is counted again."""
+    data = index_parquet(rows)
+    uri = staging.uri(result.staged, result.index.path)
+    storage_for(uri).replace(uri, data)
+    return msgspec.structs.replace(
+        result, index=describe_data(result.index.path, data), index_version=index_version()
+    )
