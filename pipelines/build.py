@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -15,10 +14,9 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.duplicates import Duplicates
-from shardbeam.transforms.dataset.judge import check_join
+from shardbeam.transforms.dataset.judge import check_edges, check_join, check_listing
 from shardbeam.transforms.dataset.shard import DEFAULT_READ_AHEAD, ShardSettings
 from shardbeam.transforms.find_duplicates import FindDuplicates
-from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
@@ -29,7 +27,11 @@ from shardbeam.transforms.write_shards import WriteShards
 def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
     """Adds the graph that only lists to a pipeline: one `Census`, of nothing but the listing."""
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
-    return (listed.census,) | TakeCensus()
+    return (
+        listed.census
+        | TakeCensus()
+        | "CheckListing" >> beam.Map(check_listing, sources=plan.sources).with_output_types(Census)
+    )
 
 
 class Gathered(NamedTuple):
@@ -53,22 +55,19 @@ def gather_records(pipeline: beam.Pipeline, *, plan: Plan) -> Gathered:
 
     It reads no image and writes nothing: it is all that `shardbeam plan` runs.
     """
-    # images: ((source, join), ListedImage); masks: ((source, join), AnnotationEntry)
+    # values: (source and join text, listed image or mask); files: ListedFile
     listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
-    # entries: ((source, join), AnnotationEntry); images: as above
+    # values: (source and join text, annotation entry, or image inside a container)
     read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.splits)
     # records: (split, Record)
-    joined = (listed.images, read.images, listed.masks, read.entries) | JoinAnnotations(
+    joined = (listed.values, read.values) | JoinAnnotations(
         sources=plan.sources, settings=plan.join
     )
     # one Census
     census = (
-        (listed.census, read.census, joined.census)
+        (*listed.census, *read.census, *joined.census)
         | TakeCensus()
-        | "CheckJoin"
-        >> beam.Map(
-            _check, sources=plan.sources, settings=plan.labels, objects=plan.objects
-        ).with_output_types(Census)
+        | "CheckJoin" >> beam.Map(_check, plan=plan).with_output_types(Census)
     )
     # one LabelMap
     label_map = census | "BuildLabelMap" >> beam.Map(
@@ -146,12 +145,11 @@ def build_dataset(
     )
 
 
-def _check(
-    census: Census, *, sources: Sequence[Source], settings: LabelSettings, objects: bool
-) -> Census:
-    check_join(census, sources=sources)
+def _check(census: Census, *, plan: Plan) -> Census:
+    census = check_edges(census, sources=plan.sources, settings=plan.join)
+    check_join(census, sources=plan.sources)
     # A class that there is not may be why a split is empty: its error comes before that.
-    _build_label_map(census, settings=settings, objects=objects)
+    _build_label_map(census, settings=plan.labels, objects=plan.objects)
     return census
 
 

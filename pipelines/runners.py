@@ -65,6 +65,11 @@ REFUSED_FLAGS = {
     "--output_executable_path": "would make a jar and build nothing",
     "--save_main_session": "is not needed, as all code lies in installed modules",
 }
+# {running mode of Beam's local runner: why it is not used}
+_REFUSED_MODES = {
+    "multi_processing": "a build hangs when one of Beam's worker processes is killed",
+    "multi_threading": "Beam loses elements between its threads",
+}
 _BEAM_IMAGE = re.compile(r"(?:^|/)beam_python(?P<python>3\.\d+)_sdk:(?P<beam>\d+\.\d+\.\d+)")
 
 
@@ -156,15 +161,16 @@ def check_beam_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Checks keyword arguments of `PipelineOptions`, and spells the runner as its class.
 
     Raises:
-        UsageError: There is no such runner, or the in-process runner is to start Beam's processes.
+        UsageError: There is no such runner, or the mode of the local runner is refused.
     """
     checked = dict(options)
     if "runner" in checked:
         checked["runner"] = _runner_name(checked["runner"])
-    if checked.get("direct_running_mode") == "multi_processing":
+    mode = checked.get("direct_running_mode")
+    if mode in _REFUSED_MODES:
         raise UsageError(
-            "--direct_running_mode=multi_processing is refused: a build hangs where one of Beam's "
-            "worker processes is killed; --processes=N writes shards in N processes"
+            f"--direct_running_mode={mode} is refused: {_REFUSED_MODES[mode]}; --processes=N "
+            "writes shards in N processes"
         )
     return checked
 

@@ -18,7 +18,7 @@ from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.rejects import RejectsFile, rejects_path, write_rejects
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
-from shardbeam.transforms.dataset.statistics import Statistics, merge_statistics
+from shardbeam.transforms.dataset.statistics import CountedStatistics, merge_counted
 
 # The split and the path of a file of rejects, and a reject that goes there.
 _Assigned = tuple[tuple[str, str], Reject]
@@ -35,7 +35,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
     Args:
         settings: What is committed, and where.
         rejects: All rejects, of every step.
-        statistics: `(split, Statistics)` for each shard.
+        statistics: `(split, CountedStatistics)` for each shard.
         census: One `Census`.
         label_map: One `LabelMap`.
         duplicates: One `Duplicates`; None where they were not looked for.
@@ -48,7 +48,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
 
     settings: CommitSettings
     rejects: PCollection[Reject]
-    statistics: PCollection[tuple[str, Statistics]]
+    statistics: PCollection[tuple[str, CountedStatistics]]
     census: PCollection[Census]
     label_map: PCollection[LabelMap]
     duplicates: PCollection[Duplicates] | None = None
@@ -72,9 +72,9 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             | "WriteRejects" >> beam.Map(_write_rejects, staging=staging)
         )
         label_map = pvalue.AsSingleton(self.label_map)
-        # (split, Statistics): those of all shards together would be no small matter.
+        # (split, CountedStatistics): those of all shards together would be no small matter.
         statistics = pvalue.AsDict(
-            self.statistics | "MergeStatistics" >> beam.CombinePerKey(merge_statistics)
+            self.statistics | "MergeStatistics" >> beam.CombinePerKey(merge_counted)
         )
         results = (pvalue.AsList(shards), pvalue.AsList(rejects_files))
         duplicates = None if self.duplicates is None else pvalue.AsSingleton(self.duplicates)

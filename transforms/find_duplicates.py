@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
+import msgspec
 from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.stages import counting, report_usage
+from shardbeam.transforms.beam.stages import CENSUS, CensusFn, counting, typed_outputs
+from shardbeam.transforms.core.edges import INDEXES, ROWS, Edges, encode_element
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.duplicates import Duplicates, pack_shard, report_duplicates
 from shardbeam.transforms.dataset.files import ShardResult
@@ -46,16 +48,16 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[Duplicates]:
         """Adds the step to a pipeline."""
         # ((space, partition), rows of one shard)
-        matches = (
+        pack_fn = _PackFn(splits=self.splits, near=self.near > 0, staging=self.staging)
+        packed = typed_outputs(
             shards
             | "PackRows"
-            >> beam.FlatMap(
-                _pack_rows,
-                pvalue.AsSingleton(self.census),
-                splits=self.splits,
-                near=self.near > 0,
-                staging=self.staging,
-            ).with_output_types(_Packed)
+            >> beam.ParDo(pack_fn, pvalue.AsSingleton(self.census)).with_outputs(
+                CENSUS, main="rows"
+            )
+        )
+        matches = (
+            packed.rows
             | beam.GroupByKey()
             # Matches
             | "MatchRows" >> beam.Map(_match_rows, near=self.near).with_output_types(Matches)
@@ -64,41 +66,61 @@ class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Dupli
             counting(_report),
             pvalue.AsList(shards),
             pvalue.AsIter(matches),
+            pvalue.AsIter(packed[CENSUS]),
             splits=self.splits,
             near=self.near,
             staging=self.staging,
         ).with_output_types(Duplicates)
 
 
-def _pack_rows(
-    shard: ShardResult, census: Census, *, splits: Sequence[str], near: bool, staging: Staging
-) -> Iterator[_Packed]:
-    records = sum(split.images for split in census.splits.values())
-    with explain_write_errors(staging.output):
-        yield from pack_shard(
-            shard,
-            splits=splits,
-            partitions=count_partitions(records),
-            near=near,
-            staging=staging,
-        )
-    report_usage()
+@beam.typehints.with_output_types(_Packed)
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _PackFn(CensusFn):
+    splits: Sequence[str]
+    near: bool
+    staging: Staging
+
+    def process(self, shard: ShardResult, census: Census) -> Iterator[_Packed]:
+        self.edges.receive(INDEXES, shard.key.encode())
+        records = sum(split.images for split in census.splits.values())
+        with explain_write_errors(self.staging.output):
+            for key, rows in pack_shard(
+                shard,
+                splits=self.splits,
+                partitions=count_partitions(records),
+                near=self.near,
+                staging=self.staging,
+            ):
+                self.edges.send(ROWS, encode_element(key), rows)
+                yield key, rows
 
 
 def _match_rows(element: tuple[tuple[int, int], Iterable[bytes]], *, near: int) -> Matches:
-    (space, _), packed = element
-    return match_rows(space, packed, near=near)
+    (space, partition), values = element
+    packed, edges = list(values), Edges()
+    for rows in packed:
+        edges.receive(ROWS, encode_element((space, partition)), rows)
+    return msgspec.structs.replace(match_rows(space, packed, near=near), edges=edges)
 
 
 def _report(
     census: Census,
     shards: Sequence[ShardResult],
     matches: Iterable[Matches],
+    packed: Iterable[Census],
     *,
     splits: Sequence[str],
     near: int,
     staging: Staging,
 ) -> Duplicates:
     del census
+    matches, edges = list(matches), Edges()
+    for shard in shards:
+        edges.send(INDEXES, shard.key.encode())
+    for match in matches:
+        edges.add(match.edges)
+    for part in packed:
+        edges.add(part.edges)
     with explain_write_errors(staging.output):
-        return report_duplicates(shards, matches, splits=splits, near=near, staging=staging)
+        found = report_duplicates(shards, matches, splits=splits, near=near, staging=staging)
+    return msgspec.structs.replace(found, edges=edges)

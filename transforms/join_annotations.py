@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
 import msgspec
@@ -12,28 +12,41 @@ from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.combiners import Count, ToDict
 
-from shardbeam.transforms.beam.stages import in_global_window
+from shardbeam.transforms.beam.stages import CENSUS, CensusFn, typed_outputs
+from shardbeam.transforms.core.edges import (
+    CLASSES,
+    PLACES,
+    POINTS,
+    RECORDS,
+    TO_CUT_SPLITS,
+    TO_SAMPLE,
+    Edges,
+    lost_error,
+)
 from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import AnnotationEntry, ListedImage, Record, Reject
 from shardbeam.transforms.core.sampling import SplitSample
-from shardbeam.transforms.core.sharding import SplitCuts, example_hash
+from shardbeam.transforms.core.sharding import (
+    POINT_BYTES,
+    SplitAssignment,
+    SplitCuts,
+    example_hash,
+)
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.base import Kind
-from shardbeam.transforms.formats.joining import JoinSettings, join_key, join_text
+from shardbeam.transforms.formats.join_values import decode_join_key, decode_join_value
+from shardbeam.transforms.formats.joining import JoinedKey, JoinSettings, join_key
 from shardbeam.transforms.formats.sources import Source
 
+_MAIN = "main"
 _REJECTS = "rejects"
-_CENSUS = "census"
 
-# A key and one side's value.
-_Tagged = tuple[bytes, bytes]
-# First byte of a value: which side of the join it comes from.
-_IMAGE = b"\x00"
-_ENTRY = b"\x01"
+# (source and join text, value), as `formats.join_values` encodes them
+_JoinValue: TypeAlias = tuple[bytes, bytes]
 
-_encoder = msgspec.msgpack.Encoder(order="deterministic")
-_image_decoder = msgspec.msgpack.Decoder(ListedImage)
-_entry_decoder = msgspec.msgpack.Decoder(AnnotationEntry)
+
+# A sample and what has arrived of its split.
+_Sampled: TypeAlias = tuple[SplitSample, Edges]
 
 
 class JoinResult(NamedTuple):
@@ -42,21 +55,17 @@ class JoinResult(NamedTuple):
     Attributes:
         records: `(split, Record)` for each image that goes on.
         rejects: A `Reject` for each input that cannot be used.
-        census: A `Census` for each bundle: what became of everything.
+        census: A `Census` for each bundle, step by step: what became of everything.
     """
 
     records: PCollection[tuple[str, Record]]
     rejects: PCollection[Reject]
-    census: PCollection[Census]
+    census: tuple[PCollection[Census], ...]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class JoinAnnotations(beam.PTransform[Any, JoinResult]):
-    """Joins listed images and annotation entries by (source, join), in one GroupByKey.
-
-    The values are shuffled as bytes under one tag byte: a CoGroupByKey of typed values costs
-    nearly twice as much. They become bytes where they are found, before they are put together:
-    otherwise they would be encoded once more on the way.
+    """Joins listed images and annotation entries by source and join text, in one GroupByKey.
 
     Where splits are to have exact sizes, keys are joined twice: first to learn which become
     records, and of which classes, since their hashes say where a split ends. Where only a sample
@@ -70,74 +79,56 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     sources: Sequence[Source]
     settings: JoinSettings
 
-    def expand(
-        self, inputs: tuple[PCollection[tuple[tuple[str, str], ListedImage | AnnotationEntry]], ...]
-    ) -> JoinResult:
-        """Adds the step: `(images, entries, …) | JoinAnnotations(...)`, in any order."""
-        sources = {source.name: source for source in self.sources}
-        grouped = (
-            [
-                values | f"Tag{number}" >> beam.Map(_tag, sources).with_output_types(_Tagged)
-                for number, values in enumerate(inputs)
-            ]
-            | beam.Flatten()
-            | beam.GroupByKey()
-        )
-        splits = self.settings.splits
+    def expand(self, inputs: tuple[PCollection[_JoinValue], ...]) -> JoinResult:
+        """Adds the step: `(listed.values, read.values) | JoinAnnotations(...)`, in any order."""
+        # (source and join text, [value, ...])
+        grouped = inputs | beam.Flatten() | beam.GroupByKey()
+        settings, splits = self.settings, self.settings.splits
+        census: tuple[PCollection[Census], ...] = ()
         cuts: tuple[pvalue.AsSingleton, ...] = ()
         if splits.exact:
-            about = msgspec.structs.replace(
-                self.settings,
-                splits=msgspec.structs.replace(splits, exact=False, stratify=False),
-            )
-            counted = grouped | "JoinToCount" >> beam.ParDo(
-                _JoinFn(sources=self.sources, settings=about)
-            ).with_outputs(main="records")
             # (classes, point)
-            points = counted.records | "FindPoint" >> beam.Map(
-                _find_point, settings=self.settings
-            ).with_output_types(tuple[tuple[str, ...], bytes])
+            point_fn = _PointFn(sources=self.sources, settings=settings)
+            points = typed_outputs(
+                grouped | "JoinToCount" >> beam.ParDo(point_fn).with_outputs(CENSUS, main=_MAIN)
+            )
             images = pvalue.AsDict(
-                points
+                points[_MAIN]
                 | "GiveClasses" >> beam.FlatMap(_give_classes).with_output_types(str)
                 | "CountImages" >> Count.PerElement()
             )
-            cuts = (
-                pvalue.AsSingleton(
-                    points
-                    | "FindStratum"
-                    >> beam.Map(_find_stratum, images).with_output_types(tuple[str, bytes])
-                    | "GatherPoints" >> beam.CombinePerKey(_GatherFn())
-                    | "GatherStrata" >> ToDict()
-                    | "CutSplits" >> beam.Map(splits.cut, images).with_output_types(SplitCuts)
-                ),
+            cut = typed_outputs(
+                points[_MAIN]
+                | "FindStratum"
+                >> beam.Map(_find_stratum, images).with_output_types(tuple[str, bytes])
+                | "GatherPoints" >> beam.CombinePerKey(_GatherFn())
+                | "GatherStrata" >> ToDict()
+                | "CutSplits"
+                >> beam.ParDo(_CutFn(splits=splits), images).with_outputs(CENSUS, main=_MAIN)
             )
+            census += (points[CENSUS], cut[CENSUS])
+            cuts = (pvalue.AsSingleton(cut[_MAIN]),)
         samples = {}
-        if self.settings.limit is not None:
-            listed = grouped | "JoinToSample" >> beam.ParDo(
-                _JoinFn(sources=self.sources, settings=self.settings), *cuts
-            ).with_outputs(main="records")
-            # {split: the places of its sample}
-            samples["samples"] = pvalue.AsDict(
-                listed.records
-                | "FindPlace" >> beam.Map(_find_place, settings=self.settings)
-                | "Sample" >> beam.CombinePerKey(_SampleFn(self.settings.limit))
+        if settings.limit is not None:
+            place_fn = _PlaceFn(sources=self.sources, settings=settings)
+            # (split, (place, classes))
+            places = typed_outputs(
+                grouped
+                | "JoinToSample" >> beam.ParDo(place_fn, *cuts).with_outputs(CENSUS, main=_MAIN)
             )
-        joined = grouped | "Join" >> beam.ParDo(
-            _JoinFn(sources=self.sources, settings=self.settings), *cuts, **samples
-        ).with_outputs(_REJECTS, _CENSUS, main="records")
-        joined[_REJECTS].element_type = Reject
-        joined[_CENSUS].element_type = Census
-        return JoinResult(records=joined.records, rejects=joined[_REJECTS], census=joined[_CENSUS])
-
-
-def _tag(
-    element: tuple[tuple[str, str], ListedImage | AnnotationEntry], sources: Mapping[str, Source]
-) -> tuple[bytes, bytes]:
-    (source, text), value = element
-    key = join_text(text, source_format=sources[source].format)
-    side = _IMAGE if isinstance(value, ListedImage) else _ENTRY
-    return f"{source}\0{key}".encode(), side + _encoder.encode(value)
+            # (split, (the places of its sample, Census))
+            chosen = places[_MAIN] | "Sample" >> beam.CombinePerKey(_SampleFn(settings.limit))
+            samples["samples"] = pvalue.AsDict(chosen | "GiveSample" >> beam.Map(_give_sample))
+            counted = chosen | "CountPlaces" >> beam.Map(_give_census).with_output_types(Census)
+            census += (places[CENSUS], counted)
+        join_fn = _JoinFn(sources=self.sources, settings=settings)
+        joined = typed_outputs(
+            grouped
+            | "Join"
+            >> beam.ParDo(join_fn, *cuts, **samples).with_outputs(_REJECTS, CENSUS, main=_MAIN),
+            rejects=Reject,
+        )
+        return JoinResult(joined[_MAIN], joined[_REJECTS], (*census, joined[CENSUS]))
 
 
 class _GatherFn(beam.CombineFn):
@@ -157,15 +148,6 @@ class _GatherFn(beam.CombineFn):
         return bytes(gathered)
 
 
-def _find_point(
-    element: tuple[str, Record], *, settings: JoinSettings
-) -> tuple[tuple[str, ...], bytes]:
-    _, record = element
-    classes = settings.classes_of(record.annotations) if settings.splits.stratify else ()
-    source, key = settings.group_of(source=record.source, key=record.key)
-    return classes, settings.splits.point_of(source=source, key=key)
-
-
 def _give_classes(element: tuple[tuple[str, ...], bytes]) -> tuple[str, ...]:
     return element[0]
 
@@ -177,73 +159,107 @@ def _find_stratum(
     return SplitCuts({}, images).stratum(classes), point
 
 
-def _find_place(
-    element: tuple[str, Record], *, settings: JoinSettings
-) -> tuple[str, tuple[bytes, tuple[str, ...]]]:
-    split, record = element
-    return split, (_place(record, settings=settings), settings.shown_classes(record.annotations))
-
-
 def _place(record: Record, *, settings: JoinSettings) -> bytes:
     return example_hash(seed=settings.splits.seed, source=record.source, key=record.key)
 
 
 class _SampleFn(beam.CombineFn):
-    """Chooses a split's sample, out of places and classes."""
+    """Chooses a split's sample, out of places and classes, and counts the places."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
-    def create_accumulator(self) -> SplitSample:
-        return SplitSample(self._limit)
+    def create_accumulator(self) -> _Sampled:
+        return SplitSample(self._limit), Edges()
 
-    def add_input(self, sample: SplitSample, element: tuple[bytes, tuple[str, ...]]) -> SplitSample:
+    def add_input(self, sampled: _Sampled, element: tuple[bytes, tuple[str, ...]]) -> _Sampled:
+        sample, edges = sampled
         place, classes = element
         sample.add(place, classes)
-        return sample
+        edges.receive(PLACES, place)
+        return sampled
 
-    def merge_accumulators(self, samples: Iterable[SplitSample]) -> SplitSample:
-        merged = self.create_accumulator()
-        for sample in samples:
+    def merge_accumulators(self, parts: Iterable[_Sampled]) -> _Sampled:
+        merged, edges = self.create_accumulator()
+        for sample, more in parts:
             merged.merge(sample)
-        return merged
+            edges.add(more)
+        return merged, edges
 
-    def extract_output(self, sample: SplitSample) -> frozenset[bytes]:
-        return sample.chosen()
+    def extract_output(self, sampled: _Sampled) -> tuple[frozenset[bytes], Census]:
+        sample, edges = sampled
+        return sample.chosen(), Census(edges=edges)
 
 
-@beam.typehints.with_output_types(tuple[str, Record])
+def _give_sample(
+    element: tuple[str, tuple[frozenset[bytes], Census]],
+) -> tuple[str, frozenset[bytes]]:
+    split, (chosen, _) = element
+    return split, chosen
+
+
+def _give_census(element: tuple[str, tuple[frozenset[bytes], Census]]) -> Census:
+    _, (_, census) = element
+    return census
+
+
+@beam.typehints.with_output_types(SplitCuts)
 @dataclasses.dataclass(eq=False, kw_only=True)
-class _JoinFn(beam.DoFn):
+class _CutFn(CensusFn):
+    """Finds where splits of exact sizes end, and counts what says so."""
+
+    splits: SplitAssignment
+
+    def process(
+        self, points: Mapping[str, bytes], images: Mapping[str, int]
+    ) -> Iterator[SplitCuts]:
+        for gathered in points.values():
+            for start in range(0, len(gathered), POINT_BYTES):
+                self.edges.receive(POINTS, gathered[start : start + POINT_BYTES])
+        for name, count in images.items():
+            self.edges.receive(CLASSES, name.encode(), times=count)
+        yield self.splits.cut(points, images)
+
+
+class _Found(NamedTuple):
+    """What became of one key, and how many images and annotation entries it has."""
+
+    joined: JoinedKey
+    source: str
+    key: str
+    images: list[ListedImage]
+    entries: list[AnnotationEntry]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _KeyFn(CensusFn):
+    """Joins one key at a time; each pass over the keys counts what arrives by itself."""
+
     sources: Sequence[Source]
     settings: JoinSettings
 
     def setup(self) -> None:
         self._formats = {source.name: source.format for source in self.sources}
 
-    def start_bundle(self) -> None:
-        self._census = Census()
-
-    def process(
+    def join(
         self,
         element: tuple[bytes, Iterable[bytes]],
-        cuts: SplitCuts | None = None,
-        samples: Mapping[str, frozenset[bytes]] | None = None,
-    ) -> Iterator[tuple[str, Record] | pvalue.TaggedOutput[str, Reject]]:
-        settings = self.settings
-        if cuts is not None:
-            splits = msgspec.structs.replace(settings.splits, cuts=cuts)
-            settings = msgspec.structs.replace(settings, splits=splits)
+        *,
+        settings: JoinSettings,
+        to: str = "",
+    ) -> _Found:
+        """Joins what has one key; `to` says what for, where that is not the join itself."""
         identity, values = element
-        source, _, key = identity.decode().partition("\0")
-        images = []
-        entries = []
+        source, key = decode_join_key(identity)
+        images: list[ListedImage] = []
+        entries: list[AnnotationEntry] = []
         for value in values:
-            payload = memoryview(value)[1:]
-            if value.startswith(_IMAGE):
-                images.append(_image_decoder.decode(payload))
+            edge, item = decode_join_value(value)
+            self.edges.receive(edge + to, identity, value)
+            if isinstance(item, ListedImage):
+                images.append(item)
             else:
-                entries.append(_entry_decoder.decode(payload))
+                entries.append(item)
         # A missing image has the name by which the annotations know it.
         key = min((entry.key for entry in entries), default=key)
         joined = join_key(
@@ -254,8 +270,63 @@ class _JoinFn(beam.DoFn):
             source_format=self._formats[source],
             settings=settings,
         )
-        if samples is not None and joined.record is not None:
+        return _Found(joined, source, key, images, entries)
+
+
+@beam.typehints.with_output_types(tuple[tuple[str, ...], bytes])
+class _PointFn(_KeyFn):
+    """Finds each record's classes and its point, before it is known where splits end."""
+
+    def process(
+        self, element: tuple[bytes, Iterable[bytes]]
+    ) -> Iterator[tuple[tuple[str, ...], bytes]]:
+        splits = self.settings.splits
+        about = msgspec.structs.replace(
+            self.settings, splits=msgspec.structs.replace(splits, exact=False, stratify=False)
+        )
+        record = self.join(element, settings=about, to=TO_CUT_SPLITS).joined.record
+        if record is None:
+            return
+        classes = self.settings.classes_of(record.annotations) if splits.stratify else ()
+        source, key = self.settings.group_of(source=record.source, key=record.key)
+        point = splits.point_of(source=source, key=key)
+        self.edges.send(POINTS, point)
+        for name in classes:
+            self.edges.send(CLASSES, name.encode())
+        yield classes, point
+
+
+@beam.typehints.with_output_types(tuple[str, tuple[bytes, tuple[str, ...]]])
+class _PlaceFn(_KeyFn):
+    """Finds each record's split, its place there and its classes, before a sample is chosen."""
+
+    def process(
+        self, element: tuple[bytes, Iterable[bytes]], cuts: SplitCuts | None = None
+    ) -> Iterator[tuple[str, tuple[bytes, tuple[str, ...]]]]:
+        settings = _with_cuts(self.settings, cuts)
+        joined = self.join(element, settings=settings, to=TO_SAMPLE).joined
+        if joined.record is not None:
             place = _place(joined.record, settings=settings)
+            self.edges.send(PLACES, place)
+            yield joined.split, (place, settings.shown_classes(joined.record.annotations))
+
+
+@beam.typehints.with_output_types(tuple[str, Record])
+class _JoinFn(_KeyFn):
+    """Joins one key for good."""
+
+    def process(
+        self,
+        element: tuple[bytes, Iterable[bytes]],
+        cuts: SplitCuts | None = None,
+        samples: Mapping[str, frozenset[bytes]] | None = None,
+    ) -> Iterator[tuple[str, Record] | pvalue.TaggedOutput[str, Reject]]:
+        settings = _with_cuts(self.settings, cuts)
+        joined, source, key, images, entries = self.join(element, settings=settings)
+        place = None if joined.record is None else _place(joined.record, settings=settings)
+        if samples is not None and place is not None:
+            if joined.split not in samples:
+                raise lost_error([PLACES])
             if place not in samples[joined.split]:
                 joined = msgspec.structs.replace(
                     joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
@@ -264,13 +335,19 @@ class _JoinFn(beam.DoFn):
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
         # What is joined by less than the name is shown by its name.
         shown = min((image.key for image in images), default=key)
-        self._census.add_joined(
+        self.census.add_joined(
             joined, source=source, key=shown, listed=listed, referenced=len(entries)
         )
-        if joined.record is not None:
+        if joined.record is not None and place is not None:
+            self.edges.send(RECORDS, place)
             yield joined.split, joined.record
         for reject in joined.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
 
-    def finish_bundle(self) -> Iterator[pvalue.TaggedOutput[str, Any]]:
-        yield in_global_window(pvalue.TaggedOutput(_CENSUS, self._census))
+
+def _with_cuts(settings: JoinSettings, cuts: SplitCuts | None) -> JoinSettings:
+    if cuts is None:
+        return settings
+    return msgspec.structs.replace(
+        settings, splits=msgspec.structs.replace(settings.splits, cuts=cuts)
+    )

@@ -11,50 +11,56 @@ import apache_beam as beam
 from apache_beam import pvalue
 from apache_beam.pvalue import PBegin, PCollection
 
-from shardbeam.transforms.beam.stages import in_global_window, report_usage
+from shardbeam.transforms.beam.stages import CENSUS, CensusFn, typed_outputs
+from shardbeam.transforms.core.edges import (
+    ARCHIVES,
+    IMAGES,
+    LISTED_FILES,
+    LISTING_PARTS,
+    MASKS,
+    ROOTS,
+    encode_element,
+)
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, ListedImage, Reject
+from shardbeam.transforms.core.records import ListedFile, ListedImage, Reject
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, fingerprint_file
 from shardbeam.transforms.formats.base import Role
-from shardbeam.transforms.formats.sources import Source, list_files
+from shardbeam.transforms.formats.join_values import encode_join_value
+from shardbeam.transforms.formats.sources import Root, Source, list_files, list_roots
 from shardbeam.transforms.storage.archives import expand_root, is_pattern
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.find import storage_for
 
-_MASKS = "masks"
+_VALUES = "values"
 _FILES = "files"
 _REJECTS = "rejects"
-_CENSUS = "census"
 _PARTS = "parts"
+_ROOTS = "roots"
 
-# (source, which of its roots, folder or archive)
-_Root: TypeAlias = tuple[str, int, str]
 # (source, which of its roots, what is left of its listing)
 _Part: TypeAlias = tuple[str, int, ListingPart]
-_Image: TypeAlias = tuple[tuple[str, str], ListedImage]
-_Mask: TypeAlias = tuple[tuple[str, str], AnnotationEntry]
+# (source and join text, value), as `formats.join_values` encodes them
+_JoinValue: TypeAlias = tuple[bytes, bytes]
 
 
 class ListResult(NamedTuple):
     """What `ListImages` gives.
 
     Attributes:
-        images: `((source, join), ListedImage)` for each listed image, `join` being what it has
-            in common with its annotations.
-        masks: `((source, join), AnnotationEntry)` for each listed mask.
+        values: `(source and join text, value)` for each listed image and each listed mask, as
+            `JoinAnnotations` takes them.
         files: A `ListedFile` for each listed annotation file and container: what
             `ReadAnnotations` is to read.
         rejects: A `Reject` for each file whose name cannot be a key.
-        census: A `Census` for each bundle: the images by split, and the fingerprints of all
-            that is listed.
+        census: A `Census` for each bundle, step by step: the images by split, and the fingerprints
+            of all that is listed.
     """
 
-    images: PCollection[_Image]
-    masks: PCollection[_Mask]
+    values: PCollection[_JoinValue]
     files: PCollection[ListedFile]
     rejects: PCollection[Reject]
-    census: PCollection[Census]
+    census: tuple[PCollection[Census], ...]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -77,66 +83,59 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
 
     def expand(self, pbegin: PBegin) -> ListResult:
         """Adds the step to a pipeline."""
-        listed_roots = [
-            (source.name, index, root)
-            for source in self.sources
-            for index, root in enumerate(source.format.roots())
-        ]
+        listed_roots = list_roots(self.sources)
         roots = pbegin | "Roots" >> beam.Create(listed_roots, reshuffle=False).with_output_types(
-            _Root
+            Root
         )
+        edge = ROOTS
+        census: tuple[PCollection[Census], ...] = ()
         if any(is_pattern(root) for _, _, root in listed_roots):
-            roots = (
-                roots
-                | "ExpandPatterns" >> beam.FlatMap(_expand_pattern).with_output_types(_Root)
-                | "SpreadRoots" >> beam.Reshuffle()
-            )
-        listed = roots | "List" >> self._list()
-        begun = _typed(listed)
-        # On disk nothing is left over, and a stage less is worth something in a short run.
+            expand = beam.ParDo(_ExpandFn()).with_outputs(CENSUS, main=_ROOTS)
+            expanded = typed_outputs(roots | "ExpandPatterns" >> expand)
+            roots = expanded[_ROOTS] | "SpreadRoots" >> beam.Reshuffle()
+            edge = ARCHIVES
+            census = (expanded[CENSUS],)
+        listed = _typed(roots | "List" >> self._list(edge))
+        census += (listed[CENSUS],)
+        # A local listing is never split; without the step, short runs are shorter.
         if not any(storage_for(root).is_remote for _, _, root in listed_roots):
-            return begun
+            return ListResult(listed[_VALUES], listed[_FILES], listed[_REJECTS], census)
         parts = listed[_PARTS] | "SpreadParts" >> beam.Reshuffle()
-        rest = _typed(parts | "ListPart" >> self._list())
-        return ListResult(
-            *(
-                (one, other) | f"Flatten{name.capitalize()}" >> beam.Flatten()
-                for name, one, other in zip(ListResult._fields, begun, rest, strict=True)
-            )
+        rest = _typed(parts | "ListPart" >> self._list(LISTING_PARTS))
+        values, files, rejects = (
+            (listed[tag], rest[tag]) | f"Flatten{tag.capitalize()}" >> beam.Flatten()
+            for tag in (_VALUES, _FILES, _REJECTS)
         )
+        return ListResult(values, files, rejects, (*census, rest[CENSUS]))
 
-    def _list(self) -> Any:  # noqa: ANN401  # Beam does not export the type.
-        list_fn = _ListFn(sources=self.sources, splits=self.splits)
-        tags = (_MASKS, _FILES, _REJECTS, _CENSUS, _PARTS)
-        return beam.ParDo(list_fn).with_outputs(*tags, main="images")
-
-
-def _typed(outputs: Any) -> ListResult:  # noqa: ANN401  # As above.
-    outputs[_MASKS].element_type = _Mask
-    outputs[_FILES].element_type = ListedFile
-    outputs[_REJECTS].element_type = Reject
-    outputs[_CENSUS].element_type = Census
-    outputs[_PARTS].element_type = _Part
-    return ListResult(
-        images=outputs.images,
-        masks=outputs[_MASKS],
-        files=outputs[_FILES],
-        rejects=outputs[_REJECTS],
-        census=outputs[_CENSUS],
-    )
+    def _list(self, edge: str) -> Any:  # noqa: ANN401  # Beam does not export the type.
+        list_fn = _ListFn(sources=self.sources, splits=self.splits, edge=edge)
+        return beam.ParDo(list_fn).with_outputs(_FILES, _REJECTS, CENSUS, _PARTS, main=_VALUES)
 
 
-def _expand_pattern(element: _Root) -> Iterator[_Root]:
-    source, index, root = element
-    for uri in expand_root(root):
-        yield source, index, uri
+def _typed(outputs: Any) -> Any:  # noqa: ANN401  # As above.
+    return typed_outputs(outputs, files=ListedFile, rejects=Reject, parts=_Part)
 
 
-@beam.typehints.with_output_types(_Image)
-class _ListFn(beam.DoFn):
-    def __init__(self, *, sources: Sequence[Source], splits: SplitAssignment) -> None:
+@beam.typehints.with_output_types(Root)
+class _ExpandFn(CensusFn):
+    """Finds the archives of each pattern."""
+
+    def process(self, element: Root) -> Iterator[Root]:
+        self.edges.receive(ROOTS, encode_element(element))
+        source, index, root = element
+        for uri in expand_root(root):
+            self.edges.send(ARCHIVES, encode_element((source, index, uri)))
+            yield source, index, uri
+
+
+@beam.typehints.with_output_types(_JoinValue)
+class _ListFn(CensusFn):
+    def __init__(self, *, sources: Sequence[Source], splits: SplitAssignment, edge: str) -> None:
         self._sources = {source.name: source for source in sources}
         self._splits = splits
+        # The edge by which its input arrives.
+        self._edge = edge
         self._version = importlib.metadata.version("shardbeam")
 
     def setup(self) -> None:
@@ -148,31 +147,35 @@ class _ListFn(beam.DoFn):
                 "both the same, such as by the container image (--sdk_container_image)",
             )
 
-    def start_bundle(self) -> None:
-        self._census = Census()
-
-    def process(self, element: _Root | _Part) -> Iterator[_Image | pvalue.TaggedOutput[str, Any]]:
+    def process(
+        self, element: Root | _Part
+    ) -> Iterator[_JoinValue | pvalue.TaggedOutput[str, Any]]:
+        self.edges.receive(self._edge, encode_element(element))
         name, root, where = element
         source = self._sources[name]
         for listed in list_files(source, where, root=root, splits=self._splits):
             if isinstance(listed, ListingPart):
-                yield pvalue.TaggedOutput(_PARTS, (name, root, listed))
+                part = name, root, listed
+                self.edges.send(LISTING_PARTS, encode_element(part))
+                yield pvalue.TaggedOutput(_PARTS, part)
             elif isinstance(listed, Reject):
-                self._census.listing.add_images(1, split=listed.split)
-                self._census.add_reject(listed)
+                self.census.listing.add_images(1, split=listed.split)
+                self.census.add_reject(listed)
                 yield pvalue.TaggedOutput(_REJECTS, listed)
             elif listed.place.role is not Role.OTHER:
-                self._census.listing.add_fingerprint(fingerprint_file(listed.file))
-                item, identity = listed.item(), (name, listed.place.join)
-                if isinstance(item, ListedImage):
-                    split = self._splits.split_of(source=name, key=item.key)
-                    self._census.listing.add_images(1, split=split)
-                    yield identity, item
-                elif isinstance(item, AnnotationEntry):
-                    yield pvalue.TaggedOutput(_MASKS, (identity, item))
-                elif item is not None:
+                self.census.listing.add_fingerprint(fingerprint_file(listed.file))
+                item = listed.item()
+                if isinstance(item, ListedFile):
+                    self.edges.send(LISTED_FILES, encode_element(item))
                     yield pvalue.TaggedOutput(_FILES, item)
-        report_usage()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        yield in_global_window(pvalue.TaggedOutput(_CENSUS, self._census))
+                elif item is not None:
+                    edge = MASKS
+                    if isinstance(item, ListedImage):
+                        edge = IMAGES
+                        split = self._splits.split_of(source=name, key=item.key)
+                        self.census.listing.add_images(1, split=split)
+                    value = encode_join_value(
+                        item, text=listed.place.join, edge=edge, source=source
+                    )
+                    self.edges.send(edge, *value)
+                    yield value

@@ -8,30 +8,40 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeAlias
 
 import apache_beam as beam
-from apache_beam import pvalue
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.stages import in_global_window, report_usage
+from shardbeam.transforms.beam.stages import CENSUS, CensusFn, in_global_window, typed_outputs
+from shardbeam.transforms.core.edges import (
+    ANNOTATION_FILES,
+    ENTRIES,
+    FILE_PARTS,
+    IMAGES,
+    LISTED_FILES,
+    encode_element,
+)
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedFile, ListedImage
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
-from shardbeam.transforms.formats.sources import Source, read_listed_file
+from shardbeam.transforms.formats.join_values import encode_join_value
+from shardbeam.transforms.formats.sources import (
+    FilePart,
+    Source,
+    list_annotation_files,
+    read_listed_file,
+)
 from shardbeam.transforms.storage.find import storage_for
 
-_IMAGES = "images"
-_CENSUS = "census"
+_PARTS = "parts"
+_VALUES = "values"
 _FILES_AT_A_TIME = 32
 _WAITING_FILES = 1024
 # A container may be one image's annotations with its picture; of a larger one, what is found is
 # given bit by bit.
 _SMALL_CONTAINER_BYTES = 8 << 20
 
-_Entry: TypeAlias = tuple[tuple[str, str], AnnotationEntry]
-_Image: TypeAlias = tuple[tuple[str, str], ListedImage]
-# (source, which of its annotation files, where to begin, where to end); the last two are 0 where
-# the file is read whole.
-_Part: TypeAlias = tuple[str, int, int, int]
+# (source and join text, value), as `formats.join_values` encodes them
+_JoinValue: TypeAlias = tuple[bytes, bytes]
 _Item: TypeAlias = AnnotationEntry | Category | ListedImage
 
 
@@ -39,15 +49,14 @@ class ReadResult(NamedTuple):
     """What `ReadAnnotations` gives.
 
     Attributes:
-        entries: `((source, join), AnnotationEntry)` for all that is said about an image.
-        images: `((source, join), ListedImage)` for each image inside a container.
-        census: A `Census` for each bundle: the classes that files declare, and the images of
-            containers by split.
+        values: `(source and join text, value)` for all that is said about an image, and for each
+            image inside a container, as `JoinAnnotations` takes them.
+        census: A `Census` for each bundle, step by step: the classes that files declare, and the
+            images of containers by split.
     """
 
-    entries: PCollection[_Entry]
-    images: PCollection[_Image]
-    census: PCollection[Census]
+    values: PCollection[_JoinValue]
+    census: tuple[PCollection[Census], ...]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -72,43 +81,49 @@ class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
     def expand(self, files: PCollection[ListedFile]) -> ReadResult:
         """Adds the step to a pipeline."""
         formats = [source.format for source in self.sources]
-        named = [
-            (source.name, file_index, 0, 0)
-            for source, source_format in zip(self.sources, formats, strict=True)
-            for file_index in range(len(source_format.annotation_files()))
-        ]
         sources = {source.name: source for source in self.sources}
-        parts = files.pipeline | "Files" >> beam.Create(named).with_output_types(_Part)
+        named = list_annotation_files(self.sources)
+        parts = files.pipeline | "Files" >> beam.Create(named).with_output_types(FilePart)
+        edge = ANNOTATION_FILES
+        census: tuple[PCollection[Census], ...] = ()
         if any(source_format.chunk_bytes for source_format in formats):
-            parts = (
-                parts
-                | "SplitFiles" >> beam.FlatMap(_split_file, sources).with_output_types(_Part)
-                | "SpreadParts" >> beam.Reshuffle()
-            )
-        read = _typed(parts | "Read" >> _with_outputs(_ReadFn(sources, self.splits)))
+            split = beam.ParDo(_SplitFn(sources)).with_outputs(CENSUS, main=_PARTS)
+            divided = typed_outputs(parts | "SplitFiles" >> split)
+            parts = divided[_PARTS] | "SpreadParts" >> beam.Reshuffle()
+            edge = FILE_PARTS
+            census = (divided[CENSUS],)
+        read = parts | "Read" >> _with_census(_ReadFn(sources, self.splits, edge))
+        census += (typed_outputs(read)[CENSUS],)
         if not any(source_format.lists_annotations for source_format in formats):
-            return read
-        spread = files | "SpreadFiles" >> beam.Reshuffle()
-        rest = _typed(spread | "ReadListed" >> _with_outputs(_ReadListedFn(sources, self.splits)))
-        return ReadResult(
-            *(
-                (one, other) | f"Flatten{name.capitalize()}" >> beam.Flatten()
-                for name, one, other in zip(ReadResult._fields, read, rest, strict=True)
-            )
+            return ReadResult(read[_VALUES], census)
+        rest = (
+            files
+            | "SpreadFiles" >> beam.Reshuffle()
+            | "ReadListed" >> _with_census(_ReadListedFn(sources, self.splits, LISTED_FILES))
         )
+        values = (read[_VALUES], rest[_VALUES]) | "FlattenValues" >> beam.Flatten()
+        return ReadResult(values, (*census, typed_outputs(rest)[CENSUS]))
 
 
-def _with_outputs(do_fn: beam.DoFn) -> Any:  # noqa: ANN401  # Beam does not export the type.
-    return beam.ParDo(do_fn).with_outputs(_IMAGES, _CENSUS, main="entries")
+def _with_census(do_fn: beam.DoFn) -> Any:  # noqa: ANN401  # Beam does not export the type.
+    return beam.ParDo(do_fn).with_outputs(CENSUS, main=_VALUES)
 
 
-def _typed(outputs: Any) -> ReadResult:  # noqa: ANN401  # As above.
-    outputs[_IMAGES].element_type = _Image
-    outputs[_CENSUS].element_type = Census
-    return ReadResult(entries=outputs.entries, images=outputs[_IMAGES], census=outputs[_CENSUS])
+@beam.typehints.with_output_types(FilePart)
+@dataclasses.dataclass(eq=False)
+class _SplitFn(CensusFn):
+    """Divides files that can be read in parts."""
+
+    sources: Mapping[str, Source]
+
+    def process(self, file: FilePart) -> Iterator[FilePart]:
+        self.edges.receive(ANNOTATION_FILES, encode_element(file))
+        for part in _split_file(file, self.sources):
+            self.edges.send(FILE_PARTS, encode_element(part))
+            yield part
 
 
-def _split_file(part: _Part, sources: Mapping[str, Source]) -> Iterator[_Part]:
+def _split_file(part: FilePart, sources: Mapping[str, Source]) -> Iterator[FilePart]:
     name, file_index, _, _ = part
     source_format = sources[name].format
     if source_format.chunk_bytes is None:
@@ -124,42 +139,39 @@ def _split_file(part: _Part, sources: Mapping[str, Source]) -> Iterator[_Part]:
         yield name, file_index, begin, end
 
 
-@beam.typehints.with_output_types(_Entry)
+@beam.typehints.with_output_types(_JoinValue)
 @dataclasses.dataclass(eq=False)
-class _GiveItemsFn(beam.DoFn):
-    """Gives what formats find, each kind by its output."""
+class _GiveItemsFn(CensusFn):
+    """Gives what formats find, each kind by its output; its input arrives by `edge`."""
 
     sources: Mapping[str, Source]
     splits: SplitAssignment
+    edge: str
 
-    def start_bundle(self) -> None:
-        self._census = Census()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        yield in_global_window(pvalue.TaggedOutput(_CENSUS, self._census))
-        report_usage()
-
-    def _outputs(
-        self, items: Iterable[_Item], *, source: str
-    ) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
+    def _outputs(self, items: Iterable[_Item], *, source: Source) -> Iterator[_JoinValue]:
         for item in items:
             if isinstance(item, Category):
-                self._census.add_category(item)
-            elif isinstance(item, ListedImage):
+                self.census.add_category(item)
+                continue
+            edge = ENTRIES
+            if isinstance(item, ListedImage):
+                edge = IMAGES
                 # Of a container, the listing holds the file; what it holds is counted here.
-                split = self.splits.split_of(source=source, key=item.key)
-                self._census.listing.add_images(1, split=split)
-                yield pvalue.TaggedOutput(_IMAGES, ((source, item.key), item))
-            else:
-                yield (source, item.key), item
+                split = self.splits.split_of(source=source.name, key=item.key)
+                self.census.listing.add_images(1, split=split)
+            value = encode_join_value(item, text=item.key, edge=edge, source=source)
+            self.edges.send(edge, *value)
+            yield value
 
 
 class _ReadFn(_GiveItemsFn):
     """Reads files that sources name, whole or in parts."""
 
-    def process(self, part: _Part) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
-        source, file_index, begin, end = part
-        source_format = self.sources[source].format
+    def process(self, part: FilePart) -> Iterator[_JoinValue]:
+        self.edges.receive(self.edge, encode_element(part))
+        name, file_index, begin, end = part
+        source = self.sources[name]
+        source_format = source.format
         uri = source_format.annotation_files()[file_index]
         storage = storage_for(uri)
         if source_format.chunk_bytes is None:
@@ -187,10 +199,11 @@ class _ReadListedFn(_GiveItemsFn):
         super().start_bundle()
         self._waiting: list[ListedFile] = []
 
-    def process(self, file: ListedFile) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
+    def process(self, file: ListedFile) -> Iterator[_JoinValue]:
+        self.edges.receive(self.edge, encode_element(file))
         is_large = file.is_container and file.file.size_bytes > _SMALL_CONTAINER_BYTES
         if is_large or not storage_for(file.file.uri).is_remote:
-            yield from self._outputs(self._read(file), source=file.source)
+            yield from self._outputs(self._read(file), source=self.sources[file.source])
             return
         self._waiting.append(file)
         if len(self._waiting) == _WAITING_FILES:
@@ -200,11 +213,11 @@ class _ReadListedFn(_GiveItemsFn):
         yield from map(in_global_window, self._read_waiting())
         yield from super().finish_bundle()
 
-    def _read_waiting(self) -> Iterator[_Entry | pvalue.TaggedOutput[str, Any]]:
+    def _read_waiting(self) -> Iterator[_JoinValue]:
         files, self._waiting = self._waiting, []
         read = self._executor.map(lambda file: list(self._read(file)), files)
         for file, items in zip(files, read, strict=True):
-            yield from self._outputs(items, source=file.source)
+            yield from self._outputs(items, source=self.sources[file.source])
 
     def _read(self, file: ListedFile) -> Iterator[_Item]:
         return read_listed_file(file, source_format=self.sources[file.source].format)

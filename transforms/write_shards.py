@@ -14,6 +14,14 @@ from apache_beam import pvalue, typehints
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.stages import in_global_window, report_usage
+from shardbeam.transforms.core.edges import (
+    RECORDS,
+    REJECTS,
+    STATISTICS,
+    Edges,
+    Tally,
+    encode_element,
+)
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash, shard_index
@@ -23,7 +31,7 @@ from shardbeam.transforms.dataset.processes import ShardWriters, count_workers
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.shard_plan import ShardNaming, ShardPlan, plan_shards
 from shardbeam.transforms.dataset.staging import TOTALS, Staging, explain_write_errors, shard_key
-from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 
 _REJECTS = "rejects"
 _STATISTICS = "statistics"
@@ -42,12 +50,12 @@ class WriteResult(NamedTuple):
     Attributes:
         shards: A `ShardResult` for each shard, written to staging.
         rejects: A `Reject` for each record that could not be encoded.
-        statistics: `(split, Statistics)` for each shard.
+        statistics: `(split, CountedStatistics)` for each shard.
     """
 
     shards: PCollection[ShardResult]
     rejects: PCollection[Reject]
-    statistics: PCollection[tuple[str, Statistics]]
+    statistics: PCollection[tuple[str, CountedStatistics]]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -128,7 +136,7 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
             ).with_outputs(_REJECTS, _STATISTICS, main="shards")
         )
         written[_REJECTS].element_type = Reject
-        written[_STATISTICS].element_type = typehints.Tuple[str, Statistics]
+        written[_STATISTICS].element_type = typehints.Tuple[str, CountedStatistics]
         return WriteResult(
             shards=written.shards, rejects=written[_REJECTS], statistics=written[_STATISTICS]
         )
@@ -169,7 +177,7 @@ class _WriteShardFn(beam.DoFn):
             self._writers.close()
 
     def start_bundle(self) -> None:
-        self._under_way: deque[Future[ShardResult]] = deque()
+        self._under_way: deque[tuple[Future[ShardResult], Edges]] = deque()
 
     def process(
         self,
@@ -178,7 +186,11 @@ class _WriteShardFn(beam.DoFn):
         label_map: LabelMap,
     ) -> Iterator[_Output]:
         (split, index), values = element
-        records = [value[HASH_BYTES:] for value in sorted(values) if value]
+        edges = Edges()
+        records = []
+        for value in sorted(filter(None, values)):
+            edges.receive(RECORDS, value[:HASH_BYTES])
+            records.append(value[HASH_BYTES:])
         num_shards = plan.num_shards[split]
         key = shard_key(
             settings_digest=self.settings.digest(label_map=label_map),
@@ -199,21 +211,27 @@ class _WriteShardFn(beam.DoFn):
         if self._writers is None:
             workers = count_workers(plan.totals, processes=self.settings.processes)
             self._writers = ShardWriters(self.settings, workers=workers)
-        self._under_way.append(self._writers.begin(shard))
-        while self._under_way and self._under_way[0].done():
-            yield from self._outputs(self._under_way.popleft())
+        self._under_way.append((self._writers.begin(shard), edges))
+        while self._under_way and self._under_way[0][0].done():
+            yield from self._outputs(*self._under_way.popleft())
 
     def finish_bundle(self) -> Iterator[Any]:
         while self._under_way:
-            for output in self._outputs(self._under_way.popleft()):
+            for output in self._outputs(*self._under_way.popleft()):
                 yield in_global_window(output)
 
-    def _outputs(self, shard: Future[ShardResult]) -> Iterator[_Output]:
+    def _outputs(self, shard: Future[ShardResult], edges: Edges) -> Iterator[_Output]:
         with explain_write_errors(self.settings.staging.output):
             result = shard.result()
+        # What counts is what became of the records that have arrived.
+        edges.received.setdefault(RECORDS, Tally()).number = result.records
         for reject in result.rejects:
+            edges.send(REJECTS, encode_element(reject))
             yield pvalue.TaggedOutput(_REJECTS, reject)
-        yield pvalue.TaggedOutput(_STATISTICS, (result.split, result.statistics))
+        statistics = CountedStatistics(result.statistics)
+        statistics.edges.receive(STATISTICS, result.key.encode())
+        edges.send(STATISTICS, result.key.encode())
+        yield pvalue.TaggedOutput(_STATISTICS, (result.split, statistics))
         # These travel on their own; the shard's result stays small.
-        yield msgspec.structs.replace(result, rejects=(), statistics=Statistics())
+        yield msgspec.structs.replace(result, rejects=(), statistics=Statistics(), edges=edges)
         report_usage()

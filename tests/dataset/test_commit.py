@@ -80,7 +80,7 @@ class Commit:
     def _stage_shard(self, index: int) -> ShardResult:
         data = stage(self.settings.staging, f"toy-train.tfrecord-{index:05d}-of-00002")
         rows = stage(self.settings.staging, f"index/{data.path}.parquet")
-        shard = make_shard_result(data, rows, shard_index=index, key=f"{index:064x}")
+        shard = make_shard_result(data, rows, shard_index=index, num_shards=2, key=f"{index:064x}")
         self.settings.staging.finish_shard(shard)
         return shard
 
@@ -94,7 +94,13 @@ class Commit:
     def finish(self) -> str:
         label_map = make_label_map({})
         return finish(
-            self.census, self.shards, [], label_map, settings=self.settings, statistics={}
+            self.census,
+            self.shards,
+            [],
+            label_map,
+            [len(self.shards)],
+            settings=self.settings,
+            statistics={},
         )
 
 

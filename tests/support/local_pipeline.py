@@ -10,6 +10,8 @@ from apache_beam.testing import test_pipeline
 from apache_beam.testing.util import equal_to
 
 from shardbeam.pipelines.runners import LocalRunner
+from shardbeam.transforms.core.records import AnnotationEntry, ListedImage
+from shardbeam.transforms.formats.join_values import decode_join_key, decode_join_value
 
 
 def local_pipeline() -> test_pipeline.TestPipeline:
@@ -28,3 +30,11 @@ def summaries(
         matches([summary(element) for element in actual])
 
     return match
+
+
+def decode_value(
+    element: tuple[bytes, bytes],
+) -> tuple[tuple[str, str], ListedImage | AnnotationEntry]:
+    """What travels to the join: source and join text, and what is joined."""
+    key, value = element
+    return decode_join_key(key), decode_join_value(value)[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
+from shardbeam.transforms.core.edges import ENTRIES, IMAGES, RECORDS
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -15,10 +16,11 @@ from shardbeam.transforms.core.records import (
     Reject,
     encode_annotations,
 )
-from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.core.sharding import SplitAssignment, example_hash
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.join_values import encode_join_value
 from shardbeam.transforms.formats.joining import JoinSettings, join_key
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.join_annotations import JoinAnnotations
@@ -64,6 +66,13 @@ KEYS: list[tuple[str, str, int, list[AnnotationEntry]]] = [
 ]
 
 
+def encode(
+    item: ListedImage | AnnotationEntry, *, edge: str, source: str, text: str
+) -> tuple[bytes, bytes]:
+    (found,) = (each for each in SOURCES if each.name == source)
+    return encode_join_value(item, text=text, edge=edge, source=found)
+
+
 def test_each_key_is_joined_with_its_own() -> None:
     formats = {source.name: source.format for source in SOURCES}
     images, entries, records = [], [], []
@@ -74,8 +83,8 @@ def test_each_key_is_joined_with_its_own() -> None:
             ListedImage(key, ImageRef(uri=f"/i/{number}.jpg", size_bytes=5, version="1"))
             for number in range(count)
         ]
-        images += [((source, key), image) for image in listed]
-        entries += [((source, key), each) for each in said]
+        images += [encode(each, edge=IMAGES, source=source, text=key) for each in listed]
+        entries += [encode(each, edge=ENTRIES, source=source, text=key) for each in said]
         joined = join_key(
             source=source,
             key=key,
@@ -84,10 +93,15 @@ def test_each_key_is_joined_with_its_own() -> None:
             source_format=formats[source],
             settings=SETTINGS,
         )
-        records += [(source, joined.record)] if joined.record else []
+        if joined.record:
+            records.append((source, joined.record))
+            census.edges.send(RECORDS, example_hash(seed=0, source=source, key=joined.record.key))
         rejects += joined.rejects
         census.add_joined(joined, source=source, key=key, listed=count, referenced=len(said))
     assert (len(records), len(rejects)) == (5, 5)
+    for edge, values in ((IMAGES, images), (ENTRIES, entries)):
+        for value in values:
+            census.edges.receive(edge, *value)
     with local_pipeline() as pipeline:
         result = (
             pipeline | "Images" >> beam.Create(images),
@@ -95,4 +109,4 @@ def test_each_key_is_joined_with_its_own() -> None:
         ) | JoinAnnotations(sources=SOURCES, settings=SETTINGS)
         assert_that(result.records, equal_to(records), label="Records")
         assert_that(result.rejects, equal_to(rejects), label="Rejects")
-        assert_that((result.census,) | TakeCensus(), equal_to([census]), label="Census")
+        assert_that(result.census | TakeCensus(), equal_to([census]), label="Census")

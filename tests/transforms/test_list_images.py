@@ -15,7 +15,7 @@ from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.take_census import TakeCensus
-from tests.support.local_pipeline import local_pipeline, summaries
+from tests.support.local_pipeline import decode_value, local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train", "test": "test"})
 
@@ -58,10 +58,10 @@ def test_listing_gives_every_file_of_every_source_with_size_and_version(tmp_path
     ]
     with local_pipeline() as pipeline:
         result = pipeline | ListImages(sources=sources, splits=SPLITS)
-        assert_that(result.images, equal_to(expected), label="Images")
+        assert_that(result.values, summaries(expected, summary=decode_value), label="Images")
         assert_that(result.rejects, equal_to([]), label="Rejects")
         assert_that(
-            (result.census,) | TakeCensus(),
+            result.census | TakeCensus(),
             summaries([{"test": 2, "train": 2}], summary=lambda census: census.listing.files),
             label="Census",
         )
@@ -84,10 +84,10 @@ def test_a_listed_name_that_is_no_text_is_a_reject_and_counted(tmp_path: Path) -
     )
     with local_pipeline() as pipeline:
         result = pipeline | ListImages(sources=[source], splits=SPLITS)
-        assert_that(result.images, equal_to([]), label="Images")
+        assert_that(result.values, equal_to([]), label="Images")
         assert_that(result.rejects, equal_to([reject]), label="Rejects")
         assert_that(
-            (result.census,) | TakeCensus(),
+            result.census | TakeCensus(),
             summaries([{"train": 1}], summary=lambda census: census.listing.files),
             label="Census",
         )
@@ -98,7 +98,7 @@ def test_sources_without_images_have_a_census_all_the_same() -> None:
     with local_pipeline() as pipeline:
         result = pipeline | ListImages(sources=[source], splits=SPLITS)
         assert_that(
-            (result.census,) | TakeCensus(),
+            result.census | TakeCensus(),
             summaries([{}], summary=lambda census: census.listing.files),
         )
 

@@ -7,7 +7,7 @@ import apache_beam as beam
 from apache_beam.testing.util import assert_that, equal_to
 
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.core.records import Category
+from shardbeam.transforms.core.records import AnnotationEntry, Category
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.coco import CocoFormat
@@ -15,7 +15,7 @@ from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.take_census import TakeCensus
-from tests.support.local_pipeline import local_pipeline, summaries
+from tests.support.local_pipeline import decode_value, local_pipeline, summaries
 
 SPLITS = SplitAssignment(by_source={"train": "train"})
 
@@ -28,6 +28,12 @@ def coco(*file_names: str) -> str:
             "categories": [{"id": 3, "name": "cat"}],
         }
     )
+
+
+def summarize(element: tuple[bytes, bytes]) -> tuple[tuple[str, str], int, int, Reason | None]:
+    key, entry = decode_value(element)
+    assert isinstance(entry, AnnotationEntry)
+    return key, entry.file_index, entry.position, entry.defect
 
 
 def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: Path) -> None:
@@ -45,20 +51,15 @@ def test_annotation_files_are_read_with_categories_and_entries_apart(tmp_path: P
     with local_pipeline() as pipeline:
         result = pipeline | beam.Create([]) | ReadAnnotations(sources=[source], splits=SPLITS)
         assert_that(
-            result.entries,
+            result.values,
             summaries(
                 expected,
-                summary=lambda element: (
-                    element[0],
-                    element[1].file_index,
-                    element[1].position,
-                    element[1].defect,
-                ),
+                summary=summarize,
             ),
             label="Entries",
         )
         assert_that(
-            (result.census,) | TakeCensus(),
+            result.census | TakeCensus(),
             summaries(
                 [[Category("cat", 3, files[0])]],
                 summary=lambda census: list(census.categories.values()),
@@ -71,5 +72,5 @@ def test_without_annotation_files_there_are_neither_entries_nor_categories() -> 
     source = Source("train", ImageFolderFormat(images="/x"))
     with local_pipeline() as pipeline:
         result = pipeline | beam.Create([]) | ReadAnnotations(sources=[source], splits=SPLITS)
-        assert_that(result.entries, equal_to([]), label="Entries")
-        assert_that((result.census,) | TakeCensus(), equal_to([Census()]), label="Census")
+        assert_that(result.values, equal_to([]), label="Entries")
+        assert_that(result.census | TakeCensus(), equal_to([Census()]), label="Census")

@@ -131,7 +131,7 @@ def _commit(plan: Plan, *, command: Command, lease: Lease, run_id: str) -> None:
         for one in batch.moves:
             move(MoveBatch((one,)), staging=staging)
     _renew(lease)
-    finish(census, shards, [], _LABEL_MAP, settings=settings, statistics={})
+    finish(census, shards, [], _LABEL_MAP, [len(shards)], settings=settings, statistics={})
 
 
 def _renew(lease: Lease) -> None:
@@ -172,7 +172,14 @@ def _write(index: int, *, command: Command, plan: Plan, staging: Staging) -> Sha
         with create_file(staging.uri(staged, path)) as file:
             file.write(data)
         files.append(describe_data(path, data))
-    result = make_shard_result(*files, shard_index=index, key=key, staged=staged, examples=1)
+    result = make_shard_result(
+        *files,
+        shard_index=index,
+        num_shards=command.shards,
+        key=key,
+        staged=staged,
+        examples=1,
+    )
     staging.finish_shard(result)
     return result
 

@@ -1,20 +1,25 @@
-"""What every stage needs of Beam: a coder of structs, the end of a bundle, counts of requests."""
+"""What every stage needs of Beam: a coder of structs, a census a bundle, counts of requests."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import apache_beam as beam
 import msgspec
 from apache_beam import coders, pvalue
 from apache_beam.coders.typecoders import registry
 from apache_beam.metrics.metric import Metrics
 from apache_beam.transforms.window import GlobalWindows
 
+from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.storage.usage import usage_counter
 
 T = TypeVar("T")
+
+# The output of a `CensusFn` beside its own.
+CENSUS = "census"
 
 USAGE_NAMESPACE = "storage"
 BYTES_RECEIVED = "bytes_received"
@@ -73,6 +78,31 @@ def in_global_window(output: Any) -> Any:  # noqa: ANN401  # Any element.
     if isinstance(output, pvalue.TaggedOutput):
         return pvalue.TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
     return GlobalWindows.windowed_value(output)
+
+
+class CensusFn(beam.DoFn):
+    """A step that counts: each bundle gives a `Census` of its elements, tagged `CENSUS`.
+
+    An attempt that Beam repeats gives another census instead of the first one, so that nothing is
+    counted twice.
+    """
+
+    def start_bundle(self) -> None:
+        """Begins a census."""
+        self.census = Census()
+        self.edges = self.census.edges
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Outputs the census, and reports what the bundle asked of object storage."""
+        yield in_global_window(pvalue.TaggedOutput(CENSUS, self.census))
+        report_usage()
+
+
+def typed_outputs(outputs: Any, **types: Any) -> Any:  # noqa: ANN401  # Beam exports no types.
+    """Gives the outputs of a `CensusFn` beside its main one their types: `{tag: type}`."""
+    for tag, element_type in {CENSUS: Census, **types}.items():
+        outputs[tag].element_type = element_type
+    return outputs
 
 
 def report_usage() -> None:

@@ -22,8 +22,8 @@ HASH_BYTES = 16
 NO_SPLIT = ""
 _HASH_RANGE = 1 << (8 * HASH_BYTES)
 # What `cut` keeps of each record's hash.
-_POINT_BYTES = 8
-_LAST_POINT = (1 << 8 * _POINT_BYTES) - 1
+POINT_BYTES = 8
+_LAST_POINT = (1 << 8 * POINT_BYTES) - 1
 
 
 def example_hash(*, seed: int, source: str, key: str) -> bytes:
@@ -131,7 +131,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         digest = self._digest(*(group or (source, key)))
         ends = None if self.cuts is None else self.cuts.ends.get(self.cuts.stratum(classes))
         if ends is not None:
-            point = int.from_bytes(digest[:_POINT_BYTES], "big")
+            point = int.from_bytes(digest[:POINT_BYTES], "big")
             return list(self.fractions)[bisect.bisect_right(ends, point)]
         share = int.from_bytes(digest, "big") / _HASH_RANGE
         upper = 0.0
@@ -144,7 +144,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
 
     def point_of(self, *, source: str, key: str) -> bytes:
         """Where an example stands among all, as `cut` takes it."""
-        return self._digest(source, key)[:_POINT_BYTES]
+        return self._digest(source, key)[:POINT_BYTES]
 
     def cut(self, points: Mapping[str, bytes], images: Mapping[str, int]) -> SplitCuts:
         """Finds where splits end, so that their sizes are exact, over all and of each stratum.
@@ -159,7 +159,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         ends = {}
         owed: dict[str, Fraction] = {}
         for stratum in sorted(points):
-            ordered = np.sort(np.frombuffer(points[stratum], f">u{_POINT_BYTES}"))
+            ordered = np.sort(np.frombuffer(points[stratum], f">u{POINT_BYTES}"))
             sizes = share_out(len(ordered), self.fractions, owed=owed)
             *ranks, _ = itertools.accumulate(sizes.values())
             ends[stratum] = tuple(

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import Category, ImageRef, Reject
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
@@ -105,6 +106,7 @@ class Census(msgspec.Struct):
         categories: The declared classes, each with the first of its origins, under a text that
             tells one from the next.
         first_rejects: The first rejects, by split.
+        edges: What was sent and received.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
@@ -112,6 +114,7 @@ class Census(msgspec.Struct):
     sources: dict[str, SourceCensus] = {}
     categories: dict[str, Category] = {}
     first_rejects: dict[str, tuple[Reject, ...]] = {}
+    edges: Edges = msgspec.field(default_factory=Edges)
 
     def add_category(self, category: Category) -> None:
         """Adds a declared class: once, however many files declare it."""
@@ -121,7 +124,8 @@ class Census(msgspec.Struct):
             self.categories[identity] = category
 
     def add_reject(self, reject: Reject) -> None:
-        """Adds an input that cannot be used."""
+        """Adds an input that cannot be used, and is sent on as such."""
+        self.edges.send(REJECTS, encode_element(reject))
         counts = self.splits.setdefault(reject.split, SplitOutcome())
         counts.unlisted += not reject.listed
         counts.rejected = add_counts(counts.rejected, {reject.reason.value: 1})
@@ -180,6 +184,7 @@ class Census(msgspec.Struct):
             self.add_category(category)
         for split, rejects in other.first_rejects.items():
             self._add_first(split, *rejects)
+        self.edges.add(other.edges)
 
     def _add_first(self, split: str, *rejects: Reject) -> None:
         known = self.first_rejects.get(split, ())

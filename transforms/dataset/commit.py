@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from shardbeam.transforms.core.edges import lost_error
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census
@@ -24,6 +25,7 @@ from shardbeam.transforms.dataset.judge import (
     count_reuse,
     count_sources,
     count_splits,
+    find_lost,
     find_warnings,
     judge,
     judge_duplicates,
@@ -56,7 +58,7 @@ from shardbeam.transforms.dataset.staging import (
     find_misplaced,
     staged_commits,
 )
-from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -111,7 +113,7 @@ def gate(
     label_map: LabelMap,
     *,
     settings: CommitSettings,
-    statistics: Mapping[str, Statistics],
+    statistics: Mapping[str, CountedStatistics],
     duplicates: Duplicates | None = None,
 ) -> list[MoveBatch]:
     """Judges what was written, records the outcome, and makes the output ready for the moves.
@@ -120,12 +122,20 @@ def gate(
         What is to be moved, in any order and in parallel.
 
     Raises:
-        RefusedError: The counts do not add up, too much was rejected, pictures are there several
-            times that must not be, the dataset is not what the config expects, or a repair would
-            change it.
+        RefusedError: The runner lost elements, the counts do not add up, too much was rejected,
+            pictures are there several times that must not be, the dataset is not what the config
+            expects, or a repair would change it.
         InputError: Another run has taken the output, or it cannot be written.
     """
     dataset, staging = settings.dataset, settings.staging
+    lost = find_lost(
+        census,
+        splits=dataset.splits,
+        shards=shards,
+        rejects=rejects,
+        statistics=statistics.values(),
+        duplicates=duplicates,
+    )
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     outcome = judge(
         splits,
@@ -137,10 +147,11 @@ def gate(
             find_unmet(
                 dataset.expect,
                 outcomes=splits,
-                statistics=statistics,
+                statistics=_statistics(statistics),
                 classes=label_map.ids,
             )
         ),
+        lost_elements=lost,
     )
     if duplicates is not None:
         outcome = judge_duplicates(
@@ -200,10 +211,10 @@ def finish(
     shards: Sequence[ShardResult],
     rejects: Sequence[RejectsFile],
     label_map: LabelMap,
-    after: Iterable[int] = (),
+    after: Iterable[int],
     *,
     settings: CommitSettings,
-    statistics: Mapping[str, Statistics],
+    statistics: Mapping[str, CountedStatistics],
     duplicates: Duplicates | None = None,
 ) -> str:
     """Writes everything that is not moved, `dataset_info.json` last, and clears staging.
@@ -214,12 +225,24 @@ def finish(
         The dataset's folder.
 
     Raises:
-        InputError: A file that was moved is gone or another, another run has taken the output, or
-            it cannot be written.
+        InputError: The runner lost elements, a file that was moved is gone or another, another run
+            has taken the output, or it cannot be written.
     """
-    del after
     dataset, run, staging = settings.dataset, settings.run, settings.staging
-    moved = [file for move in _plan_moves(shards, rejects, duplicates) for file in move.files]
+    moves = _plan_moves(shards, rejects, duplicates)
+    moved = [file for move in moves for file in move.files]
+    # The gate has seen side inputs of its own.
+    lost = find_lost(
+        census,
+        splits=dataset.splits,
+        shards=shards,
+        rejects=rejects,
+        statistics=statistics.values(),
+        duplicates=duplicates,
+        moves=(len(moves), sum(after)),
+    )
+    if lost:
+        raise lost_error(lost)
     counts = None if duplicates is None else duplicates.counts
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with explain_write_errors(staging.output):
@@ -237,7 +260,7 @@ def finish(
             moved=moved,
             label_map=label_map,
             skeletons=written_skeletons(census.categories.values(), label_map=label_map),
-            statistics=statistics,
+            statistics=_statistics(statistics),
             duplicates=counts,
         )
         record = end_run(
@@ -277,6 +300,10 @@ def finish(
         staging.clear()
     staging.release_lease()
     return staging.output
+
+
+def _statistics(counted: Mapping[str, CountedStatistics]) -> dict[str, Statistics]:
+    return {split: each.statistics for split, each in counted.items()}
 
 
 def _plan_moves(

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.index import read_index
@@ -71,6 +72,7 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
         contradictions: The first pairs of the same file with different labels.
         staged: The folder below the plan's staging folder where `file` is, at its path.
         file: `duplicates.parquet`; None where nothing was found.
+        edges: The indexes and rows that were sent and have arrived.
     """
 
     counts: DuplicateCounts
@@ -78,6 +80,7 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
     contradictions: tuple[str, ...] = ()
     staged: str = ""
     file: DatasetFile | None = None
+    edges: Edges = msgspec.field(default_factory=Edges)
 
 
 def pack_shard(

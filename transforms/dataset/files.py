@@ -13,6 +13,7 @@ from typing import Annotated
 import google_crc32c
 import msgspec
 
+from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import PASSING_REASONS
 from shardbeam.transforms.core.records import ImageRef, Reject
@@ -113,6 +114,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
         origin: Where its bytes come from, whichever run brought them.
         run_id: The run that brought them.
         resumed: Whether that is an earlier run; what it copied is not, in a run that copies, too.
+        edges: The records that have arrived in this run, and what is sent on beside the result.
     """
 
     data: ShardFile
@@ -133,6 +135,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     resumed: bool = False
     statistics_version: _Count = 0
     index_version: str = ""
+    edges: Edges = msgspec.field(default_factory=Edges)
 
     @property
     def examples(self) -> int:

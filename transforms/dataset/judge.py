@@ -7,12 +7,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig
+from shardbeam.transforms.core.edges import (
+    ANNOTATION_FILES,
+    ENTRIES,
+    IMAGES,
+    LOST_ELEMENTS,
+    MASKS,
+    MOVES,
+    REJECTS,
+    REPEAT,
+    ROOTS,
+    SENT_BY_JOIN,
+    SENT_BY_LISTING,
+    SHARDS,
+    TO_CUT_SPLITS,
+    TO_SAMPLE,
+    Edges,
+    Tally,
+    encode_element,
+    lost_error,
+)
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, shifted_class
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Exclusion
@@ -22,16 +42,122 @@ from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
-from shardbeam.transforms.dataset.rejects import RejectsFile, describe_rejects, first_rejects
+from shardbeam.transforms.dataset.rejects import (
+    RejectsFile,
+    describe_rejects,
+    first_rejects,
+    rejects_path,
+)
+from shardbeam.transforms.dataset.statistics import CountedStatistics
 from shardbeam.transforms.formats.base import Format
+from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.names import loosened
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.formats.sources import (
+    FilePart,
+    Root,
+    Source,
+    list_annotation_files,
+    list_roots,
+)
 
 # {`match`: what it joins by}
 _MATCHES = {
     "suffix": "their last folder and name, without case and extension",
     "name": "their name alone, without case and extension",
 }
+
+
+def check_listing(census: Census, *, sources: Sequence[Source]) -> Census:
+    """Refuses a listing of which a runner has lost or doubled a part.
+
+    Raises:
+        InputError: With each edge whose ends differ.
+    """
+    return _check_edges(census, roots=list_roots(sources), files=(), to=(), but=SENT_BY_LISTING)
+
+
+def check_edges(census: Census, *, sources: Sequence[Source], settings: JoinSettings) -> Census:
+    """Refuses a join on whose way a runner has lost or doubled elements.
+
+    What sources name is known from the plan; so a bundle that is lost with its census is noticed.
+
+    Returns:
+        The census, with what the plan itself sends.
+
+    Raises:
+        InputError: With each edge whose ends differ.
+    """
+    to = [TO_CUT_SPLITS] * settings.splits.exact + [TO_SAMPLE] * (settings.limit is not None)
+    return _check_edges(
+        census,
+        roots=list_roots(sources),
+        files=list_annotation_files(sources),
+        to=to,
+        but=SENT_BY_JOIN,
+    )
+
+
+def _check_edges(
+    census: Census,
+    *,
+    roots: Iterable[Root],
+    files: Iterable[FilePart],
+    to: Iterable[str],
+    but: Collection[str],
+) -> Census:
+    edges = Edges()
+    edges.add(census.edges)
+    for root in roots:
+        edges.send(ROOTS, encode_element(root))
+    for file in files:
+        edges.send(ANNOTATION_FILES, encode_element(file))
+    for purpose in to:
+        edges.repeat((IMAGES, MASKS, ENTRIES), purpose)
+    if lost := edges.lost(but=but):
+        raise lost_error(lost)
+    return msgspec.structs.replace(census, edges=edges)
+
+
+def find_lost(
+    census: Census,
+    *,
+    splits: Iterable[str],
+    shards: Sequence[ShardResult],
+    rejects: Sequence[RejectsFile],
+    statistics: Iterable[CountedStatistics],
+    duplicates: Duplicates | None,
+    moves: tuple[int, int] = (0, 0),
+) -> list[str]:
+    """Describes each edge of the whole graph on which a runner has lost or doubled elements.
+
+    Args:
+        census: What `check_edges` returned.
+        splits: The splits' names.
+        shards: All shards.
+        rejects: All files of rejects.
+        statistics: Those of each split.
+        duplicates: What is there several times, if that was looked for.
+        moves: How many moves the gate has planned, and how many were made.
+    """
+    edges = Edges(sent={MOVES: Tally(moves[0])}, received={MOVES: Tally(moves[1])})
+    for part in (census, *shards, *rejects, *statistics, *([duplicates] if duplicates else ())):
+        edges.add(part.edges)
+    planned = {shard.split: shard.num_shards for shard in shards}
+    for split in splits:
+        # Each split has a shard at least, also an empty one.
+        for index in range(planned.get(split, 1)):
+            edges.send(SHARDS, encode_element((split, index)))
+    for shard in shards:
+        edges.receive(SHARDS, encode_element((shard.split, shard.shard_index)))
+    lost = edges.lost()
+    numbers: Counter[str] = Counter()
+    for file in rejects:
+        numbers[file.split] += sum(file.counts.values())
+    # The number of a split's rejects decides the names of their files.
+    for file in rejects:
+        if rejects_path(file.first[0], counts=numbers) != file.file.path:
+            lost.append(f"{REJECTS}: {file.file.path} was named by another number of them")
+    return lost
 
 
 def check_join(census: Census, *, sources: Iterable[Source]) -> None:
@@ -185,6 +311,7 @@ def judge(
     rejects: Sequence[RejectsFile] = (),
     objects: bool = False,
     unmet: Sequence[str] = (),
+    lost_elements: Sequence[str] = (),
 ) -> Outcome:
     """Decides whether a dataset may be committed.
 
@@ -195,11 +322,12 @@ def judge(
         rejects: These files.
         objects: Whether it is a dataset of objects.
         unmet: What of the config's expectations is not met.
+        lost_elements: The edges of the graph on which the runner lost or doubled elements.
 
     Returns:
-        APPROVED; FAILED where the counts do not add up, or no examples are left of a split, which
-        no reader could load; REFUSED where too much was rejected, all objects were lost, or an
-        expectation is not met.
+        APPROVED; FAILED where the runner lost elements, the counts do not add up, or no examples
+        are left of a split, which no reader could load; REFUSED where too much was rejected, all
+        objects were lost, or an expectation is not met.
     """
     lost, over, empty = [], [], []
     for name, split in splits.items():
@@ -223,6 +351,7 @@ def judge(
         (
             (status, f"{problem}, nothing was committed: {'; '.join(found)}")
             for found, problem, status in (
+                (lost_elements, LOST_ELEMENTS, Status.FAILED),
                 (lost, "the counts do not add up", Status.FAILED),
                 (over, "too many rejects", Status.REFUSED),
                 (empty, "no examples are left", Status.FAILED),
@@ -234,9 +363,11 @@ def judge(
         (Status.APPROVED, ""),
     )
     lines = [message]
-    if status is not Status.APPROVED and not lost:
+    if lost_elements:
+        lines.append(REPEAT)
+    elif status is not Status.APPROVED and not lost:
         lines += _describe_worst(splits, max_ratio=max_ratio, rejects=rejects)
-    if over and not (lost or empty):
+    if over and not (lost_elements or lost or empty):
         ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
         ratio = math.ceil(1000 * max(ratios)) / 1000
         lines.append(f"mend them, or let them pass: --set rejects.max_ratio={ratio:g}")

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.dataset.index import first_bits
 
 # The columns of an index that `pack_rows` takes.
@@ -59,11 +60,13 @@ class Matches(msgspec.Struct, frozen=True, kw_only=True):
         links: Pairs of rows, packed.
         crowded: How many hashes agree in the band with so many others that not all of these were
             compared.
+        edges: The rows that have arrived.
     """
 
     space: int
     links: bytes
     crowded: int = 0
+    edges: Edges = msgspec.field(default_factory=Edges)
 
 
 class Groups(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
 from shardbeam.transforms.dataset.files import DatasetFile, describe_data
@@ -34,6 +35,7 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
         counts: `{reason: count}`.
         unlisted: How many of them are no listed images.
         first: The first of them.
+        edges: What has arrived of them.
     """
 
     split: str
@@ -42,6 +44,7 @@ class RejectsFile(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     unlisted: int
     first: tuple[Reject, ...] = ()
+    edges: Edges = msgspec.field(default_factory=Edges)
 
 
 def first_rejects(*rejects: Reject) -> tuple[Reject, ...]:
@@ -74,7 +77,7 @@ def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:
     name = reject.split or _NO_SPLIT_FILE
     num_files = math.ceil(counts[reject.split] / _REJECTS_PER_FILE)
     if num_files > 1:
-        digest = hashlib.blake2b(msgspec.msgpack.encode(reject), digest_size=HASH_BYTES).digest()
+        digest = hashlib.blake2b(encode_element(reject), digest_size=HASH_BYTES).digest()
         name += f"-{shard_index(digest, num_shards=num_files):05d}-of-{num_files:05d}"
     return f"rejects/{name}.jsonl"
 
@@ -97,6 +100,9 @@ def write_rejects(
         staging: The run's staging area.
     """
     ordered = sorted(rejects, key=msgspec.structs.astuple)
+    edges = Edges()
+    for reject in ordered:
+        edges.receive(REJECTS, encode_element(reject))
     data = b"".join(msgspec.json.encode(reject) + b"\n" for reject in ordered)
     storage_for(staging.root).replace(staging.uri(staging.run_folder, path), data)
     return RejectsFile(
@@ -106,4 +112,5 @@ def write_rejects(
         counts=dict(Counter(reject.reason.value for reject in ordered)),
         unlisted=sum(not reject.listed for reject in ordered),
         first=tuple(ordered[:_NAMED]),
+        edges=edges,
     )

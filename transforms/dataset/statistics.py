@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 
 # Counted up whenever the same Examples come to be counted otherwise.
@@ -192,6 +193,27 @@ def merge_statistics(parts: Iterable[Statistics]) -> Statistics:
                 total[name] = (min(sides), max(sides))
         total["count_of_pairs"] = _cut_pairs(total["count_of_pairs"])
     return Statistics(**total)
+
+
+class CountedStatistics(msgspec.Struct):
+    """Statistics on their way through a pipeline, which counts those that arrive.
+
+    Attributes:
+        statistics: Those of one shard, or of several.
+        edges: Which shards have arrived, by their keys.
+    """
+
+    statistics: Statistics
+    edges: Edges = msgspec.field(default_factory=Edges)
+
+
+def merge_counted(parts: Iterable[CountedStatistics]) -> CountedStatistics:
+    """Adds counted statistics up, in whatever order and grouping."""
+    counted = list(parts)
+    total = CountedStatistics(merge_statistics(part.statistics for part in counted))
+    for part in counted:
+        total.edges.add(part.edges)
+    return total
 
 
 def _add_counts(counts: Mapping[str, Any], *, to: dict[str, Any]) -> None:

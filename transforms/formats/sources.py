@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,12 @@ from shardbeam.transforms.formats.names import escape_key, is_encodable
 from shardbeam.transforms.storage.archives import begin_root, list_root_part, nothing_found
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.image_bytes import read_bytes
+
+# (source, which of its roots, folder or archive)
+Root: TypeAlias = tuple[str, int, str]
+# (source, which of its annotation files, where to begin, where to end); the last two are 0 where
+# the file is read whole.
+FilePart: TypeAlias = tuple[str, int, int, int]
 
 # Masks sort after annotation files.
 _MASK_FILE_INDEX = 1 << 30
@@ -52,6 +58,24 @@ class Source(msgspec.Struct, frozen=True):
 
 def _restore(name: str, format_name: str, keys: bytes) -> Source:
     return Source(name, restore_format(format_name, keys))
+
+
+def list_roots(sources: Sequence[Source]) -> list[Root]:
+    """Lists the roots of all sources: where the listing begins."""
+    return [
+        (source.name, index, root)
+        for source in sources
+        for index, root in enumerate(source.format.roots())
+    ]
+
+
+def list_annotation_files(sources: Sequence[Source]) -> list[FilePart]:
+    """Lists the annotation files that sources name, each as one part."""
+    return [
+        (source.name, index, 0, 0)
+        for source in sources
+        for index in range(len(source.format.annotation_files()))
+    ]
 
 
 class PlacedFile(NamedTuple):
