@@ -55,10 +55,10 @@ def test_from_gcs_to_gcs(gcs: ProxiedGcs, bucket: str, source: str, expected: Tr
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--direct_num_workers=2", "--direct_running_mode=multi_threading"),
+        ("--direct_num_workers=2",),
         ("--processes=3",),
     ],
-    ids=["threads", "processes"],
+    ids=["workers", "processes"],
 )
 def test_two_workers(
     flags: tuple[str, ...], gcs: ProxiedGcs, bucket: str, source: str, expected: Tree

@@ -123,12 +123,12 @@ def test_flags_stand_anywhere(words: tuple[list[str], ...]) -> None:
 
 def test_beams_flags_become_its_options() -> None:
     arguments = parse_build(
-        f"{COCO} --direct_num_workers 2 --direct_running_mode=multi_threading"
+        f"{COCO} --direct_num_workers 2 --direct_running_mode=in_memory"
         " --experiments a,b --experiment c --no_save_main_session"
     )
     options = PipelineOptions([], **arguments.beam_options)
     assert options.view_as(DirectOptions).direct_num_workers == 2
-    assert options.view_as(DirectOptions).direct_running_mode == "multi_threading"
+    assert options.view_as(DirectOptions).direct_running_mode == "in_memory"
     assert options.view_as(DebugOptions).experiments == ["a", "b", "c"]
     assert options.get_all_options(drop_default=True) == arguments.beam_options
 
@@ -148,9 +148,10 @@ def test_runners_have_one_spelling(name: str, runner: str) -> None:
     assert options.view_as(StandardOptions).runner == runner
 
 
-def test_beams_own_worker_processes_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"multi_processing is refused: .*--processes=N"):
-        parse_build(f"{COCO} --direct_running_mode=multi_processing --direct_num_workers=2")
+@pytest.mark.parametrize("mode", ["multi_processing", "multi_threading"])
+def test_modes_of_the_local_runner_that_hang_or_lose_elements_are_refused(mode: str) -> None:
+    with pytest.raises(UsageError, match=rf"{mode} is refused: .*--processes=N"):
+        parse_build(f"{COCO} --direct_running_mode={mode} --direct_num_workers=2")
 
 
 def test_no_flag_of_ours_is_beams() -> None:

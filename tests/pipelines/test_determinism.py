@@ -144,10 +144,10 @@ def test_the_annotations_order_does_not_matter(shapes: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--direct_running_mode=multi_threading", "--direct_num_workers=2"),
+        ("--direct_num_workers=2",),
         ("--processes=3", "--threads=1"),
     ],
-    ids=["threads", "processes"],
+    ids=["workers", "processes"],
 )
 def test_what_writes_does_not_matter(
     flags: tuple[str, ...], mixed: Path, expected: Tree, tmp_path: Path

@@ -34,8 +34,8 @@ SMALL_SIDE_INPUTS = {
     "CommitDataset/MergeStatistics",
     "FindDuplicates/Report",
 }
-# A number for each bundle of moves.
-BUNDLE_SIDE_INPUTS = {"CommitDataset/Move"}
+# A number for each bundle of moves, and a census for each bundle of shards.
+BUNDLE_SIDE_INPUTS = {"CommitDataset/Move", "FindDuplicates/PackRows/ParDo(_PackFn)"}
 # {step, side input}: what grows with the number of shards, and with nothing else.
 SIDE_INPUTS_OF_SHARDS = {
     ("CommitDataset/Gate", "WriteShards/WriteShard"),

@@ -21,7 +21,7 @@ SHARDS = ("--set", "output.num_shards=6")
         ((), 3),
         (("--processes", "1"), 0),
         (("--processes=9",), 5),
-        (("--direct_running_mode=multi_threading", "--processes=2"), 1),
+        (("--direct_num_workers=2", "--processes=2"), 1),
     ],
 )
 def test_processes(

@@ -1,0 +1,374 @@
+"""A runner that loses or doubles elements is found out, whichever edge of the graph they cross.
+
+The faults are put into Beam's own shuffles and Flattens, and into the steps that read what no
+shuffle brings. `SHARDBEAM_FAULTS=long` tries each fault on each edge of each dataset; otherwise
+the faults take turns.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pytest
+from PIL import Image
+
+from shardbeam.transforms import (
+    find_duplicates,
+    join_annotations,
+    list_images,
+    read_annotations,
+    write_shards,
+)
+from shardbeam.transforms.commit_dataset import CommitDataset
+from shardbeam.transforms.core import edges
+from shardbeam.transforms.core.records import ListedFile, Reject
+from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.commit import MoveBatch
+from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.statistics import CountedStatistics
+from shardbeam.transforms.formats import sources
+from shardbeam.transforms.storage import archives
+from shardbeam.transforms.storage.base import ListingPart
+from tests.support.archive_files import write_files, write_tar
+from tests.support.builds import Build, build
+from tests.support.image_makers import plain_jpeg
+from tests.support.voc_files import small_voc, voc_object, voc_xml
+
+pytestmark = pytest.mark.faults
+
+LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
+
+BROKEN = b"no image"
+
+
+class Dataset(NamedTuple):
+    """A dataset, and the words of its build; `{data}` stands for its folder."""
+
+    write: Callable[[Path], object]
+    words: str
+
+
+def write_table(folder: Path) -> None:
+    rows = [f"{number}.jpg,{'ab'[number % 2]}" for number in range(6)]
+    (folder / "table.csv").write_text("\n".join(["image,label", *rows]) + "\n")
+    write_files(folder / "images", {f"{number}.jpg": plain_jpeg() for number in range(1, 6)})
+
+
+def write_lines(folder: Path) -> None:
+    rows = [json.dumps({"image": f"{number}.jpg", "label": "a"}) for number in range(3)]
+    (folder / "lines.jsonl").write_text("\n".join(rows))
+    write_files(folder / "images", {f"{number}.jpg": plain_jpeg() for number in range(3)})
+
+
+def write_coco(folder: Path) -> None:
+    names = [f"{number}.jpg" for number in range(6)]
+    document = {
+        "images": [
+            {"id": number, "file_name": name, "width": 32, "height": 24}
+            for number, name in enumerate(names)
+        ],
+        "annotations": [
+            {"id": 1 + number, "image_id": number, "category_id": 1, "bbox": [1, 1, 9, 9]}
+            for number in range(6)
+        ],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (folder / "coco.json").write_text(json.dumps(document))
+    write_files(folder / "images", {name: plain_jpeg() for name in names[1:]})
+
+
+def write_voc(folder: Path) -> None:
+    xml = voc_xml(voc_object(xmin=1, ymin=1, xmax=9, ymax=9), size=(32, 24))
+    more = {f"JPEGImages/{name}.jpg": plain_jpeg() for name in "cd"}
+    more |= {f"Annotations/{name}.xml": xml for name in "cd"}
+    lists = {
+        "ImageSets/Main/train.txt": "a\nc\nmissing\n",
+        "ImageSets/Main/val.txt": "b\nd\n",
+    }
+    write_files(folder, small_voc(**more, **lists))
+    (folder / "SegmentationClass").mkdir()
+    for name in "abcd":
+        Image.new("P", (32, 24)).save(folder / "SegmentationClass" / f"{name}.png")
+
+
+def write_webdataset(folder: Path) -> None:
+    for tar in range(3):
+        files = {
+            f"{tar}{sample}.{extension}": data
+            for sample in range(3)
+            for extension, data in (("jpg", plain_jpeg()), ("cls", str(sample % 2)))
+        }
+        files[f"{tar}9.jpg"] = BROKEN
+        write_tar(folder / f"{tar}.tar", files)
+
+
+DATASETS = {
+    "csv": Dataset(write_table, "--manifest {data}/table.csv --image-root {data}/images"),
+    "coco": Dataset(write_coco, "--images {data}/images --annotations {data}/coco.json"),
+    "voc": Dataset(write_voc, "--root {data} --semantic"),
+    "jsonl": Dataset(write_lines, "--manifest {data}/lines.jsonl --image-root {data}/images"),
+    "webdataset": Dataset(write_webdataset, "--tars {data}/*.tar"),
+}
+MANY = ("csv", "coco", "voc", "webdataset")
+SOME = MANY if LONG else ("voc",)
+# Where a dataset alone does not take a way of the graph.
+EXACT = "--fractions train=0.5,test=0.5 --set stratify=true"
+LIMIT = "--limit 3"
+
+
+def is_join_value(side: int) -> Callable[[Any], bool]:
+    def matches(element: Any) -> bool:  # noqa: ANN401  # Any element.
+        return (
+            isinstance(element, tuple)
+            and len(element) == 2
+            and all(isinstance(each, bytes) for each in element)
+            and element[1][0] == side
+        )
+
+    return matches
+
+
+def is_pair(*kinds: type | tuple[type, ...]) -> Callable[[Any], bool]:
+    def matches(element: Any) -> bool:  # noqa: ANN401  # Any element.
+        if not isinstance(element, tuple) or len(element) != 2:
+            return False
+        key, value = element
+        names = key if isinstance(key, tuple) else (key,)
+        return tuple(type(each) for each in names) == kinds[:-1] and isinstance(value, kinds[-1])
+
+    return matches
+
+
+def is_record(element: Any) -> bool:  # noqa: ANN401  # Any element.
+    return is_pair(str, int, bytes)(element) and bool(element[1])
+
+
+def is_part(*kinds: type) -> Callable[[Any], bool]:
+    def matches(element: Any) -> bool:  # noqa: ANN401  # Any element.
+        return isinstance(element, tuple) and tuple(map(type, element)) == kinds
+
+    return matches
+
+
+def is_a(kind: type) -> Callable[[Any], bool]:
+    return lambda element: isinstance(element, kind)
+
+
+# {edge: what crosses it}
+CROSSING: dict[str, Callable[[Any], bool]] = {
+    edges.ARCHIVES: is_part(str, int, str),
+    edges.LISTING_PARTS: is_part(str, int, ListingPart),
+    edges.FILE_PARTS: is_part(str, int, int, int),
+    edges.LISTED_FILES: is_a(ListedFile),
+    edges.IMAGES: is_join_value(0),
+    edges.MASKS: is_join_value(1),
+    edges.ENTRIES: is_join_value(2),
+    edges.POINTS: is_pair(str, bytes),
+    edges.CLASSES: is_pair(str, type(None)),
+    edges.PLACES: is_pair(str, tuple),
+    edges.RECORDS: is_record,
+    edges.SHARDS: is_a(ShardResult),
+    edges.REJECTS: is_pair(str, str, Reject),
+    edges.STATISTICS: is_pair(str, CountedStatistics),
+    edges.ROWS: is_pair(int, int, bytes),
+    edges.MOVES: is_a(MoveBatch),
+}
+
+# How often the first, the second, the third element and so on arrive.
+FAULTS: dict[str, Callable[[int], int]] = {
+    "drop one": lambda index: 0 if index == 0 else 1,
+    "double one": lambda index: 2 if index == 0 else 1,
+    "drop and double": lambda index: (0, 2)[index] if index < 2 else 1,
+}
+
+
+class Fault:
+    """Loses or doubles elements that cross an edge; `hits` counts how often."""
+
+    hits = 0
+    seen = 0
+
+    def __init__(self, crosses: Callable[[Any], bool], times: Callable[[int], int]) -> None:
+        Fault.hits = Fault.seen = 0
+        self.crosses = crosses
+        self.times = times
+        self.numbers = itertools.count()
+
+    def put_before(self, monkeypatch: pytest.MonkeyPatch, *transforms: type[Any]) -> None:
+        """Lets what goes into some transforms, of Beam's or ours, go through `spoil` before."""
+        apply = beam.Pipeline.apply
+
+        def faulty(
+            pipeline: beam.Pipeline,
+            transform: beam.PTransform[Any, Any],
+            inputs: beam.pvalue.PValue | None = None,
+            label: str | None = None,
+        ) -> object:
+            if isinstance(transform, transforms) and isinstance(inputs, beam.pvalue.PCollection):
+                spoil = beam.FlatMap(self.spoil).with_output_types(inputs.element_type)
+                inputs = inputs | f"Fault{next(self.numbers)}" >> spoil
+            return apply(pipeline, transform, inputs, label)
+
+        monkeypatch.setattr(beam.Pipeline, "apply", faulty)
+
+    def spoil(self, element: Any) -> Iterator[Any]:  # noqa: ANN401  # Any element.
+        times = 1
+        if self.crosses(element):
+            times = self.times(Fault.seen)
+            Fault.seen += 1
+            Fault.hits += times != 1
+        for _ in range(times):
+            yield element
+
+
+CASES = [
+    ("jsonl", "", edges.FILE_PARTS),
+    *(("csv", "", edge) for edge in (edges.IMAGES, edges.ENTRIES)),
+    *(("csv", EXACT, edge) for edge in (edges.POINTS, edges.CLASSES)),
+    ("csv", LIMIT, edges.PLACES),
+    *(("coco", "", edge) for edge in (edges.IMAGES, edges.ENTRIES, edges.ROWS)),
+    *(("voc", "", edge) for edge in (edges.LISTED_FILES, edges.MASKS)),
+    *(("webdataset", "", edge) for edge in (edges.ARCHIVES, edges.LISTED_FILES, edges.IMAGES)),
+]
+OF_ALL = (edges.RECORDS, edges.SHARDS, edges.REJECTS, edges.STATISTICS, edges.MOVES)
+
+
+def faults() -> Iterator[Any]:
+    for number, edge in enumerate(OF_ALL):
+        for place, dataset in enumerate(MANY):
+            if LONG or place == number % len(MANY):
+                CASES.append((dataset, "", edge))
+    for number, (dataset, more, edge) in enumerate(CASES):
+        for place, fault in enumerate(FAULTS):
+            if LONG or place == number % len(FAULTS):
+                yield pytest.param(dataset, more, edge, fault, id=f"{dataset}-{edge}-{fault}")
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Build]:
+    def make(dataset: str, more: str) -> Build:
+        folder = tmp_path / "data"
+        folder.mkdir()
+        DATASETS[dataset].write(folder)
+        words = f"{dataset} {DATASETS[dataset].words} {more}".format(data=folder).split()
+        return build(
+            *words,
+            *("--set", "rejects.max_ratio=1", "--set", "output.num_shards=2"),
+            output=tmp_path / "out",
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(("dataset", "more", "edge", "fault"), list(faults()))
+def test_what_a_runner_loses_or_doubles_is_refused(
+    dataset: str,
+    more: str,
+    edge: str,
+    fault: str,
+    make: Callable[[str, str], Build],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faulty = Fault(CROSSING[edge], FAULTS[fault])
+    faulty.put_before(
+        monkeypatch,
+        *(beam.GroupByKey, beam.Reshuffle, beam.CombinePerKey),
+        *([CommitDataset] if edge == edges.SHARDS else []),
+    )
+    result = make(dataset, more)
+    assert Fault.hits
+    check_refused(result, f"{edge}: ")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_parts_of_a_listing(
+    fault: str, make: Callable[[str, str], Build], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing on disk that comes in parts, as a long one of object storage does."""
+    begin_root = archives.begin_root
+
+    def begin(root: str, *, open_archives: bool) -> Iterator[Any]:
+        del open_archives
+        yield ListingPart(root=root)
+        yield ListingPart(root=f"{root}/..")
+
+    monkeypatch.setattr(list_images, "storage_for", lambda _: SimpleNamespace(is_remote=True))
+    monkeypatch.setattr(sources, "begin_root", begin)
+    monkeypatch.setattr(
+        sources, "list_root_part", lambda part: begin_root(part.root, open_archives=False)
+    )
+    faulty = Fault(CROSSING[edges.LISTING_PARTS], FAULTS[fault])
+    faulty.put_before(monkeypatch, beam.Reshuffle)
+    result = make("coco", "")
+    assert Fault.hits
+    check_refused(result, edges.LISTING_PARTS)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "more", "step", "edge"),
+    [
+        ("coco", "", list_images._ListFn, edges.ROOTS),
+        ("coco", "", read_annotations._ReadFn, edges.ANNOTATION_FILES),
+        ("jsonl", "", read_annotations._SplitFn, edges.ANNOTATION_FILES),
+        ("jsonl", "", read_annotations._ReadFn, edges.FILE_PARTS),
+        ("csv", EXACT, join_annotations._PointFn, edges.ENTRIES + edges.TO_CUT_SPLITS),
+        ("csv", LIMIT, join_annotations._PlaceFn, edges.ENTRIES + edges.TO_SAMPLE),
+        ("voc", "", list_images._ListFn, edges.ROOTS),
+        ("voc", "", read_annotations._ReadListedFn, edges.LISTED_FILES),
+        ("webdataset", "", list_images._ExpandFn, edges.ROOTS),
+        ("webdataset", "", list_images._ListFn, edges.ARCHIVES),
+        ("webdataset", "", read_annotations._ReadListedFn, edges.LISTED_FILES),
+        *((dataset, "", join_annotations._JoinFn, edges.IMAGES) for dataset in SOME),
+        *((dataset, "", write_shards._WriteShardFn, edges.SHARDS) for dataset in SOME),
+        ("coco", "", find_duplicates._PackFn, edges.INDEXES),
+    ],
+)
+def test_a_bundle_that_is_lost_with_its_census_is_refused(
+    dataset: str,
+    more: str,
+    step: type[beam.DoFn],
+    edge: str,
+    make: Callable[[str, str], Build],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = step.process
+    lost: list[object] = []
+
+    @functools.wraps(process)
+    def lose_one(self: beam.DoFn, *element: object, **inputs: object) -> Iterator[Any]:
+        if not lost:
+            lost.append(element)
+            return iter(())
+        found: Iterator[Any] = process(self, *element, **inputs)
+        return found
+
+    monkeypatch.setattr(step, "process", lose_one)
+    result = make(dataset, more)
+    assert lost
+    check_refused(result, edge)
+
+
+def test_a_census_that_is_lost_is_noticed(
+    make: Callable[[str, str], Build], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty = Fault(is_a(Census), FAULTS["drop one"])
+    faulty.put_before(monkeypatch, beam.CombineGlobally)
+    result = make("coco", "")
+    assert Fault.hits
+    check_refused(result, "")
+
+
+def check_refused(result: Build, edge: str) -> None:
+    assert result.exit_code == 1
+    said = result.summary.get("message") or result.stderr
+    assert "the runner lost or doubled elements, nothing was committed: " in said
+    assert f" {edge}" in said
+    assert not (result.output / "dataset_info.json").exists()
