@@ -116,6 +116,9 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
             kept as they are.
         annotated_as: Whether boxes refer to the `upright` image or to the pixels as `stored`;
             `auto` tells it from the annotated size, and takes `upright` where that cannot tell.
+        annotated_size: Where the annotated size is not the image's: `scale` scales what is
+            annotated in pixels if the aspect ratio is the same, `ignore` takes it in pixels of
+            the image, `reject` rejects the image.
         background: Colour (`#rrggbb`) behind transparent pixels.
         max_pixels: Images with more pixels are rejected as decompression bombs.
         max_decoded_mb: Images that take more memory (MB of 10⁶ bytes) to be decoded, as far as
@@ -131,6 +134,7 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     max_side: PositiveInt | None = None
     orientation: Literal["apply", "keep"] = "apply"
     annotated_as: Literal["auto", "upright", "stored"] = "auto"
+    annotated_size: Literal["scale", "ignore", "reject"] = "scale"
     background: Colour = "#ffffff"
     max_pixels: PositiveInt = 178_956_970
     max_decoded_mb: PositiveInt = 2048

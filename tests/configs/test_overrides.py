@@ -49,6 +49,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "image.max_side": st.none() | st.integers(min_value=1),
     "image.orientation": st.sampled_from(["apply", "keep"]),
     "image.annotated_as": st.sampled_from(["auto", "upright", "stored"]),
+    "image.annotated_size": st.sampled_from(["scale", "ignore", "reject"]),
     "image.background": st.from_regex(r"\A#[0-9a-f]{6}\Z"),
     "image.max_pixels": st.integers(min_value=1),
     "image.max_decoded_mb": st.integers(min_value=1),

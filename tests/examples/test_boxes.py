@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import math
 import struct
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,17 +14,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.examples.boxes import (
-    AnnotatedAs,
+    AnnotatedFrame,
     Box,
     annotated_frame,
     clip_box,
+    is_scaled,
     orient_box,
     orient_points,
     orient_size,
 )
+from tests.support.example_builders import AnnotatedAs
 
 ORIENTATIONS = range(1, 9)
 sides = st.integers(1, 12)
@@ -121,38 +128,68 @@ def test_a_box_thinner_than_float32_tells_apart_has_no_area() -> None:
     assert clip_box((9.0, 0.0, 9.0 + 1e-9, 5.0), width=10, height=10) is None
 
 
-# (annotated size, stored size, orientation, upright, annotated as) → frame, turn, corrected.
+SCALED, CORRECTED = Correction.ANNOTATED_SIZE_SCALED, Correction.SIZE_CORRECTED
+
+# (annotated size, stored size, orientation, upright, annotated as) → frame, turn, correction.
 FRAMES: list[
-    tuple[tuple[int, int], tuple[int, int], int, bool, AnnotatedAs, tuple[int, int], int, bool]
+    tuple[
+        tuple[int, int],
+        tuple[int, int],
+        int,
+        bool,
+        AnnotatedAs,
+        tuple[int, int],
+        int,
+        Correction | None,
+    ]
 ] = [
     # Nothing to turn.
-    ((40, 30), (40, 30), 1, True, "auto", (40, 30), 1, False),
-    ((0, 0), (40, 30), 1, True, "auto", (40, 30), 1, False),
+    ((40, 30), (40, 30), 1, True, "auto", (40, 30), 1, None),
+    ((0, 0), (40, 30), 1, True, "auto", (40, 30), 1, None),
     # The annotated size tells.
-    ((30, 40), (40, 30), 6, True, "auto", (30, 40), 1, False),
-    ((40, 30), (40, 30), 6, True, "auto", (40, 30), 6, False),
-    ((40, 30), (40, 30), 5, True, "auto", (40, 30), 5, False),
+    ((30, 40), (40, 30), 6, True, "auto", (30, 40), 1, None),
+    ((40, 30), (40, 30), 6, True, "auto", (40, 30), 6, None),
+    ((40, 30), (40, 30), 5, True, "auto", (40, 30), 5, None),
+    ((41, 40), (41, 40), 6, True, "auto", (41, 40), 6, None),
+    ((40, 41), (41, 40), 6, True, "auto", (40, 41), 1, None),
     # It cannot: unknown, half known, the same either way, square.
-    ((0, 0), (40, 30), 8, True, "auto", (30, 40), 1, False),
-    ((40, 0), (40, 30), 8, True, "auto", (30, 40), 1, False),
-    ((40, 30), (40, 30), 3, True, "auto", (40, 30), 1, False),
-    ((30, 30), (30, 30), 6, True, "auto", (30, 30), 1, False),
+    ((0, 0), (40, 30), 8, True, "auto", (30, 40), 1, None),
+    ((40, 0), (40, 30), 8, True, "auto", (30, 40), 1, None),
+    ((40, 30), (40, 30), 3, True, "auto", (40, 30), 1, None),
+    ((30, 30), (30, 30), 6, True, "auto", (30, 30), 1, None),
     # The config tells.
-    ((40, 30), (40, 30), 3, True, "stored", (40, 30), 3, False),
-    ((30, 30), (30, 30), 6, True, "stored", (30, 30), 6, False),
-    ((0, 0), (40, 30), 6, True, "stored", (40, 30), 6, False),
-    ((40, 30), (40, 30), 6, True, "upright", (30, 40), 1, True),
+    ((40, 30), (40, 30), 3, True, "stored", (40, 30), 3, None),
+    ((30, 30), (30, 30), 6, True, "stored", (30, 30), 6, None),
+    ((0, 0), (40, 30), 6, True, "stored", (40, 30), 6, None),
+    ((40, 30), (40, 30), 6, True, "upright", (30, 40), 1, CORRECTED),
+    ((30, 40), (40, 30), 6, True, "stored", (40, 30), 6, CORRECTED),
     # The written image is as stored: upright boxes are turned back.
-    ((30, 40), (40, 30), 6, False, "auto", (30, 40), 8, False),
-    ((30, 40), (40, 30), 8, False, "auto", (30, 40), 6, False),
-    ((30, 40), (40, 30), 5, False, "auto", (30, 40), 5, False),
-    ((40, 30), (40, 30), 3, False, "auto", (40, 30), 3, False),
-    ((40, 30), (40, 30), 6, False, "auto", (40, 30), 1, False),
-    ((40, 30), (40, 30), 3, False, "stored", (40, 30), 1, False),
-    # A wrong size, which the boxes do not contradict.
-    ((41, 30), (40, 30), 1, True, "auto", (40, 30), 1, True),
-    ((99, 99), (40, 30), 6, True, "auto", (30, 40), 1, True),
-    ((99, 99), (40, 30), 6, True, "stored", (40, 30), 6, True),
+    ((30, 40), (40, 30), 6, False, "auto", (30, 40), 8, None),
+    ((30, 40), (40, 30), 8, False, "auto", (30, 40), 6, None),
+    ((30, 40), (40, 30), 5, False, "auto", (30, 40), 5, None),
+    ((40, 30), (40, 30), 3, False, "auto", (40, 30), 3, None),
+    ((40, 30), (40, 30), 6, False, "auto", (40, 30), 1, None),
+    ((40, 30), (40, 30), 3, False, "stored", (40, 30), 1, None),
+    # Another size, of the aspect ratio that tells the frame.
+    ((41, 30), (40, 30), 1, True, "auto", (40, 30), 1, SCALED),
+    ((20, 15), (40, 30), 1, True, "auto", (40, 30), 1, SCALED),
+    ((20, 15), (40, 30), 6, True, "auto", (40, 30), 6, SCALED),
+    ((60, 80), (40, 30), 6, True, "auto", (30, 40), 1, SCALED),
+    ((80, 60), (40, 30), 6, False, "auto", (40, 30), 1, SCALED),
+    ((15, 20), (40, 30), 6, False, "auto", (30, 40), 8, SCALED),
+    # It does not tell: the same either way, square, or nearly.
+    ((20, 15), (40, 30), 3, True, "auto", (40, 30), 1, SCALED),
+    ((20, 15), (40, 30), 3, True, "stored", (40, 30), 3, SCALED),
+    ((60, 60), (30, 30), 6, True, "auto", (30, 30), 1, SCALED),
+    ((60, 60), (30, 30), 6, True, "stored", (30, 30), 6, SCALED),
+    ((60, 60), (31, 30), 6, True, "auto", (30, 31), 1, SCALED),
+    ((60, 60), (31, 30), 6, True, "stored", (31, 30), 6, SCALED),
+    ((62, 60), (31, 30), 6, True, "auto", (31, 30), 6, SCALED),
+    # What the config says goes before the aspect ratio.
+    ((80, 60), (40, 30), 6, True, "upright", (30, 40), 1, CORRECTED),
+    # Another aspect ratio, which the boxes do not contradict.
+    ((99, 99), (40, 30), 6, True, "auto", (30, 40), 1, CORRECTED),
+    ((99, 99), (40, 30), 6, True, "stored", (40, 30), 6, CORRECTED),
 ]
 
 
@@ -165,7 +202,7 @@ FRAMES: list[
         "annotated_as",
         "size",
         "turn",
-        "corrected",
+        "correction",
     ),
     FRAMES,
 )
@@ -177,20 +214,184 @@ def test_frame(
     annotated_as: AnnotatedAs,
     size: tuple[int, int],
     turn: int,
-    corrected: bool,
+    correction: Correction | None,
 ) -> None:
-    frame = annotated_frame(
-        annotated=annotated,
-        stored=stored,
-        orientation=orientation,
-        upright=upright,
-        annotated_as=annotated_as,
-        boxes=[(-1, -1, size[0] + 1, size[1] + 1)],
-    )
-    assert frame == (*size, turn, corrected)
+    def frame_of(boxes: list[Box] | None, *, normalized: bool = False) -> AnnotatedFrame:
+        return annotated_frame(
+            annotated=annotated,
+            stored=stored,
+            orientation=orientation,
+            upright=upright,
+            settings=ImageConfig(annotated_as=annotated_as),
+            boxes=boxes,
+            normalized=normalized,
+        )
+
+    frame = frame_of([(-1, -1, size[0] + 1, size[1] + 1)])
+    assert frame == (*size, turn, annotated if correction is SCALED else size, correction)
     assert frame.written_size == (
         orient_size(stored, orientation=orientation) if upright else stored
     )
+    # Nothing has to be scaled where nothing is in pixels.
+    assert frame_of(None) == (*size, turn, size, None)
+    assert frame_of(None, normalized=True) == (*size, turn, (1, 1), None)
+
+
+# (annotated size, orientation of an image stored as 40 x 30) → frame and turn.
+@pytest.mark.parametrize(
+    ("annotated", "orientation", "size", "turn"),
+    [((80, 60), 1, (40, 30), 1), ((80, 60), 6, (30, 40), 1), ((9, 9), 6, (30, 40), 1)],
+)
+def test_another_size_can_be_ignored(
+    annotated: tuple[int, int], orientation: int, size: tuple[int, int], turn: int
+) -> None:
+    def frame_of(box: Box) -> AnnotatedFrame:
+        return annotated_frame(
+            annotated=annotated,
+            stored=(40, 30),
+            orientation=orientation,
+            upright=True,
+            settings=ImageConfig(annotated_size="ignore"),
+            boxes=[box],
+        )
+
+    assert frame_of((0, 0, 9, 30)) == (*size, turn, size, CORRECTED)
+    with pytest.raises(RejectedError, match="over its border"):
+        frame_of((0, 0, 9, 60))
+
+
+# (annotated size, boxes) of an image stored as 40 x 30 and turned → whether it stays
+@pytest.mark.parametrize(
+    ("annotated", "boxes", "stays"),
+    [
+        ((40, 30), [(0, 0, 1, 1)], True),
+        ((30, 40), [(0, 0, 1, 1)], True),
+        ((0, 0), [(0, 0, 1, 1)], True),
+        ((80, 0), [(0, 0, 1, 1)], True),
+        ((80, 60), None, True),
+        ((80, 60), [(0, 0, 1, 1)], False),
+        ((60, 80), [], False),
+        ((9, 9), [(0, 0, 1, 1)], False),
+        ((41, 30), [(0, 0, 1, 1)], False),
+    ],
+)
+def test_any_other_size_can_be_rejected(
+    annotated: tuple[int, int], boxes: list[Box] | None, stays: bool
+) -> None:
+    settings: dict[str, Any] = {"annotated": annotated, "stored": (40, 30), "boxes": boxes}
+    settings |= {"orientation": 6, "upright": True}
+    if stays:
+        expected = annotated_frame(**settings, settings=ImageConfig())
+        found = annotated_frame(**settings, settings=ImageConfig(annotated_size="reject"))
+        assert found == expected
+        return
+    with pytest.raises(RejectedError, match=r"annotated_size is reject") as caught:
+        annotated_frame(**settings, settings=ImageConfig(annotated_size="reject"))
+    assert caught.value.reason is Reason.SIZE_MISMATCH
+
+
+@pytest.mark.parametrize(
+    ("box", "stays"),
+    [
+        # What reaches over the border is clipped later.
+        ((-9, -9, 29, 24), True),
+        ((-9, -9, 9, 9), True),
+        ((10, 10, 30, 20), True),
+        ((20, 15, 20, 15), True),
+        ((10, 10, 31, 20), False),
+        ((10, 10, 20, 21), False),
+        ((-9, 2, 8, 9), False),
+        ((2, -9, 9, 8), False),
+        ((25, 2, 25, 9), False),
+        # Left out, and counted, in any frame.
+        ((math.nan, 2, 8, 9), True),
+        ((2, 2, math.inf, 9), True),
+        ((-1e308, 2, -1e308, 9), False),
+    ],
+)
+def test_a_box_whose_centre_is_outside_of_the_annotated_size(box: Box, stays: bool) -> None:
+    def frame_of(boxes: list[Box]) -> AnnotatedFrame:
+        return annotated_frame(
+            annotated=(20, 15),
+            stored=(40, 30),
+            orientation=1,
+            upright=True,
+            settings=ImageConfig(),
+            boxes=boxes,
+        )
+
+    if stays:
+        assert frame_of([box]).correction is SCALED
+        return
+    with pytest.raises(RejectedError, match="centre of the box") as caught:
+        frame_of([(0, 0, 1, 1), box])
+    assert caught.value.reason is Reason.SIZE_MISMATCH
+    assert "image.annotated_size: ignore" in caught.value.detail
+
+
+def is_rounded(size: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether some factor takes `other` to `size`, by trying all that make a difference."""
+    turns = {
+        Fraction(pixels, side)
+        for side, new in zip(other, size, strict=True)
+        for pixels in range(new - 1, new + 2)
+    }
+    ordered = sorted(turns)
+    # Between two neighbours, rounding changes nothing.
+    tried = [*ordered, *((low + high) / 2 for low, high in itertools.pairwise(ordered))]
+    return any(
+        all(
+            new in (math.floor(side * factor), math.ceil(side * factor))
+            for side, new in zip(other, size, strict=True)
+        )
+        for factor in tried
+        if factor > 0
+    )
+
+
+def test_the_same_aspect_ratio_is_what_rounding_explains() -> None:
+    sizes = list(itertools.product(range(1, 12), range(1, 12)))
+    for size, other in itertools.product(sizes, repeat=2):
+        is_wide, was_wide = (np.sign(each[0] - each[1]) for each in (size, other))
+        expected = is_wide * was_wide >= 0 and (is_rounded(size, other) or is_rounded(other, size))
+        assert is_scaled(size, other) == expected, (size, other)
+
+
+@given(
+    st.tuples(*[st.integers(1, 5000)] * 2),
+    st.integers(1, 5000),
+    st.sampled_from([round, math.floor, math.ceil]),
+)
+def test_a_resized_image_has_the_same_aspect_ratio(
+    size: tuple[int, int], width: int, rounded: Callable[[Fraction], int]
+) -> None:
+    resized = (width, max(1, rounded(Fraction(size[1] * width, size[0]))))
+    assert is_scaled(resized, size)
+    assert is_scaled(size, resized)
+
+
+@pytest.mark.parametrize(
+    ("size", "other", "expected"),
+    [
+        ((320, 240), (1280, 960), True),
+        ((500, 375), (4000, 3000), True),
+        ((320, 239), (1280, 960), True),
+        # Rounded by more than a pixel.
+        ((320, 238), (1280, 960), False),
+        ((1279, 958), (320, 240), True),
+        ((640, 640), (1280, 960), False),
+        ((240, 320), (1280, 960), False),
+        ((1280, 720), (1280, 960), False),
+        # A picture that is turned, not one that is rounded.
+        ((40, 41), (41, 40), False),
+        ((40, 40), (41, 40), True),
+    ],
+)
+def test_sizes_of_one_aspect_ratio(
+    size: tuple[int, int], other: tuple[int, int], expected: bool
+) -> None:
+    assert is_scaled(size, other) is expected
+    assert is_scaled(other, size) is expected
 
 
 @given(boxes_inside(), st.sampled_from(ORIENTATIONS))
@@ -203,7 +404,7 @@ def test_boxes_end_in_the_stored_frame_where_the_orientation_is_kept(
         stored=(width, height),
         orientation=orientation,
         upright=False,
-        annotated_as="upright",
+        settings=ImageConfig(annotated_as="upright"),
         boxes=[],
     )
     upright_box = orient_box(box, width=width, height=height, orientation=orientation)
@@ -213,15 +414,15 @@ def test_boxes_end_in_the_stored_frame_where_the_orientation_is_kept(
 def test_a_wrong_size_is_rejected_where_a_box_contradicts_it() -> None:
     with pytest.raises(RejectedError) as caught:
         annotated_frame(
-            annotated=(640, 480),
+            annotated=(640, 400),
             stored=(40, 30),
             orientation=6,
             upright=True,
-            annotated_as="auto",
+            settings=ImageConfig(),
             boxes=[(0, 0, 30, 41), (1, 2.5, 40, 39), (-9, 0, 1, 1)],
         )
     assert caught.value.reason is Reason.SIZE_MISMATCH
     assert caught.value.detail == (
-        "annotated as 640x480, but the image is 30x40, and the box (1, 2.5, 40, 39) reaches "
+        "annotated as 640x400, but the image is 30x40, and the box (1, 2.5, 40, 39) reaches "
         "10 px over its border"
     )

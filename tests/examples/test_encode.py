@@ -15,11 +15,11 @@ from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import ImageAnnotations, ObjectAnnotation
-from shardbeam.transforms.examples.boxes import AnnotatedAs
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
 from tests.support.example_builders import (
+    AnnotatedAs,
     Rendered,
     make_image,
     make_label_map,
@@ -228,10 +228,10 @@ def test_boxes_are_turned_with_the_image(
 
 def test_a_wrong_size_is_corrected_or_rejected() -> None:
     inside, outside = ObjectAnnotation("dog", (0, 0, 9, 9)), ObjectAnnotation("dog", (0, 0, 9, 99))
-    rendered = render(annotate(inside, size=(200, 100)), label_map=LABEL_MAP)
+    rendered = render(annotate(inside, size=(200, 120)), label_map=LABEL_MAP)
     assert rendered.corrections == {Correction.SIZE_CORRECTED.value: 1}
     with pytest.raises(RejectedError) as caught:
-        render(annotate(inside, outside, size=(200, 100)), label_map=LABEL_MAP)
+        render(annotate(inside, outside, size=(200, 120)), label_map=LABEL_MAP)
     assert caught.value.reason is Reason.SIZE_MISMATCH
 
 

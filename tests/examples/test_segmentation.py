@@ -40,13 +40,13 @@ def draw(
     *,
     frame: Size = FRAME,
     box: Box = (0, 0, 20, 10),
-    normalized: bool = False,
+    extent: Size | None = None,
     expected: dict[Correction, int] | None = None,
 ) -> npt.NDArray[np.uint8]:
     corrections = Counter[str]()
     text = segmentation if isinstance(segmentation, bytes) else json.dumps(segmentation).encode()
     patch = draw_segmentation(
-        text, frame=frame, box=box, normalized=normalized, corrections=corrections
+        text, frame=frame, extent=extent or frame, box=box, corrections=corrections
     )
     assert corrections == {key.value: count for key, count in (expected or {}).items()}
     if patch is None:
@@ -84,9 +84,7 @@ def test_polygons_are_drawn_as_pycocotools_draws_them(polygons: list[list[float]
 def test_polygons_in_fractions() -> None:
     fractions = [value / (20, 10)[index % 2] for index, value in enumerate(SQUARE)]
 
-    np.testing.assert_array_equal(
-        draw([fractions], normalized=True), drawn_by_pycocotools([SQUARE])
-    )
+    np.testing.assert_array_equal(draw([fractions], extent=(1, 1)), drawn_by_pycocotools([SQUARE]))
 
 
 def test_a_polygon_without_a_list_around_it() -> None:
@@ -118,8 +116,8 @@ def test_what_cannot_be_drawn_is_left_out(unusable: list[float]) -> None:
         draw_segmentation(
             json.dumps([unusable]).encode(),
             frame=FRAME,
+            extent=FRAME,
             box=(0, 0, 20, 10),
-            normalized=False,
             corrections=corrections,
         )
     assert corrections == {Correction.POLYGON_UNUSABLE_DROPPED.value: 1}
@@ -130,8 +128,8 @@ def test_fractions_beyond_all_bounds() -> None:
         draw_segmentation(
             b"[[1e308, 1e308, 0, 0, 1, 1]]",
             frame=FRAME,
+            extent=(1, 1),
             box=(0, 0, 20, 10),
-            normalized=True,
             corrections=Counter(),
         )
 

@@ -92,6 +92,18 @@ def splits_of_lists(source: YoloFormat) -> dict[str, str]:
             "0 1.004 0.5 0.25 -0.0001",
             [ObjectAnnotation(label="dog", bbox=(0.879, 0.50005, 1.129, 0.49995))],
         ),
+        # Corners of an oriented box around a centre in the image.
+        (
+            "1 0.875 0.5 1.0625 0.5 1.0625 0.75 0.875 0.75",
+            [
+                ObjectAnnotation(
+                    label="cat",
+                    bbox=(0.875, 0.5, 1.0625, 0.75),
+                    area=0.046875,
+                    segmentation=b"[[0.875,0.5,1.0625,0.5,1.0625,0.75,0.875,0.75]]",
+                )
+            ],
+        ),
         *(("", []), ("\n \n", []), (b"\xef\xbb\xbf", [])),
     ],
 )
@@ -143,6 +155,14 @@ def test_what_is_left_out_is_counted() -> None:
         ("0 \u0660 0.5 0.5 0.5", "expected a number, got '\u0660'"),
         ("0 320 240 64 48", "expected a fraction of the image, from 0 to 1, got '320'"),
         ("0 0.5 -0.1 0.5 0.5", "got '-0.1'"),
+        # A corner lies outside of the image, and the centre does, or there is no box around one.
+        ("0 0.9 0.5 1.2 0.5 1.2 0.7 0.9 0.7", "got '1.2'"),
+        ("0 0.5 0.9 0.5 1.2 0.7 1.2 0.7 0.9", "got '1.2'"),
+        ("0 -0.3 0.5 0.2 0.5 0.2 0.7 -0.3 0.7", "got '-0.3'"),
+        ("0 320 240 384 240 384 288 320 288", "got '320'"),
+        ("0 0.5 1e999 0.5 -1e999 0.5 0.5 0.5 0.5", "got '1e999'"),
+        ("0 0.9 0.5 1.06 0.5 0.9 0.7", "got '1.06'"),
+        ("0 0.9 0.5 1.06 0.5 1.06 0.7 0.9 0.7 0.8 0.6", "got '1.06'"),
         ("0 0.5 1e999 0.5 0.5", "got '1e999'"),
         ("0 0.5 0.5 0.5 0.5 7", "got '7'"),
     ],

@@ -36,8 +36,8 @@ def fuzz_segmentation(rng: random.Random) -> str:
         patch = draw_segmentation(
             text,
             frame=(width, height),
+            extent=rng.choice(((width, height), (width, height), (1, 1), (2 * width, 2 * height))),
             box=(0, 0, rng.uniform(0, width), rng.uniform(0, height)),
-            normalized=rng.random() < 0.2,
             corrections=corrections,
         )
     except ValueError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +56,34 @@ def red_box(picture: Image.Image) -> npt.NDArray[np.int64]:
     return np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1])
 
 
-def make_dataset(folder: Path, *, frame: str) -> Json:
-    """Writes a picture of each orientation, annotated in a frame; returns the source of them."""
+def make_dataset(
+    folder: Path,
+    *,
+    frame: str,
+    scale: float = 1,
+    orientations: Iterable[int] = ORIENTATIONS,
+) -> Json:
+    """Writes a picture of each orientation, annotated in a frame; returns the source of them.
+
+    Args:
+        folder: Where to.
+        frame: The picture that is annotated, `upright` or `stored`.
+        scale: How many pixels of it are one of the written picture.
+        orientations: The orientations.
+    """
     (folder / "images").mkdir()
     images: list[Json] = []
     annotations: list[Json] = []
-    for orientation in ORIENTATIONS:
+    for orientation in orientations:
         name = f"{orientation}.jpg"
         (folder / "images" / name).write_bytes(jpeg_file(orientation))
         picture = upright_picture() if frame == "upright" else stored_picture(orientation)
-        xmin, ymin, xmax, ymax = red_box(picture).tolist()
-        size = {"width": picture.width, "height": picture.height}
+        xmin, ymin, xmax, ymax = (red_box(picture) * scale).tolist()
+        size = {"width": int(picture.width * scale), "height": int(picture.height * scale)}
         images.append({"id": orientation, "file_name": name, **size})
         box = [xmin, ymin, xmax - xmin, ymax - ymin]
-        annotations.append({"image_id": orientation, "category_id": 1, "bbox": box})
+        area = box[2] * box[3]
+        annotations.append({"image_id": orientation, "category_id": 1, "bbox": box, "area": area})
     categories = [{"id": 1, "name": "rectangle"}]
     document = {"images": images, "annotations": annotations, "categories": categories}
     return coco_source(folder, document)
@@ -117,6 +132,41 @@ def test_a_box_stays_around_what_it_was_drawn_around(
             np.testing.assert_allclose(red_box(example.picture), RECTANGLE)
     applied = {"orientation_applied": 7} if orientation == "apply" else {}
     assert built.counts()["corrections"] == applied
+
+
+@pytest.mark.parametrize("scale", [0.5, 3])
+@pytest.mark.parametrize("orientation", ["apply", "keep"])
+@pytest.mark.parametrize(
+    ("annotated_as", "frame", "orientations"),
+    [
+        ("auto", "upright", ORIENTATIONS),
+        ("upright", "upright", ORIENTATIONS),
+        ("stored", "stored", ORIENTATIONS),
+        # The aspect ratio tells that the stored pixels were annotated.
+        ("auto", "stored", range(5, 9)),
+    ],
+)
+def test_a_box_stays_around_it_where_a_picture_of_another_size_was_annotated(
+    annotated_as: str,
+    frame: str,
+    orientations: range,
+    orientation: str,
+    scale: float,
+    tmp_path: Path,
+) -> None:
+    source = make_dataset(tmp_path, frame=frame, scale=scale, orientations=orientations)
+    image = {"annotated_as": annotated_as, "orientation": orientation}
+    built = build_config({"splits": {"train": source}, "image": image}, folder=tmp_path)
+    assert built.exit_code == 0
+    examples = built.examples()
+    assert len(examples) == len(orientations)
+    for example in examples:
+        check_box(example, tolerance_px=0.01)
+        xmin, ymin, xmax, ymax = RECTANGLE
+        assert example.features["image/object/area"] == [(xmax - xmin) * (ymax - ymin)]
+    corrections = built.counts()["corrections"]
+    assert corrections["annotated_size_scaled"] == len(orientations)
+    assert corrections.keys() <= {"annotated_size_scaled", "orientation_applied"}
 
 
 def test_a_box_stays_around_it_in_a_resized_picture(tmp_path: Path) -> None:
@@ -192,8 +242,13 @@ def test_each_correction_of_a_box_is_counted_by_name(tmp_path: Path) -> None:
         annotations += [{**each, "image_id": number} for each in annotated]
     # The annotated size is wrong, but what is annotated lies in the image.
     (tmp_path / "images" / "size_corrected.jpg").write_bytes(jpeg)
-    images.append({"id": 90, "file_name": "size_corrected.jpg", "width": 200, "height": 100})
+    images.append({"id": 90, "file_name": "size_corrected.jpg", "width": 200, "height": 120})
     annotations.append(annotation(image_id=90))
+    # It is that of the same picture, twice as large.
+    (tmp_path / "images" / "annotated_size_scaled.jpg").write_bytes(jpeg)
+    scaled = {"file_name": "annotated_size_scaled.jpg", "width": 200, "height": 100}
+    images.append({"id": 91, **scaled})
+    annotations.append(annotation(image_id=91, bbox=[20, 20, 40, 40]))
     categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
     source = coco_source(
         tmp_path, {"images": images, "annotations": annotations, "categories": categories}
@@ -212,10 +267,111 @@ def test_each_correction_of_a_box_is_counted_by_name(tmp_path: Path) -> None:
         "object_of_excluded_label_dropped": 1,
         "duplicate_annotation_dropped": 1,
         "size_corrected": 1,
+        "annotated_size_scaled": 1,
     }
     assert built.counts()["corrections"] == expected
     assert built.manifest["splits"]["train"]["outcome"]["corrections"] == expected
     examples = built.by_key()
-    for case, (_, boxes) in {**cases, "size_corrected": cases["none"]}.items():
+    cases |= dict.fromkeys(("size_corrected", "annotated_size_scaled"), cases["none"])
+    for case, (_, boxes) in cases.items():
         written = np.array(examples[f"{case}.jpg"].boxes).reshape(-1, 4) * (100, 50, 100, 50)
         np.testing.assert_allclose(written, np.array(boxes).reshape(-1, 4), atol=1e-4, err_msg=case)
+
+
+# Annotated sizes
+
+
+def make_sizes(folder: Path, sizes: Mapping[str, tuple[int, int]], *, bbox: list[int]) -> Json:
+    """Makes pictures of 100 x 50 pixels, each with a box and an annotated size; a source."""
+    jpeg = save(photograph(width=100, height=50), "JPEG")
+    images, annotations = [], []
+    for number, (key, (width, height)) in enumerate(sizes.items()):
+        path = folder / "images" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg)
+        images.append({"id": number, "file_name": key, "width": width, "height": height})
+        annotations.append(annotation(image_id=number, bbox=bbox))
+    categories = [{"id": 1, "name": "cat"}]
+    return coco_source(
+        folder, {"images": images, "annotations": annotations, "categories": categories}
+    )
+
+
+# {annotated_size: (the box that is written, corrections, reasons of rejects)} of a picture
+# annotated as 50 x 25 with the box [10, 10, 20, 10], and of one annotated as 80 x 80 with the same.
+SETTINGS: dict[str, tuple[dict[str, list[int]], dict[str, int], dict[str, str]]] = {
+    "scale": (
+        {"ratio.jpg": [20, 20, 60, 40], "other.jpg": [10, 10, 30, 20]},
+        {"annotated_size_scaled": 1, "size_corrected": 1},
+        {},
+    ),
+    "ignore": (
+        {"ratio.jpg": [10, 10, 30, 20], "other.jpg": [10, 10, 30, 20]},
+        {"size_corrected": 2},
+        {},
+    ),
+    "reject": ({}, {}, {"ratio.jpg": "size_mismatch", "other.jpg": "size_mismatch"}),
+}
+
+
+@pytest.mark.parametrize("annotated_size", SETTINGS)
+def test_what_another_annotated_size_means_can_be_set(annotated_size: str, tmp_path: Path) -> None:
+    boxes, corrections, rejects = SETTINGS[annotated_size]
+    sizes = {"ratio.jpg": (50, 25), "other.jpg": (80, 80), "same.jpg": (100, 50)}
+    source = make_sizes(tmp_path, sizes, bbox=[10, 10, 20, 10])
+    config = {"splits": {"train": source}, "rejects": {"max_ratio": 1}}
+    built = build_config({**config, "image": {"annotated_size": annotated_size}}, folder=tmp_path)
+
+    assert built.exit_code == 0, built.stderr
+    found = {
+        key: np.round(np.array(example.boxes[0]) * (100, 50, 100, 50)).tolist()
+        for key, example in built.by_key().items()
+    }
+    assert found == {**boxes, "same.jpg": [10, 10, 30, 20]}
+    assert built.counts()["corrections"] == corrections
+    assert {reject["key"]: reject["reason"] for reject in built.rejects()} == rejects
+    named = [text for text in built.summary["warnings"] if "image.annotated_size" in text]
+    assert len(named) == (2 if annotated_size == "scale" else 0)
+
+
+def test_a_box_that_is_not_of_the_annotated_size_rejects_the_image(tmp_path: Path) -> None:
+    sizes = {"a.jpg": (50, 25), "b.jpg": (100, 50)}
+    source = make_sizes(tmp_path, sizes, bbox=[60, 10, 20, 10])
+
+    built = build_config({"splits": {"train": source}}, folder=tmp_path)
+
+    # The gate does not let it pass.
+    assert built.exit_code == 3
+    assert built.reasons() == {("a.jpg", "size_mismatch"): 1}
+    assert (
+        "the centre of the box (60, 10, 80, 20) lies outside of 50x25" in (built.summary["message"])
+    )
+    assert "image.annotated_size: ignore" in built.summary["message"]
+
+
+def test_the_warnings_name_the_first_images_however_they_were_written(tmp_path: Path) -> None:
+    keys = [f"{folder}/{number}.jpg" for folder in "ba" for number in (3, 1, 2)]
+    sizes = dict.fromkeys(keys, (50, 25)) | {"other\n.jpg": (80, 80)}
+    source = make_sizes(tmp_path, sizes, bbox=[10, 10, 20, 10])
+    config: Json = {"splits": {"train": source}, "output": {"num_shards": 4}}
+
+    first = build_config({**config, "expect": {"min_images": 100}}, folder=tmp_path)
+    resumed = build_config(config, folder=tmp_path)
+    one_shard = build_config(
+        {**config, "output": {"num_shards": 1}}, folder=tmp_path, name="one_shard"
+    )
+
+    assert first.exit_code == 3
+    assert resumed.summary["resumed"]["shards"] == 4
+    expected = [
+        "6 images are annotated in another size, such as a/1.jpg (as 50x25), a/2.jpg (as 50x25), "
+        "a/3.jpg (as 50x25), of the same aspect ratio: what is annotated in pixels was scaled to "
+        "the image; image.annotated_size: ignore leaves it in pixels of the image, reject rejects "
+        "such images",
+        "1 image is annotated in another size, such as other\\n.jpg (as 80x80), of another aspect "
+        "ratio: all boxes lie in the image, and were taken in pixels of it; image.annotated_size: "
+        "reject rejects such images",
+    ]
+    for built in (resumed, one_shard):
+        assert [each for each in built.summary["warnings"] if "annotated" in each] == expected
+        assert all("\n" not in text for text in built.summary["warnings"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,14 @@ from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_labe
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, MaskRole
-from shardbeam.transforms.examples.boxes import AnnotatedAs
 from shardbeam.transforms.examples.encode import EncodedExample, RecordEncoder
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.schema import EncoderSettings
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.images.check import StoredImage
+
+AnnotatedAs: TypeAlias = Literal["auto", "upright", "stored"]
+AnnotatedSize: TypeAlias = Literal["scale", "ignore", "reject"]
 
 
 def make_label_map(
@@ -59,13 +61,16 @@ def render(
     label_map: LabelMap,
     kinds: Collection[Kind] = (Kind.DETECTION,),
     annotated_as: AnnotatedAs = "auto",
+    annotated_size: AnnotatedSize = "scale",
     memory: MemoryBudget | None = None,
     **settings: Any,  # noqa: ANN401  # Those of EncoderSettings.
 ) -> Rendered:
     """Encodes an image with its annotations, and parses its Examples."""
     encoder = RecordEncoder(
         EncoderSettings(
-            kinds=frozenset(kinds), image=ImageConfig(annotated_as=annotated_as), **settings
+            kinds=frozenset(kinds),
+            image=ImageConfig(annotated_as=annotated_as, annotated_size=annotated_size),
+            **settings,
         ),
         label_map=label_map,
         memory=memory,

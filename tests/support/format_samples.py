@@ -263,6 +263,22 @@ SAMPLES = (
         variant="pose",
     ),
     FormatSample(
+        "yolo",
+        "ultralytics-hub/dota8",
+        ("--root", "{data}"),
+        # Four of the images have corners outside of them, up to 1.057 and down to -0.072.
+        {"train": 4, "val": 4},
+        "images/train/P1142__1024__0___824.jpg",
+        {
+            "image/object/class/text": [b"plane"],
+            "image/object/bbox/xmin": [0.625976],
+            "image/object/bbox/ymin": [0.266601],
+            "image/object/bbox/xmax": [1.0],
+            "image/object/bbox/ymax": [0.690429],
+        },
+        variant="obb",
+    ),
+    FormatSample(
         "cvat",
         "datumaro/cvat_dataset/for_images/export_project",
         (

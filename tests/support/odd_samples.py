@@ -1211,7 +1211,9 @@ LABELME = (
             "d.json": _labelme(_shape("mask", (8, 0), (9, 9), mask="?"), path="d.jpg"),
             "e.json": _labelme(_shape("polygon"), path="e.jpg"),
             "f.json": _labelme(_shape("rectangle", (8, 0), (9, 9), label=""), path="f.jpg"),
-            "g.json": _labelme(path="g.jpg", imageWidth=16, imageHeight=12),
+            "g.json": _labelme(
+                _shape("rectangle", (4, 0), (8, 6)), path="g.jpg", imageWidth=16, imageHeight=12
+            ),
             "h.json": _labelme(_shape("rectangle", (8, 0), (9, 9)), path="h.jpg"),
             "i.json": _labelme(path="i.jpg").replace("null", '"?"'),
             "j.json": _labelme(path=None),
@@ -1221,7 +1223,7 @@ LABELME = (
             "n.json": _labelme(path="a.jpg"),
         },
         "labelme --root {data} --set rejects.max_ratio=1",
-        {"train": {"a.jpg": _objects(xmin=[0.25]), "g.jpg": _objects(xmin=[])}},
+        {"train": {"a.jpg": _objects(xmin=[0.25]), "g.jpg": _objects(xmin=[0.25])}},
         rejects={
             **{f"{name}.jpg": "annotation_malformed" for name in "bcdef"},
             "a.jpg": "duplicate_key",
@@ -1241,7 +1243,7 @@ LABELME = (
             "k.json": "k.json: $: object missing required field 'shapes'",
             "l.json": "l.json: line 1, column 13: the JSON ends in the middle",
         },
-        corrections={"size_corrected": 1},
+        corrections={"annotated_size_scaled": 1},
     ),
     OddSample(
         "labelme: in archives",

@@ -87,6 +87,7 @@ class Correction(str, enum.Enum):
     CONFIDENCE_DROPPED = "confidence_dropped"
     LONE_SURROGATE_REPLACED = "lone_surrogate_replaced"
     SIZE_CORRECTED = "size_corrected"
+    ANNOTATED_SIZE_SCALED = "annotated_size_scaled"
     ORIENTATION_APPLIED = "orientation_applied"
     IMAGE_CONVERTED = "image_converted"
     IMAGE_RESIZED = "image_resized"
@@ -134,3 +135,6 @@ DROPPED_OBJECTS = frozenset(
         Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
     }
 )
+
+# What is annotated in pixels was taken into the image's frame, whose size is another one.
+SIZE_CORRECTIONS = (Correction.ANNOTATED_SIZE_SCALED, Correction.SIZE_CORRECTED)

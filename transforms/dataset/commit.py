@@ -277,6 +277,7 @@ def finish(
                     label_map=label_map,
                     dataset=dataset,
                     duplicates=duplicates,
+                    resized=(image for shard in shards for image in shard.resized),
                 ),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 reuse=count_reuse(run.previous, shards),

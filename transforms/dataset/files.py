@@ -7,6 +7,7 @@ keeps of it for the next version; `DatasetFile` stands in the manifest, too.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
@@ -15,9 +16,12 @@ import msgspec
 
 from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import PASSING_REASONS
+from shardbeam.transforms.core.reasons import PASSING_REASONS, Correction
 from shardbeam.transforms.core.records import ImageRef, Reject
 from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, Statistics
+
+# As many images are examples in a warning.
+_NAMED = 3
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
@@ -90,6 +94,35 @@ class ShardIdentity(msgspec.Struct, frozen=True, kw_only=True):
     num_shards: _Count
 
 
+class ResizedImage(msgspec.Struct, frozen=True, order=True):
+    """An image whose annotated size is not its own, although it is written.
+
+    Attributes:
+        source: Its source.
+        key: Its key.
+        correction: What was done with its annotations.
+        width: The annotated width in pixels.
+        height: The annotated height in pixels.
+    """
+
+    source: str
+    key: str
+    correction: Correction
+    width: int
+    height: int
+
+
+def first_resized(images: Iterable[ResizedImage]) -> tuple[ResizedImage, ...]:
+    """Returns the few of each correction that a warning names, the same ones in any order."""
+    counts: Counter[Correction] = Counter()
+    first = []
+    for image in sorted(images):
+        counts[image.correction] += 1
+        if counts[image.correction] <= _NAMED:
+            first.append(image)
+    return tuple(first)
+
+
 class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     """A shard that is written.
 
@@ -115,6 +148,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
         run_id: The run that brought them.
         resumed: Whether that is an earlier run; what it copied is not, in a run that copies, too.
         edges: The records that have arrived in this run, and what is sent on beside the result.
+        resized: The first images of another size than is annotated (`first_resized`).
     """
 
     data: ShardFile
@@ -136,6 +170,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     statistics_version: _Count = 0
     index_version: str = ""
     edges: Edges = msgspec.field(default_factory=Edges)
+    resized: tuple[ResizedImage, ...] = ()
 
     @property
     def examples(self) -> int:

@@ -35,17 +35,18 @@ from shardbeam.transforms.core.edges import (
 )
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, shifted_class
-from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Exclusion
+from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Correction, Exclusion
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.dataset.census import Census, SourceCensus
 from shardbeam.transforms.dataset.duplicates import Duplicates
-from shardbeam.transforms.dataset.files import Origin, ShardResult
+from shardbeam.transforms.dataset.files import Origin, ResizedImage, ShardResult, first_resized
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import (
     RejectsFile,
     describe_rejects,
     first_rejects,
+    name_image,
     rejects_path,
 )
 from shardbeam.transforms.dataset.statistics import CountedStatistics
@@ -444,8 +445,9 @@ def find_warnings(
     label_map: LabelMap,
     dataset: DatasetSettings,
     duplicates: Duplicates | None = None,
+    resized: Iterable[ResizedImage] = (),
 ) -> tuple[str, ...]:
-    """Says what is written and may not be meant, a line each."""
+    """Returns warnings of what is written and may not be meant, one line each."""
     return (
         *_warn_of_groups(census, config=dataset.config),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
@@ -453,7 +455,44 @@ def find_warnings(
         *_warn_of_shift(label_map, config=dataset.config),
         *(describe_duplicates(duplicates).values() if duplicates else ()),
         *_warn_of_exclude(splits, named=dataset.excluded),
+        *_warn_of_sizes(splits, resized=resized, config=dataset.config),
     )
+
+
+_SIZE_WARNINGS = {
+    Correction.ANNOTATED_SIZE_SCALED: (
+        "of the same aspect ratio: what is annotated in pixels was scaled to the image; "
+        "image.annotated_size: ignore leaves it in pixels of the image, reject rejects such images"
+    ),
+    Correction.SIZE_CORRECTED: (
+        "of another aspect ratio: all boxes lie in the image, and were taken in pixels of it; "
+        "image.annotated_size: reject rejects such images"
+    ),
+}
+
+
+def _warn_of_sizes(
+    splits: Mapping[str, SplitOutcome],
+    *,
+    resized: Iterable[ResizedImage],
+    config: Mapping[str, Any],
+) -> Iterator[str]:
+    """Says which images are annotated in another size than theirs, unless the config says so."""
+    if config["image"]["annotated_size"] == "ignore":
+        return
+    first = first_resized(resized)
+    for correction, text in _SIZE_WARNINGS.items():
+        count = sum(split.corrections.get(correction.value, 0) for split in splits.values())
+        examples = ", ".join(
+            f"{name_image(image.source, image.key)} (as {image.width}x{image.height})"
+            for image in first
+            if image.correction is correction
+        )
+        if count:
+            images = "1 image is" if count == 1 else f"{count:,} images are"
+            # Names may hold line ends.
+            examples = r"\n".join(examples.splitlines())
+            yield f"{images} annotated in another size, such as {examples}, {text}"
 
 
 def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:

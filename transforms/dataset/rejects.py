@@ -56,15 +56,17 @@ def describe_rejects(counts: Mapping[str, int], *, first: Iterable[Reject]) -> s
     """Describes rejects: how many there are of each reason, and the first of them."""
     by_reason = ", ".join(f"{count:,} {reason}" for reason, count in counts.items())
     named = ", ".join(
-        f"{_name(reject)} ({reject.reason.value}: {reject.detail})" for reject in first
+        f"{name_image(reject.source, reject.key)} ({reject.reason.value}: {reject.detail})"
+        for reject in first
     )
     # Names may hold line ends; those of the message are its own.
     return r"\n".join(f"{by_reason}; the first: {named}".splitlines())
 
 
-def _name(reject: Reject) -> str:
+def name_image(source: str, key: str) -> str:
+    """Names an image, and its source where it is one of several."""
     # The first of several sources has the name of its split, or is the only one.
-    return f"{reject.key} of {reject.source}" if "/" in reject.source else reject.key
+    return f"{key} of {source}" if "/" in source else key
 
 
 def rejects_path(reject: Reject, *, counts: Mapping[str, int]) -> str:

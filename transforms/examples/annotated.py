@@ -26,11 +26,14 @@ from shardbeam.transforms.examples.boxes import (
     turn_between_frames,
 )
 from shardbeam.transforms.examples.features import MAX_FLOAT32, FeatureSpec
-from shardbeam.transforms.examples.patches import Patch
+from shardbeam.transforms.examples.patches import Patch, resize_nearest
 from shardbeam.transforms.examples.segmentation import draw_segmentation
 from shardbeam.transforms.images.check import StoredImage
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
+
+# Of a mask file that is larger than its image: while it becomes numbers, it may take 1.9 GB.
+_MAX_MASK_PIXELS = 1 << 26
 
 # `{default key: values}`.
 Values: TypeAlias = Mapping[str, Sequence[Any]]
@@ -96,12 +99,18 @@ class AnnotatedImage:
         """Counts what is changed or left out."""
         self.corrections[correction.value] += number
 
+    @property
+    def scaled_size(self) -> Size | None:
+        """The annotated size, which mask files may have, too; None where it is not scaled."""
+        width, height = self.frame.extent
+        is_scaled = self.frame.correction is Correction.ANNOTATED_SIZE_SCALED
+        return (width, height) if is_scaled and width * height <= _MAX_MASK_PIXELS else None
+
     @functools.cached_property
     def objects(self) -> Sequence[WrittenObject]:
         """The objects whose class is written and whose box has an area, each box clipped.
 
-        Boxes, keypoints and areas are in pixels, whatever the source has; segmentations stay as
-        they are, and are scaled once they are read.
+        Boxes, keypoints and areas are in pixels, whatever the source has (`in_pixels`).
         """
         return list(self._written_objects())
 
@@ -127,6 +136,8 @@ class AnnotatedImage:
     def turn_mask(self, pixels: npt.NDArray[_Pixel]) -> npt.NDArray[_Pixel]:
         """Turns a mask file's pixels, (height, width), like the image, before any resize.
 
+        Pixels of the annotated size are brought to that of the image, to the nearest one.
+
         Raises:
             RejectedError: They are of another size.
         """
@@ -144,19 +155,32 @@ class AnnotatedImage:
                 f"the mask is {width}x{height}, the image {self.image.file_width}x"
                 f"{self.image.file_height}",
             )
-        return orient_pixels(pixels, orientation=turn)
+        turned = orient_pixels(pixels, orientation=turn)
+        if (width, height) == self.frame.extent:
+            return resize_nearest(turned, size=self.frame.written_size)
+        return turned
+
+    def in_pixels(self, items: Iterable[ObjectAnnotation]) -> Iterable[ObjectAnnotation]:
+        """Gives objects boxes, keypoints and areas in pixels of the frame.
+
+        Segmentations stay as they are, and are scaled once they are read.
+        """
+        frame = self.frame
+        if frame.extent == (frame.width, frame.height):
+            return items
+        return (_scaled(item, frame=frame) for item in items)
 
     def draw(self, item: ObjectAnnotation, *, unusable: Correction) -> Patch | None:
-        """Draws an object's mask in the annotated frame; counts one of which nothing can be made.
+        """Draws the mask of one of `in_pixels`; counts one of which nothing can be made.
 
-        None where there is nothing in it.
+        It is drawn in the annotated frame. None where there is nothing in it.
         """
         try:
             return draw_segmentation(
                 item.segmentation,
                 frame=(self.frame.width, self.frame.height),
+                extent=self.frame.extent,
                 box=item.bbox,
-                normalized=self.annotations.normalized,
                 corrections=self.corrections,
             )
         except ValueError:
@@ -165,13 +189,8 @@ class AnnotatedImage:
 
     def _written_objects(self) -> Iterator[WrittenObject]:
         frame = self.frame
-        annotated: Iterable[ObjectAnnotation] = self.annotations.objects
-        if self.annotations.normalized:
-            annotated = [
-                _scaled(item, width=frame.width, height=frame.height) for item in annotated
-            ]
         width, height = frame.written_size
-        for position, item in enumerate(annotated):
+        for position, item in enumerate(self.in_pixels(self.annotations.objects)):
             found = self.label_map.lookup(item.label)
             if found is None:
                 self.count(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED)
@@ -212,12 +231,22 @@ class FeatureGroup(NamedTuple):
     by_object: bool = False
 
 
-def _scaled(item: ObjectAnnotation, *, width: int, height: int) -> ObjectAnnotation:
+def _scaled(item: ObjectAnnotation, *, frame: AnnotatedFrame) -> ObjectAnnotation:
+    """Takes an object from the frame's extent to its pixels."""
+    sides, extent = (frame.width, frame.height), frame.extent
+
+    def scale(value: float, *, axis: int) -> float:
+        # In this order, what lies on the border stays on it.
+        return value * sides[axis] / extent[axis]
+
     xmin, ymin, xmax, ymax = item.bbox
-    scales = (width, height, 1.0)
+    area = item.area
     return msgspec.structs.replace(
         item,
-        bbox=(xmin * width, ymin * height, xmax * width, ymax * height),
-        area=item.area * width * height if item.area > 0 else item.area,
-        keypoints=tuple(value * scales[index % 3] for index, value in enumerate(item.keypoints)),
+        bbox=(scale(xmin, axis=0), scale(ymin, axis=1), scale(xmax, axis=0), scale(ymax, axis=1)),
+        area=scale(scale(area, axis=0), axis=1) if area > 0 else area,
+        keypoints=tuple(
+            value if index % 3 == 2 else scale(value, axis=index % 3)
+            for index, value in enumerate(item.keypoints)
+        ),
     )

@@ -7,21 +7,21 @@ the origin being the top left corner of the image.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.reasons import Correction, Reason
 
 # (xmin, ymin, xmax, ymax), (x, y) and (width, height), all in pixels.
 Box: TypeAlias = tuple[float, float, float, float]
 Point: TypeAlias = tuple[float, float]
 Size: TypeAlias = tuple[int, int]
-
-AnnotatedAs: TypeAlias = Literal["auto", "upright", "stored"]
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
 
@@ -63,13 +63,16 @@ class AnnotatedFrame(NamedTuple):
         width: Width of the annotated frame in pixels.
         height: Height of the annotated frame in pixels.
         orientation: The EXIF orientation that takes it to the written frame.
-        size_corrected: Whether the annotated size was wrong, and the file's is used instead.
+        extent: What the annotations count as its width and height: (1, 1) where coordinates are
+            fractions, the annotated size where that is scaled, else (width, height).
+        correction: What was done because the annotated size is another one.
     """
 
     width: int
     height: int
     orientation: int
-    size_corrected: bool
+    extent: Size
+    correction: Correction | None = None
 
     @property
     def written_size(self) -> Size:
@@ -146,8 +149,8 @@ def turn_between_frames(
 
     Args:
         size: Width and height of the annotating image.
-        frame: The frame that the image's other annotations refer to; where `size` is its size,
-            the pixels do, too.
+        frame: The frame that the image's other annotations refer to; where `size` is its size or
+            its extent, the pixels do, too.
         stored: As for `annotated_frame`, as for all that follow.
         orientation: The file's EXIF orientation, 1 to 8.
         upright: Whether the written image is upright, or as stored.
@@ -156,7 +159,7 @@ def turn_between_frames(
         The EXIF orientation that takes them there; None where `size` is that of neither the stored
         pixels nor the upright image.
     """
-    if size == (frame.width, frame.height):
+    if size in ((frame.width, frame.height), frame.extent):
         return frame.orientation
     if size == stored:
         return orientation if upright else 1
@@ -196,44 +199,91 @@ def annotated_frame(
     stored: Size,
     orientation: int,
     upright: bool,
-    annotated_as: AnnotatedAs,
-    boxes: Iterable[Box],
+    settings: ImageConfig,
+    boxes: Iterable[Box] | None,
+    normalized: bool = False,
 ) -> AnnotatedFrame:
     """Decides which frame an image's annotations refer to.
 
-    With `auto`, they refer to the stored pixels if the annotated size is that of the stored
-    pixels and not that of the upright image, and to the upright image otherwise: also where
-    the size cannot tell, being unknown, square or the same either way. An annotated size that
-    is not that of its frame is taken for wrong if every box lies in the frame all the same.
+    With `annotated_as: auto`, they refer to the stored pixels if the annotated size fits these
+    and not the upright image, and to the upright image otherwise: also where the size cannot tell,
+    because it is unknown, square or the same either way. A size fits if it has the same aspect
+    ratio (`is_scaled`); with `annotated_size: ignore` only if it is the same.
+
+    Where pixels are annotated, `annotated_size` decides what another size than the frame's means:
+
+    - `scale`: with the same aspect ratio, the frame's extent is the annotated size, if the centre
+      of every box lies in that. With another one, as for `ignore`.
+    - `ignore`: it is taken for wrong if every box lies in the frame.
+    - `reject`: the image is rejected.
 
     Args:
         annotated: The size that the annotations give; unknown where a side is 0.
         stored: The size of the file's pixels as they are stored.
         orientation: The file's EXIF orientation, 1 to 8.
         upright: Whether the written image is upright, or as stored.
-        annotated_as: What the config says about the frame.
-        boxes: The annotated boxes.
+        settings: What the config says about the frame.
+        boxes: The annotated boxes; None where nothing is annotated in pixels.
+        normalized: Whether coordinates are fractions of the frame's sides.
 
     Raises:
-        RejectedError: The annotated size is not the file's, and a box lies outside the file's
-            by more than a pixel.
+        RejectedError: The annotated size is not the frame's, and either that or the boxes rule
+            the image out.
     """
     upright_size = orient_size(stored, orientation=orientation)
-    if annotated_as == "auto":
-        as_stored = annotated == stored != upright_size
+    tells_by_ratio = settings.annotated_size != "ignore" and min(annotated) > 0
+    fits = is_scaled if tells_by_ratio else operator.eq
+    if settings.annotated_as == "auto":
+        as_stored = fits(annotated, stored) and not fits(annotated, upright_size)
     else:
-        as_stored = annotated_as == "stored"
+        as_stored = settings.annotated_as == "stored"
     size = stored if as_stored else upright_size
-    size_corrected = min(annotated) > 0 and annotated != size
-    if size_corrected:
-        _check_boxes_inside(boxes, size=size, annotated=annotated)
     if as_stored and upright:
         turn = orientation
     elif not as_stored and not upright:
         turn = _INVERSE[orientation]
     else:
         turn = 1
-    return AnnotatedFrame(*size, orientation=turn, size_corrected=size_corrected)
+    frame = AnnotatedFrame(*size, orientation=turn, extent=(1, 1) if normalized else size)
+    if boxes is None or min(annotated) <= 0 or annotated == size:
+        return frame
+    if settings.annotated_size == "reject":
+        raise RejectedError(
+            Reason.SIZE_MISMATCH,
+            f"{_describe_sizes(annotated, size)}; image.annotated_size is reject",
+        )
+    if fits(annotated, size):
+        _check_centres_inside(boxes, size=size, annotated=annotated)
+        return frame._replace(extent=annotated, correction=Correction.ANNOTATED_SIZE_SCALED)
+    _check_boxes_inside(boxes, size=size, annotated=annotated)
+    return frame._replace(correction=Correction.SIZE_CORRECTED)
+
+
+def is_scaled(size: Size, other: Size) -> bool:
+    """Says whether two sizes have the same aspect ratio, to a pixel of rounding.
+
+    They have if one is the other times a factor, each side rounded up or down to whole pixels: of
+    `w x h` and `W x H`, if there is an f with `|W f - w| < 1` and `|H f - h| < 1`, or the other
+    way round, which is the case if `|w H - h W|` is less than `w + h` or `W + H`. A size that is
+    wider than high is never that of one that is higher than wide.
+
+    Args:
+        size: Width and height of one, 1 or more.
+        other: Width and height of the other, 1 or more.
+    """
+    (width, height), (other_width, other_height) = size, other
+    return (width - height) * (other_width - other_height) >= 0 and (
+        abs(width * other_height - height * other_width)
+        < max(width + height, other_width + other_height)
+    )
+
+
+def _describe_sizes(annotated: Size, size: Size) -> str:
+    return f"annotated as {annotated[0]}x{annotated[1]}, but the image is {size[0]}x{size[1]}"
+
+
+def _describe_box(box: Box) -> str:
+    return f"({', '.join(f'{corner:g}' for corner in box)})"
 
 
 def _check_boxes_inside(boxes: Iterable[Box], *, size: Size, annotated: Size) -> None:
@@ -246,9 +296,23 @@ def _check_boxes_inside(boxes: Iterable[Box], *, size: Size, annotated: Size) ->
     worst = max(boxes, key=overhang, default=None)
     if worst is None or overhang(worst) <= _BORDER_TOLERANCE_PX:
         return
-    corners = ", ".join(f"{corner:g}" for corner in worst)
     raise RejectedError(
         Reason.SIZE_MISMATCH,
-        f"annotated as {annotated[0]}x{annotated[1]}, but the image is {width}x{height}, and the "
-        f"box ({corners}) reaches {overhang(worst):g} px over its border",
+        f"{_describe_sizes(annotated, size)}, and the box {_describe_box(worst)} reaches "
+        f"{overhang(worst):g} px over its border",
     )
+
+
+def _check_centres_inside(boxes: Iterable[Box], *, size: Size, annotated: Size) -> None:
+    width, height = annotated
+    for box in boxes:
+        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        # Boxes that are not finite are left out and counted anyway.
+        if all(map(math.isfinite, box)) and not (0 <= x <= width and 0 <= y <= height):
+            raise RejectedError(
+                Reason.SIZE_MISMATCH,
+                f"{_describe_sizes(annotated, size)}, and the centre of the box "
+                f"{_describe_box(box)} lies outside of {width}x{height}; where only the annotated "
+                "size is wrong, image.annotated_size: ignore takes the boxes in pixels of the "
+                "image",
+            )

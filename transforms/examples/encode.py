@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import google_crc32c
@@ -18,7 +18,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget
-from shardbeam.transforms.core.reasons import PASSING_REASONS, Correction, Exclusion, Reason
+from shardbeam.transforms.core.reasons import PASSING_REASONS, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     Coding,
     ImageAnnotations,
@@ -29,7 +29,7 @@ from shardbeam.transforms.core.records import (
     decode_annotations,
 )
 from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
-from shardbeam.transforms.examples.boxes import annotated_frame
+from shardbeam.transforms.examples.boxes import Box, annotated_frame
 from shardbeam.transforms.examples.label_digest import digest_labels
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
@@ -303,11 +303,12 @@ class RecordEncoder:
             stored=(image.file_width, image.file_height),
             orientation=image.orientation,
             upright=image.upright,
-            annotated_as=self._settings.image.annotated_as,
-            boxes=(() if annotations.normalized else (item.bbox for item in annotations.objects)),
+            settings=self._settings.image,
+            boxes=_boxes_in_pixels(annotations),
+            normalized=annotations.normalized,
         )
-        if frame.size_corrected:
-            corrections[Correction.SIZE_CORRECTED.value] += 1
+        if frame.correction is not None:
+            corrections[frame.correction.value] += 1
         subject = AnnotatedImage(
             key=key,
             annotations=annotations,
@@ -321,8 +322,9 @@ class RecordEncoder:
         )
         per_annotation = self._settings.example_per == "annotation"
         objects = len(subject.objects)
-        # A mask that is decoded has as many pixels as the image.
-        pixels = image.file_width * image.file_height
+        # A mask that is decoded has as many pixels as the image, or the annotated size.
+        sizes = (subject.file_size, subject.scaled_size or subject.file_size)
+        pixels = max(width * height for width, height in sizes)
         mask_bytes = (len(data) + _MASK_BYTES_PER_PIXEL * pixels for data in subject.masks.values())
         with self._memory.take(sum(mask_bytes)):
             rendered = [(group.by_object, group.values(subject)) for group in self._groups]
@@ -356,6 +358,14 @@ class RecordEncoder:
             )
             examples.append(example)
         return examples, corrections
+
+
+def _boxes_in_pixels(annotations: ImageAnnotations) -> Iterator[Box] | None:
+    """Yields the boxes that are given in pixels; None where nothing is."""
+    objects = (*annotations.objects, *annotations.stuff)
+    if annotations.normalized or not (objects or annotations.masks):
+        return None
+    return (item.bbox for item in objects)
 
 
 def _found(data: bytes | RejectedError) -> bytes:

@@ -44,6 +44,7 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
             values = read_indices(
                 subject.masks[role],
                 size=subject.file_size,
+                annotated=subject.scaled_size,
                 voc_colours=role is MaskRole.VOC_CLASS,
             )
             pixels = _written_ids(subject.turn_mask(values), subject=subject)
@@ -119,7 +120,7 @@ def _draw_stuff(subject: AnnotatedImage) -> npt.NDArray[np.uint8]:
     """Draws regions in the annotated frame."""
     frame = subject.frame
     pixels = np.full((frame.height, frame.width), _IGNORE, np.uint8)
-    for region in subject.annotations.stuff:
+    for region in subject.in_pixels(subject.annotations.stuff):
         found = subject.label_map.lookup(region.label)
         if found is None:
             subject.count(Correction.REGION_OF_EXCLUDED_LABEL_VOID)

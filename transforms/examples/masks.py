@@ -52,7 +52,9 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
     voc_patches: Sequence[Patch | None] = [None] * len(subject.objects)
     if MaskRole.VOC_OBJECT in subject.masks:
         data = subject.masks[MaskRole.VOC_OBJECT]
-        numbers = read_indices(data, size=subject.file_size, voc_colours=True)
+        numbers = read_indices(
+            data, size=subject.file_size, annotated=subject.scaled_size, voc_colours=True
+        )
         voc_patches = _match_voc_objects(subject.turn_mask(numbers), subject=subject)
     encoded, areas = [], []
     for item, patch in zip(subject.objects, voc_patches, strict=True):

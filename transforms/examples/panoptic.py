@@ -81,7 +81,9 @@ def _panoptic_values(subject: AnnotatedImage) -> Values:
         subject.count(Correction.MAP_MISSING_LEFT_VOID)
         indices: IndexMap = np.zeros((subject.image.height, subject.image.width), np.uint8)
     else:
-        ids = subject.turn_mask(read_segment_ids(data, size=subject.file_size))
+        ids = subject.turn_mask(
+            read_segment_ids(data, size=subject.file_size, annotated=subject.scaled_size)
+        )
         indices = _index(ids, segments=segments, known=known, subject=subject)
         indices = resize_nearest(indices, size=subject.size)
     of_stuff = stuff_classes(subject.label_map)

@@ -69,8 +69,8 @@ def draw_segmentation(
     text: bytes,
     *,
     frame: Size,
+    extent: Size,
     box: Box,
-    normalized: bool,
     corrections: Counter[str],
 ) -> Patch | None:
     """Draws an object's mask.
@@ -78,9 +78,11 @@ def draw_segmentation(
     Args:
         text: JSON text: a list of polygons, or an RLE object.
         frame: Width and height of the annotated frame in pixels, which the mask gets.
+        extent: What polygons and runs count as the frame's width and height
+            (`AnnotatedFrame.extent`). Polygons are scaled from it to the frame, and drawn then;
+            runs of this size are drawn and then scaled to the nearest pixel.
         box: The object's box in pixels of that frame. It decides what runs of another size mean:
             pixels of the frame, or of a frame that was scaled.
-        normalized: Whether polygons are in fractions of the frame's sides.
         corrections: What is changed or left out is counted here.
 
     Returns:
@@ -91,9 +93,11 @@ def draw_segmentation(
     """
     segmentation = _parse(text)
     if isinstance(segmentation, _RunLengths):
-        return _draw_runs(segmentation, frame=frame, box=box, corrections=corrections)
-    if normalized:
-        segmentation = [_scaled(polygon, frame=frame) for polygon in segmentation]
+        return _draw_runs(
+            segmentation, frame=frame, extent=extent, box=box, corrections=corrections
+        )
+    if extent != frame:
+        segmentation = [_scaled(polygon, frame=frame, extent=extent) for polygon in segmentation]
     return _draw_polygons(segmentation, frame=frame, corrections=corrections)
 
 
@@ -122,9 +126,9 @@ def _draw_polygons(
     return find_patch_in_runs(parse_counts(drawn["counts"]), height=height)
 
 
-def _scaled(polygon: Polygon, *, frame: Size) -> list[float]:
+def _scaled(polygon: Polygon, *, frame: Size, extent: Size) -> list[float]:
     # Python's floats become infinite without a warning.
-    return [value * frame[index % 2] for index, value in enumerate(polygon)]
+    return [value * frame[index % 2] / extent[index % 2] for index, value in enumerate(polygon)]
 
 
 def _is_usable(polygon: Polygon) -> bool:
@@ -139,13 +143,15 @@ def _is_usable(polygon: Polygon) -> bool:
 
 
 def _draw_runs(
-    runs: _RunLengths, *, frame: Size, box: Box, corrections: Counter[str]
+    runs: _RunLengths, *, frame: Size, extent: Size, box: Box, corrections: Counter[str]
 ) -> Patch | None:
+    # Fractions have no pixels.
+    grid = frame if extent == (1, 1) else extent
     if isinstance(runs.counts, str):
         counts = parse_counts(runs.counts.encode())
     else:
         counts = read_counts(runs.counts)
-    width, height = _own_size(runs, frame=frame)
+    width, height = _own_size(runs, frame=frame, grid=grid)
     total = int(counts.sum())
     if total > width * height:
         raise ValueError("more pixels than the mask has")
@@ -155,14 +161,14 @@ def _draw_runs(
     patch = find_patch_in_runs(counts, height=height)
     if (width, height) == frame:
         return patch
+    if (width, height) == grid:
+        return None if patch is None else _resize(patch, own=grid, frame=frame)
     corrections[Correction.RLE_SIZE_CORRECTED.value] += 1
     return None if patch is None else _fit(patch, own=(width, height), frame=frame, box=box)
 
 
-def _own_size(runs: _RunLengths, *, frame: Size) -> Size:
-    if runs.size is None:
-        return frame
-    height, width = runs.size
+def _own_size(runs: _RunLengths, *, frame: Size, grid: Size) -> Size:
+    height, width = runs.size or grid[::-1]
     if width % 1 or height % 1 or min(width, height) < 1:
         raise ValueError("a size that is none")
     # The frame's own size is that of an image that was decoded.
@@ -178,6 +184,10 @@ def _fit(patch: Patch, *, own: Size, frame: Size, box: Box) -> Patch | None:
     scaled = (xmin * across, ymin * down, xmax * across, ymax * down)
     if box_iou(patch.box, box) >= box_iou(scaled, box):
         return find_patch(patch.whole(width=frame[0], height=frame[1]))
+    return _resize(patch, own=own, frame=frame)
+
+
+def _resize(patch: Patch, *, own: Size, frame: Size) -> Patch | None:
     return find_patch(resize_nearest(patch.whole(width=own[0], height=own[1]), size=frame))
 
 

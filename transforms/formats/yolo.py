@@ -59,6 +59,8 @@ _BOX_VALUES = 5
 _BOX_AND_CONFIDENCE = 6
 # A class and three points.
 _MIN_POLYGON_VALUES = 7
+# Without the class: the corners of an oriented box.
+_CORNER_VALUES = 8
 
 _encoder = msgspec.json.Encoder()
 
@@ -259,7 +261,8 @@ def parse_yolo_labels(
 
     Raises:
         InputError: A line has another number of values, holds something else than numbers, a
-            class without name, or a coordinate outside the image.
+            class without name, or a coordinate outside the image, other than that of a corner of
+            an oriented box whose centre is inside.
     """
     corrections: Counter[str] = Counter()
     # {a line's values: its object}
@@ -296,7 +299,7 @@ def _object(
             f"expected `class cx cy w h`, or a class and at least 3 points, got {count} values"
         )
     label = _label(values[0], names=names)
-    coordinates = [_fraction(value) for value in values[1:]]
+    coordinates = _fractions(values[1:])
     if count >= _MIN_POLYGON_VALUES:
         return _polygon(coordinates, label=label)
     if count == _BOX_AND_CONFIDENCE:
@@ -314,7 +317,7 @@ def _posed_object(
         )
     keypoints: list[float] = []
     for first in range(_BOX_VALUES, len(values), pose.point_values):
-        x, y = map(_fraction, values[first : first + 2])
+        x, y = _fractions(values[first : first + 2])
         # Without visibilities, what is not labelled is put into the corner.
         visibility = 2.0 if x or y else 0.0
         if pose.point_values == 3:
@@ -322,7 +325,7 @@ def _posed_object(
         keypoints += (x, y, visibility)
     return ObjectAnnotation(
         label=_label(values[0], names=names),
-        bbox=_box([_fraction(value) for value in values[1:_BOX_VALUES]]),
+        bbox=_box(_fractions(values[1:_BOX_VALUES])),
         keypoints=tuple(keypoints),
     )
 
@@ -375,13 +378,22 @@ def _label(value: bytes, *, names: Mapping[int, str]) -> str:
     return name
 
 
-def _fraction(value: bytes) -> float:
+def _fractions(values: Sequence[bytes]) -> list[float]:
+    numbers = [_number(value) for value in values]
+    # The corners of an oriented box may lie outside of the image; its centre may not.
+    is_oriented_box = len(numbers) == _CORNER_VALUES
+    if is_oriented_box and all(0 <= sum(numbers[axis::2]) / 4 <= 1 for axis in (0, 1)):
+        return numbers
+    for number, value in zip(numbers, values, strict=True):
+        if not -_TOLERANCE <= number <= 1 + _TOLERANCE:
+            raise ValueError(f"expected a fraction of the image, from 0 to 1, got {_shown(value)}")
+    return numbers
+
+
+def _number(value: bytes) -> float:
     if not _NUMBER.fullmatch(value):
         raise ValueError(f"expected a number, got {_shown(value)}")
-    number = float(value)
-    if not -_TOLERANCE <= number <= 1 + _TOLERANCE:
-        raise ValueError(f"expected a fraction of the image, from 0 to 1, got {_shown(value)}")
-    return number
+    return float(value)
 
 
 def _shown(value: bytes) -> str:

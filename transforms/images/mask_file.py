@@ -22,7 +22,13 @@ _BIT_DEPTH_OFFSET = 24
 _COLOURS = 256
 
 
-def read_indices(data: bytes, *, size: tuple[int, int], voc_colours: bool = False) -> IndexMap:
+def read_indices(
+    data: bytes,
+    *,
+    size: tuple[int, int],
+    annotated: tuple[int, int] | None = None,
+    voc_colours: bool = False,
+) -> IndexMap:
     """Reads a map of small numbers, (height, width), as the file holds them.
 
     They are the values of a gray image, the indices (not the colours) of a palette, or what stands
@@ -32,12 +38,13 @@ def read_indices(data: bytes, *, size: tuple[int, int], voc_colours: bool = Fals
         data: The PNG file.
         size: Width and height of the image that it annotates, in pixels; they may be exchanged,
             for an image that is turned.
+        annotated: Another width and height that it may have.
         voc_colours: Whether an image in colour holds Pascal VOC's colours of the numbers.
 
     Raises:
         RejectedError: The file cannot be read, is of another size, or is no such map.
     """
-    image = _decode(data, size=size)
+    image = _decode(data, size=size, annotated=annotated)
     if image.mode in ("1", "L", "P"):
         pixels = np.asarray(image, np.uint8)
         bit_depth = data[_BIT_DEPTH_OFFSET]
@@ -62,17 +69,20 @@ def read_indices(data: bytes, *, size: tuple[int, int], voc_colours: bool = Fals
     raise RejectedError(Reason.MASK_UNREADABLE, f"pixels of mode {image.mode} are no class ids")
 
 
-def read_segment_ids(data: bytes, *, size: tuple[int, int]) -> npt.NDArray[np.uint32]:
+def read_segment_ids(
+    data: bytes, *, size: tuple[int, int], annotated: tuple[int, int] | None = None
+) -> npt.NDArray[np.uint32]:
     """Reads the segments' ids of a panoptic PNG, (height, width): R + 256 G + 65536 B.
 
     Args:
         data: The PNG file.
         size: As for `read_indices`.
+        annotated: As for `read_indices`.
 
     Raises:
         RejectedError: The file cannot be read, is of another size, or has no such pixels.
     """
-    image = _decode(data, size=size)
+    image = _decode(data, size=size, annotated=annotated)
     if image.mode not in ("RGB", "RGBA"):
         raise RejectedError(
             Reason.MASK_UNREADABLE,
@@ -96,13 +106,15 @@ def voc_colour_map() -> npt.NDArray[np.uint8]:
     return colours
 
 
-def _decode(data: bytes, *, size: tuple[int, int]) -> Image.Image:
+def _decode(
+    data: bytes, *, size: tuple[int, int], annotated: tuple[int, int] | None
+) -> Image.Image:
     if sniff_format(data) is not FileFormat.PNG:
         raise RejectedError(Reason.MASK_UNREADABLE, "no PNG file")
     try:
         header = scan_png(data, complete=True)
-        # Before it is decoded, so that none is larger than the image.
-        if (header.width, header.height) not in (size, size[::-1]):
+        # Before it is decoded, so that none is larger than one of these.
+        if (header.width, header.height) not in (size, size[::-1], annotated):
             raise RejectedError(
                 Reason.MASK_MISMATCH,
                 f"the mask is {header.width}x{header.height}, the image {size[0]}x{size[1]}",

@@ -1,0 +1,311 @@
+"""Whatever frame annotations are given in, what is written lies on the pixels it was drawn on.
+
+The oracle is a picture of numbered cells: Pillow turns it, NumPy enlarges it, and what is annotated
+in any frame is read off its pixels there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from pycocotools import mask as coco_mask
+
+from shardbeam.transforms.core.labels import LabelSettings, build_label_map
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import (
+    Category,
+    ImageAnnotations,
+    MaskRole,
+    ObjectAnnotation,
+    Segment,
+)
+from shardbeam.transforms.formats.base import Kind
+from tests.support.example_builders import (
+    AnnotatedAs,
+    Rendered,
+    make_image,
+    read_picture,
+    render,
+    size_of,
+    upright,
+    write_png,
+)
+
+Pixels = npt.NDArray[np.uint8]
+
+# As stored: two rectangles, without symmetries.
+OBLONG = np.array(
+    [
+        [0, 1, 1, 1, 0, 0],
+        [0, 1, 1, 1, 0, 2],
+        [0, 0, 0, 0, 0, 2],
+        [0, 0, 0, 0, 0, 2],
+    ],
+    np.uint8,
+)
+SQUARE = np.pad(OBLONG, ((0, 2), (0, 0)))
+OBJECTS = (1, 2)
+CATEGORIES = (Category("cat", 1, keypoints=("nose",)), Category("dog", 2, keypoints=("nose",)))
+LABEL_MAP = build_label_map(categories=CATEGORIES, settings=LabelSettings(), objects=True)
+# Pixels that a cell has in the image.
+CELL = 4
+
+
+class Frame(NamedTuple):
+    """What the annotations count in.
+
+    Attributes:
+        cells: The picture as it is stored.
+        orientation: The image's EXIF orientation.
+        apply: Whether the pixels are written upright.
+        annotated_upright: Whether the upright picture is annotated, or the stored pixels.
+        annotated_as: What the config says about that.
+        cell: Pixels of a cell in the annotated picture.
+    """
+
+    cells: Pixels
+    orientation: int
+    apply: bool
+    annotated_upright: bool
+    annotated_as: AnnotatedAs
+    cell: int
+
+    @property
+    def sides_tell(self) -> bool:
+        """Whether the stored and the upright picture have different sizes."""
+        height, width = self.cells.shape
+        return self.orientation >= 5 and width != height
+
+    def picture(self, *, is_upright: bool, cell: int) -> Pixels:
+        picture = np.kron(self.cells, np.ones((cell, cell), np.uint8))
+        return upright(picture, self.orientation) if is_upright else picture
+
+    @property
+    def annotated(self) -> Pixels:
+        return self.picture(is_upright=self.annotated_upright, cell=self.cell)
+
+    @property
+    def written(self) -> Pixels:
+        return self.picture(is_upright=self.apply, cell=CELL)
+
+    def render(
+        self,
+        kind: Kind,
+        *,
+        masks: dict[MaskRole, Pixels] | None = None,
+        **annotations: Any,  # noqa: ANN401  # Those of ImageAnnotations.
+    ) -> Rendered:
+        """Encodes the image, whose annotated size is that of the annotated picture."""
+        width, height = size_of(self.annotated)
+        settings = {"width": width, "height": height} | annotations
+        rendered = render(
+            ImageAnnotations("1", masks=dict.fromkeys(masks or {}), **settings),  # type: ignore[arg-type]
+            label_map=LABEL_MAP,
+            kinds={Kind.DETECTION, kind},
+            annotated_as=self.annotated_as,
+            image=make_image(
+                size=size_of(self.written),
+                file_size=size_of(self.picture(is_upright=False, cell=CELL)),
+                orientation=self.orientation,
+                upright=self.apply or self.orientation == 1,
+            ),
+            masks={role: write_png(mask) for role, mask in (masks or {}).items()},
+        )
+        is_scaled = self.cell != CELL and settings["width"] > 0
+        scaled = {Correction.ANNOTATED_SIZE_SCALED.value: 1} if is_scaled else {}
+        assert rendered.corrections == scaled
+        return rendered
+
+
+def frames(*, orientation: int, apply: bool, annotated_upright: bool) -> list[Frame]:
+    """Makes the frames whose annotations the annotated size or the config tells."""
+    found = []
+    for cells, cell in itertools.product((OBLONG, SQUARE), (CELL, 1, 3, 8)):
+        said = Frame(
+            cells=cells,
+            orientation=orientation,
+            apply=apply,
+            annotated_upright=annotated_upright,
+            annotated_as="upright" if annotated_upright else "stored",
+            cell=cell,
+        )
+        found.append(said)
+        if annotated_upright or said.sides_tell:
+            found.append(said._replace(annotated_as="auto"))
+    return found
+
+
+in_all_frames = pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(
+            frames(orientation=orientation, apply=apply, annotated_upright=annotated_upright),
+            id=f"{orientation}-{'apply' if apply else 'keep'}-"
+            f"{'upright' if annotated_upright else 'stored'}",
+        )
+        for orientation, apply, annotated_upright in itertools.product(
+            range(1, 9), (True, False), (True, False)
+        )
+    ],
+)
+
+
+def bounds(pixels: npt.NDArray[np.bool_]) -> tuple[float, float, float, float]:
+    rows, columns = np.nonzero(pixels)
+    return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+
+
+def polygon_of(box: tuple[float, float, float, float]) -> str:
+    xmin, ymin, xmax, ymax = map(float, box)
+    return json.dumps([[xmin, ymin, xmax, ymin, xmax, ymax, xmin, ymax]])
+
+
+def runs_of(pixels: npt.NDArray[np.bool_]) -> str:
+    runs = coco_mask.encode(np.asfortranarray(pixels.astype(np.uint8)))
+    return json.dumps({"counts": runs["counts"].decode(), "size": list(pixels.shape)})
+
+
+def object_of(picture: Pixels, number: int, *, runs: bool) -> ObjectAnnotation:
+    """Annotates an object of a picture with all there is: its first pixel is a keypoint."""
+    pixels = picture == number
+    box = bounds(pixels)
+    row, column = np.argwhere(picture == number)[0]
+    return ObjectAnnotation(
+        label=CATEGORIES[number - 1].name,
+        bbox=box,
+        area=float(pixels.sum()),
+        segmentation=(runs_of(pixels) if runs else polygon_of(box)).encode(),
+        keypoints=(column + 0.5, row + 0.5, 2.0),
+    )
+
+
+@in_all_frames
+def test_boxes_areas_polygons_and_runs(frames: list[Frame]) -> None:
+    for frame in frames:
+        for runs in (False, True):
+            objects = tuple(object_of(frame.annotated, number, runs=runs) for number in OBJECTS)
+            rendered = frame.render(Kind.INSTANCE_MASKS, objects=objects)
+            check_objects(rendered, frame=frame)
+            for mask, number in zip(rendered.pictures("image/object/mask"), OBJECTS, strict=True):
+                np.testing.assert_array_equal(mask, frame.written == number)
+
+
+def check_objects(rendered: Rendered, *, frame: Frame) -> None:
+    values, written = rendered.values, frame.written
+    for place, number in enumerate(OBJECTS):
+        found = [
+            values[f"image/object/bbox/{side}"][place] for side in ("xmin", "ymin", "xmax", "ymax")
+        ]
+        np.testing.assert_allclose(
+            np.array(found) * (size_of(written) * 2), bounds(written == number)
+        )
+        assert values["image/object/area"][place] == pytest.approx(np.sum(written == number))
+
+
+@in_all_frames
+def test_keypoints(frames: list[Frame]) -> None:
+    for frame in frames:
+        # Each object has one keypoint: a pixel of its first cell, in whatever frame.
+        marked = frame.cells.copy()
+        for number in OBJECTS:
+            row, column = np.argwhere(marked == number)[0]
+            marked[row, column] = 10 + number
+        cells = frame._replace(cells=marked)
+        objects = []
+        for number in OBJECTS:
+            xmin, ymin, xmax, ymax = bounds(cells.annotated == 10 + number)
+            item = object_of(frame.annotated, number, runs=False)
+            middle = ((xmin + xmax) / 2, (ymin + ymax) / 2, 2.0)
+            objects.append(
+                ObjectAnnotation(label=item.label, bbox=item.bbox, area=item.area, keypoints=middle)
+            )
+        rendered = frame.render(Kind.KEYPOINTS, objects=tuple(objects))
+        check_objects(rendered, frame=frame)
+        height, width = frame.written.shape
+        for place, number in enumerate(OBJECTS):
+            xmin, ymin, xmax, ymax = bounds(cells.written == 10 + number)
+            x, y = (rendered.values[f"image/object/keypoint/{axis}"][place] for axis in "xy")
+            assert (x * width, y * height) == pytest.approx(((xmin + xmax) / 2, (ymin + ymax) / 2))
+
+
+@in_all_frames
+def test_regions(frames: list[Frame]) -> None:
+    for frame in frames:
+        for runs in (False, True):
+            stuff = tuple(object_of(frame.annotated, number, runs=runs) for number in OBJECTS)
+            rendered = frame.render(Kind.SEMANTIC, stuff=stuff)
+            (found,) = rendered.pictures("image/segmentation/class/encoded")
+            np.testing.assert_array_equal(found, np.where(frame.written == 0, 255, frame.written))
+
+
+def masks_of(frame: Frame) -> list[tuple[Pixels, bool]]:
+    """Makes the mask files that there may be beside boxes, and whether their size is annotated.
+
+    One of the image's own sizes says by itself which frame it is in: of the other than the boxes,
+    too, where the sizes differ.
+    """
+    masks = [(frame.annotated, True), (frame.annotated, False)]
+    if frame.cell != CELL:
+        masks.pop()
+    for is_upright in (True, False):
+        if frame.sides_tell or is_upright == frame.annotated_upright:
+            picture = frame.picture(is_upright=is_upright, cell=CELL)
+            masks += [(picture, True), (picture, False)]
+    return masks
+
+
+def annotated_size(frame: Frame, *, known: bool) -> dict[str, int]:
+    return {} if known else {"width": 0, "height": 0}
+
+
+@in_all_frames
+def test_mask_files_of_classes(frames: list[Frame]) -> None:
+    for frame in frames:
+        for (mask, known), role in itertools.product(
+            masks_of(frame), (MaskRole.SEMANTIC, MaskRole.VOC_CLASS)
+        ):
+            rendered = frame.render(
+                Kind.SEMANTIC, masks={role: mask}, **annotated_size(frame, known=known)
+            )
+            (found,) = rendered.pictures("image/segmentation/class/encoded")
+            np.testing.assert_array_equal(found, frame.written)
+
+
+@in_all_frames
+def test_mask_files_of_objects(frames: list[Frame]) -> None:
+    for frame in frames:
+        objects = []
+        for number in OBJECTS:
+            item = object_of(frame.annotated, number, runs=False)
+            objects.append(ObjectAnnotation(item.label, item.bbox, item.area))
+        for mask, known in masks_of(frame):
+            if known:
+                rendered = frame.render(
+                    Kind.INSTANCE_MASKS, objects=tuple(objects), masks={MaskRole.VOC_OBJECT: mask}
+                )
+                check_objects(rendered, frame=frame)
+                for found, number in zip(
+                    rendered.pictures("image/object/mask"), OBJECTS, strict=True
+                ):
+                    np.testing.assert_array_equal(found, frame.written == number)
+
+
+@in_all_frames
+def test_mask_files_of_segments(frames: list[Frame]) -> None:
+    for frame in frames:
+        segments = tuple(Segment(number, CATEGORIES[number - 1].name) for number in OBJECTS)
+        for mask, known in masks_of(frame):
+            ids = np.stack([mask, np.zeros_like(mask), np.zeros_like(mask)], axis=-1)
+            rendered = frame.render(
+                Kind.PANOPTIC,
+                masks={MaskRole.PANOPTIC: ids},
+                segments=segments,
+                **annotated_size(frame, known=known),
+            )
+            found = read_picture(rendered.values["image/panoptic/category_mask"][0])
+            np.testing.assert_array_equal(found, frame.written)
