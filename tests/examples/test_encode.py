@@ -235,6 +235,39 @@ def test_a_wrong_size_is_corrected_or_rejected() -> None:
     assert caught.value.reason is Reason.SIZE_MISMATCH
 
 
+FAR = ObjectAnnotation("dog", (150, 20, 190, 60), segmentation=b"[[150,20,190,20,190,60]]")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "corrections", "is_rejected"),
+    [
+        # Nothing is annotated in pixels.
+        ({"labels": ("dog",)}, {}, False),
+        ({"objects": (ObjectAnnotation("dog", (0, 0, 0.5, 0.5)),), "normalized": True}, {}, False),
+        # Annotated as twice the image.
+        ({"objects": (FAR,)}, {"annotated_size_scaled": 1}, False),
+        ({"stuff": (FAR,)}, {"annotated_size_scaled": 1}, False),
+        # A box, or a region, belongs to neither size.
+        ({"objects": (FAR,), "size": (50, 25)}, {}, True),
+        ({"stuff": (FAR,), "size": (50, 25)}, {}, True),
+        ({"stuff": (FAR,), "size": (90, 90)}, {}, True),
+    ],
+)
+def test_only_what_is_annotated_in_pixels_has_a_size(
+    annotations: dict[str, Any], corrections: dict[str, int], is_rejected: bool
+) -> None:
+    annotations = {"size": (200, 100), **annotations}
+    objects = annotations.pop("objects", ())
+    said = annotate(*objects, **annotations)
+    kind = Kind.SEMANTIC if "stuff" in annotations else Kind.DETECTION
+    if is_rejected:
+        with pytest.raises(RejectedError) as caught:
+            render(said, label_map=LABEL_MAP, kinds=(kind,))
+        assert caught.value.reason is Reason.SIZE_MISMATCH
+        return
+    assert render(said, label_map=LABEL_MAP, kinds=(kind,)).corrections == corrections
+
+
 def test_labels_are_merged_and_excluded() -> None:
     settings = LabelSettings(merge={"pet": ["cat", "dog"]}, exclude=["Füchse"])
     rendered = render(

@@ -225,3 +225,17 @@ def test_a_mask_of_another_size_is_refused(size: tuple[int, int]) -> None:
         map_of(write_png(np.zeros(size[::-1], np.uint8)))
 
     assert caught.value.reason is Reason.MASK_MISMATCH
+
+
+def test_a_region_s_box_is_scaled_with_it() -> None:
+    # Runs of 24 x 16 pixels: by the box, which is in pixels of 12 x 8, they are to be scaled.
+    runs = {"counts": [0, *[4, 12] * 6], "size": [16, 24]}
+    grass = ObjectAnnotation("grass", (0, 0, 3, 2), segmentation=json.dumps(runs).encode())
+    rendered = render(
+        ImageAnnotations("1", 12, 8, stuff=(grass,)),
+        label_map=label_map(*CATEGORIES),
+        kinds=(Kind.SEMANTIC,),
+        image=make_image(size=SIZE),
+    )
+    (pixels,) = rendered.pictures("image/segmentation/class/encoded")
+    assert np.argwhere(pixels == 7).tolist() == [[0, 0]]
