@@ -478,8 +478,6 @@ def _warn_of_sizes(
     config: Mapping[str, Any],
 ) -> Iterator[str]:
     """Says which images are annotated in another size than theirs, unless the config says so."""
-    if config["image"]["annotated_size"] == "ignore":
-        return
     first = first_resized(resized)
     for correction, text in _SIZE_WARNINGS.items():
         count = sum(split.corrections.get(correction.value, 0) for split in splits.values())
@@ -488,7 +486,7 @@ def _warn_of_sizes(
             for image in first
             if image.correction is correction
         )
-        if count:
+        if count and config["image"]["annotated_size"] != "ignore":
             images = "1 image is" if count == 1 else f"{count:,} images are"
             # Names may hold line ends.
             examples = r"\n".join(examples.splitlines())
