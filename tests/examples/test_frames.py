@@ -52,8 +52,10 @@ SQUARE = np.pad(OBLONG, ((0, 2), (0, 0)))
 OBJECTS = (1, 2)
 CATEGORIES = (Category("cat", 1, keypoints=("nose",)), Category("dog", 2, keypoints=("nose",)))
 LABEL_MAP = build_label_map(categories=CATEGORIES, settings=LabelSettings(), objects=True)
-# Pixels that a cell has in the image.
+# Pixels that a cell has in the image's file.
 CELL = 4
+# (pixels of a cell in the annotated picture, in the written one, which `max_side` may shrink)
+CELLS = ((CELL, CELL), (1, CELL), (3, CELL), (8, CELL), (CELL, 2), (8, 2))
 
 
 class Frame(NamedTuple):
@@ -66,6 +68,7 @@ class Frame(NamedTuple):
         annotated_upright: Whether the upright picture is annotated, or the stored pixels.
         annotated_as: What the config says about that.
         cell: Pixels of a cell in the annotated picture.
+        written_cell: Pixels of a cell in the written picture.
     """
 
     cells: Pixels
@@ -74,6 +77,7 @@ class Frame(NamedTuple):
     annotated_upright: bool
     annotated_as: AnnotatedAs
     cell: int
+    written_cell: int
 
     @property
     def sides_tell(self) -> bool:
@@ -91,7 +95,7 @@ class Frame(NamedTuple):
 
     @property
     def written(self) -> Pixels:
-        return self.picture(is_upright=self.apply, cell=CELL)
+        return self.picture(is_upright=self.apply, cell=self.written_cell)
 
     def render(
         self,
@@ -125,7 +129,7 @@ class Frame(NamedTuple):
 def frames(*, orientation: int, apply: bool, annotated_upright: bool) -> list[Frame]:
     """Makes the frames whose annotations the annotated size or the config tells."""
     found = []
-    for cells, cell in itertools.product((OBLONG, SQUARE), (CELL, 1, 3, 8)):
+    for cells, (cell, written_cell) in itertools.product((OBLONG, SQUARE), CELLS):
         said = Frame(
             cells=cells,
             orientation=orientation,
@@ -133,6 +137,7 @@ def frames(*, orientation: int, apply: bool, annotated_upright: bool) -> list[Fr
             annotated_upright=annotated_upright,
             annotated_as="upright" if annotated_upright else "stored",
             cell=cell,
+            written_cell=written_cell,
         )
         found.append(said)
         if annotated_upright or said.sides_tell:
