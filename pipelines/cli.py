@@ -25,7 +25,7 @@ from shardbeam.pipelines.commands import (
     StatsArguments,
     VerifyArguments,
 )
-from shardbeam.pipelines.failures import UsageError, explain_os_error
+from shardbeam.pipelines.failures import UsageError, explain_os_error, find_shortage, shortage_error
 from shardbeam.pipelines.flags import describe_format, make_parser
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.logs import (
@@ -38,6 +38,11 @@ from shardbeam.pipelines.logs import (
     write_stdout,
 )
 from shardbeam.transforms.formats.load import FormatError
+
+# What Beam takes of addresses, with its libraries and threads, before anything is decoded: with
+# less, libraries in C abort here and there. Of each CPU's thread the stack and what glibc keeps.
+_RUNS_BEAM = frozenset({"build", "plan", "verify", "stats"})
+_ROOM_BYTES, _ROOM_BYTES_PER_CPU = 1_000_000_000, 16_000_000
 
 _FAILED = 1
 _USAGE = 2
@@ -92,6 +97,8 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
     started_s = time.monotonic()
     build = None
     try:
+        if words[0] in _RUNS_BEAM:
+            _check_room()
         with without_collector():
             arguments = parse_arguments(words)
         if isinstance(arguments, BuildArguments):
@@ -134,6 +141,8 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
     except Exception as raised:
         error = explain_os_error(raised)
         code = _exit_code(error)
+        if code is None and (shortage := find_shortage(error)):
+            error, code = shortage, _FAILED
         if code is None and not json_log:
             raise
         if not json_log:
@@ -141,6 +150,20 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
         if json_log or (build is not None and build.json):
             _print_failure(error, code=code, build=build, started_s=started_s, json_log=json_log)
         return _FAILED if code is None else code
+
+
+def _check_room() -> None:
+    """Looks for room before Beam is imported: libraries in C abort the process where it ends.
+
+    Raises:
+        RunError: There is too little.
+    """
+    from shardbeam.transforms.core.memory import address_space_limit, has_room
+    from shardbeam.transforms.core.process import usable_cpus
+
+    room_bytes = _ROOM_BYTES + usable_cpus() * _ROOM_BYTES_PER_CPU
+    if address_space_limit() is not None and not has_room(room_bytes):
+        raise shortage_error(f"this command needs at least {room_bytes // 1_000_000:,} MB")
 
 
 def _exit_code(error: Exception) -> int | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import traceback
+
+from shardbeam.transforms.core.memory import address_space_limit, is_shortage
 
 # How an error of ours looks in the text of a runner's error, which has lost its type.
 _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
@@ -12,11 +15,13 @@ _INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 
+# How the system says so.
+_NO_MEMORY = os.strerror(errno.ENOMEM)
 # What the machine is to blame for, and no code.
 _ERRNOS = frozenset(
     {
         *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
-        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT),
+        *(errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT),
     }
 )
 
@@ -43,6 +48,10 @@ def explain_failure(error: Exception | None) -> Exception:
         return RuntimeError("the run ended without an error and without an outcome")
     text = "".join(traceback.format_exception(error))
     found = _INPUT_ERROR.search(text)
+    if found is None or _NO_MEMORY in found["message"]:
+        shortage = find_shortage(error)
+        if shortage is not None:
+            return shortage
     if found is not None:
         return RunError(_WHILE_RUNNING.sub("", found["message"]))
     if isinstance(error, RunError):
@@ -51,6 +60,29 @@ def explain_failure(error: Exception | None) -> Exception:
     if failed is not None:
         return RunError(f"the job ended as {failed['state']}: {failed['cause']}")
     return error
+
+
+def find_shortage(error: BaseException) -> RunError | None:
+    """Returns the error of a process that gets no more memory, if that is behind an error."""
+    found: BaseException | None = None
+    behind: BaseException | None = error
+    while behind is not None:
+        # What is behind all others says it best.
+        found = behind if is_shortage(behind) else found
+        behind = behind.__cause__ or behind.__context__
+    if found is None:
+        return None
+    return shortage_error(_one_line(_WHILE_RUNNING.sub("", str(found))) or type(found).__name__)
+
+
+def shortage_error(cause: str) -> RunError:
+    """Returns the error of a process that gets no more memory; its message is one line."""
+    limit = address_space_limit()
+    raised = "more memory" if limit is None else f"more than `ulimit -v` {limit // 1024}"
+    return RunError(
+        f"out of memory or address space ({cause}): give it {raised}, or let it take less by fewer "
+        "--processes (1) and a smaller --memory (such as 100), and run the same command again"
+    )
 
 
 def explain_os_error(error: Exception) -> Exception:

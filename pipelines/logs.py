@@ -17,6 +17,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardbeam.transforms.core.memory import is_shortage
+
 LOG_FORMAT = "--log-format"
 TEXT, JSON = "text", "json"
 OWN_LOGGER = "shardbeam"
@@ -186,8 +188,8 @@ def _write_stderr(text: str) -> None:
 def _is_news(record: logging.LogRecord) -> bool:
     if not record.name.startswith("apache_beam"):
         return True
-    error_type = record.exc_info[0] if record.exc_info else None
-    if error_type is not None and error_type.__name__ in _OUR_ERRORS:
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and (type(error).__name__ in _OUR_ERRORS or is_shortage(error)):
         return False
     message = record.getMessage()
     return not any(text in message for text in (*_OUR_ERRORS, *_NOISE))

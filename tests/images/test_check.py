@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from PIL import Image, ImageCms, features
 
 from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.core import memory
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions
@@ -282,6 +284,30 @@ def test_running_out_of_memory_is_a_reject(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("PIL.BmpImagePlugin.BmpImageFile.load", load)
     assert reject_of(save(photograph(), "BMP")).reason is Reason.DECOMPRESSION_BOMB
+
+
+@pytest.mark.parametrize(
+    ("name", "raised", "has_room"),
+    [
+        ("JPEG", MemoryError(), False),
+        ("BMP", MemoryError(), False),
+        ("BMP", OSError(errno.ENOMEM, "Cannot allocate memory"), True),
+        ("BMP", ImportError("x.so: failed to map segment from shared object"), True),
+        ("BMP", RuntimeError("can't start new thread"), True),
+    ],
+)
+def test_a_process_without_memory_rejects_no_image(
+    name: str, raised: Exception, has_room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(memory, "has_room", lambda size_bytes: has_room)
+    monkeypatch.setattr("PIL.BmpImagePlugin.BmpImageFile.load", fail)
+    monkeypatch.setattr("simplejpeg.decode_jpeg", fail)
+    with pytest.raises(OSError, match="Cannot allocate memory") as caught:
+        check(save(photograph(), name))
+    assert caught.value.errno == errno.ENOMEM
 
 
 def test_errors_of_pillow_are_words_for_people() -> None:

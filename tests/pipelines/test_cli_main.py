@@ -6,20 +6,26 @@ import errno
 import importlib.metadata
 import json
 import os
+import resource
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import shardbeam.pipelines.run
 from shardbeam.configs.load import ConfigError
 from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.commands import BuildArguments
-from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.load import FormatError
+from tests.support.dataset import COMMAND
 from tests.support.python_runs import LIST_MODULES, run_python
 
 COCO = ["coco", "--images", "i", "--annotations", "a.json", "--output", "o"]
@@ -185,6 +191,108 @@ def test_what_only_the_formats_know_is_a_config_error_too(
     message = capsys.readouterr().err
     assert message.startswith("shardbeam: error: config: features.drop: unknown key 'image/hight'")
     assert message.count("\n") == 1
+
+
+def lacks_memory(said: str, *, cause: str) -> bool:
+    before, _, after = said.partition("): give it more")
+    return before.startswith(
+        f"shardbeam: error: out of memory or address space ({cause}"
+    ) and after.endswith(
+        ", or let it take less by fewer --processes (1) and a smaller --memory (such as 100), and "
+        "run the same command again\n"
+    )
+
+
+MAP_ERROR = "x.so: failed to map segment from shared object"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (MemoryError(), "MemoryError"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory", "x.so"), "[Errno 12] Cannot allocate mem"),
+        (
+            RuntimeError("can't start new thread [while running 'Write/ParDo(X)']"),
+            "can't start new",
+        ),
+        (ImportError(MAP_ERROR), MAP_ERROR),
+        (ImportError("x.so: cannot allocate memory in static TLS block"), "x.so: cannot allocate"),
+        (MemoryError("2 MB"), "2 MB"),
+    ],
+)
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_too_little_memory_is_one_line(
+    error: Exception,
+    cause: str,
+    is_wrapped: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(arguments: BuildArguments) -> int:
+        if is_wrapped:
+            # As runners and worker processes do.
+            raise RuntimeError("in a worker") from error
+        raise error
+
+    replace_run(monkeypatch, "run_build", fail)
+    assert main(["build", *COCO]) == 1
+    said = capsys.readouterr().err
+    assert lacks_memory(said, cause=cause)
+    assert (said.count("\n"), explain_failure(error).args) == (1, (said[18:-1],))
+
+
+def test_what_follows_from_a_damaged_file_is_no_lack_of_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: BuildArguments) -> int:
+        raise InputError(uri="x", problem="a record is too long") from MemoryError()
+
+    replace_run(monkeypatch, "run_build", fail)
+    assert main(["build", *COCO]) == 1
+    assert capsys.readouterr().err == "shardbeam: error: x: a record is too long\n"
+
+
+@pytest.mark.parametrize(
+    ("limit_mb", "flags", "cause"),
+    [
+        # Libraries in C abort there, or say something else.
+        (60, (), "this command needs at least "),
+        (150, (), "this command needs at least "),
+        (800, (), "this command needs at least "),
+        (1000, ("--processes=2",), "this command needs at least "),
+        # Too little for the image.
+        (1500, (), "MemoryError"),
+        (1500, ("--processes=2",), "MemoryError"),
+    ],
+)
+def test_a_limit_of_addresses(
+    limit_mb: int, flags: tuple[str, ...], cause: str, large: Path, tmp_path: Path
+) -> None:
+    limit = limit_mb * 1_000_000 + (usable_cpus() - 2) * 16_000_000
+    words = ["build", "image-folder", "--images", str(large), "--output", str(tmp_path / "out")]
+    result = subprocess.run(
+        [COMMAND, *words, "--set", "output.num_shards=4", *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    last = result.stderr.splitlines(keepends=True)[-1]
+    assert lacks_memory(last, cause=cause)
+    assert f"`ulimit -v` {limit // 1024}, " in last
+    assert "Traceback" not in result.stderr
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images of one colour, each of which takes more than half a GB."""
+    folder = tmp_path_factory.mktemp("large") / "cat"
+    folder.mkdir()
+    Image.new("RGB", (13_000, 13_000)).save(folder / "0.png", compress_level=1)
+    for number in range(1, 4):
+        shutil.copy(folder / "0.png", folder / f"{number}.png")
+    return folder.parent
 
 
 def test_what_the_machine_is_to_blame_for_is_one_line(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import math
+import mmap
 import os
+import resource
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,6 +19,14 @@ COMMAND_FOLDER = "shardbeam-command-"
 
 _DEFAULT_BYTES = 500_000_000
 _SHARE_OF_MACHINE = 4
+
+# How Python and the system's loader say that they get no more memory.
+_SHORTAGE_WORDS = (
+    "can't start new thread",
+    "failed to map segment",
+    "cannot allocate memory",
+    "cannot create shared object descriptor",
+)
 
 # glibc's mallopt(3): blocks from so many bytes on are given back to the system when they are freed,
 # and as much of what is free at the end of a thread's memory.
@@ -94,3 +105,43 @@ def default_budget_bytes(*, processes: int) -> int:
     except (ValueError, OSError):
         return _DEFAULT_BYTES
     return min(_DEFAULT_BYTES, machine_bytes // _SHARE_OF_MACHINE // processes)
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Says whether an error is that this process gets no more memory, address space or threads."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, (ImportError, RuntimeError)):
+        text = str(error).lower()
+        return any(words in text for words in _SHORTAGE_WORDS)
+    return isinstance(error, MemoryError)
+
+
+def address_space_limit() -> int | None:
+    """Returns how many bytes of addresses this process may have (`ulimit -v`); None for any."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def has_room(size_bytes: int) -> bool:
+    """Says whether this process could get so many more bytes of addresses; none are used."""
+    try:
+        mmap.mmap(-1, size_bytes).close()
+    except (OSError, MemoryError):
+        return False
+    return True
+
+
+def raise_shortage(error: BaseException, *, size_bytes: int) -> None:
+    """Raises what a worker raises that is out of memory, if that is why an image was not decoded.
+
+    Args:
+        error: What was raised. A `MemoryError` may be the image's own fault, too: a damaged header
+            asks for more than any machine has.
+        size_bytes: What an image may take.
+
+    Raises:
+        OSError: (ENOMEM) The process gets no more memory.
+    """
+    if is_shortage(error) and not (isinstance(error, MemoryError) and has_room(size_bytes)):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error

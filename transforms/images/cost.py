@@ -20,6 +20,9 @@ from shardbeam.transforms.images.png import scan_png
 
 _BYTES_PER_MB = 1_000_000
 
+# What decoding an image may take unless the config says otherwise.
+DECODED_BYTES = ImageConfig().max_decoded_mb * _BYTES_PER_MB
+
 # Bytes of a pixel in Pillow's memory; 4 in all other modes.
 _PIXEL_BYTES = {"1": 1, "L": 1, "P": 1}
 # Gray samples of 16 bits, until they are reduced to 8.

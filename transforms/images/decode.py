@@ -32,9 +32,9 @@ from PIL import (
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.memory import MemoryBudget
+from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.cost import check_icon, check_opened, check_tags
+from shardbeam.transforms.images.cost import DECODED_BYTES, check_icon, check_opened, check_tags
 from shardbeam.transforms.images.header import (
     ImageHeader,
     exif_orientation,
@@ -212,10 +212,12 @@ def pillow_errors_as_rejects(file_format: FileFormat) -> Iterator[None]:
 
     Raises:
         RejectedError: Pillow gave up inside the context.
+        OSError: The process gets no more memory.
     """
     try:
         yield
     except _PILLOW_ERRORS as error:
+        raise_shortage(error, size_bytes=DECODED_BYTES)
         name = file_format.name.replace("_", " ")
         detail = f"{name}: cannot be decoded: {_describe(error)}"
         raise RejectedError(_reason(error), detail) from error

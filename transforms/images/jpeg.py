@@ -14,9 +14,9 @@ import simplejpeg
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
-from shardbeam.transforms.core.memory import MemoryBudget
+from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.images.cost import check_memory
+from shardbeam.transforms.images.cost import DECODED_BYTES, check_memory
 from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.difference_hash import difference_hash, hash_image
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
@@ -277,6 +277,7 @@ def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | 
     except ValueError as error:
         return str(error)
     except MemoryError as error:
+        raise_shortage(error, size_bytes=DECODED_BYTES)
         raise RejectedError(Reason.DECOMPRESSION_BOMB, "JPEG: MemoryError") from error
     return CheckedFile(difference_hash(pixels[:, :, 0], orientation=header.orientation))
 
