@@ -303,12 +303,14 @@ class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
             same, 1 to 3; 0 looks for equal files alone, as `image.verify` other than `decode` does.
         leaks: Whether a picture in several splits is a reason to `warn`, or to `refuse` the commit.
         contradictions: Whether a file with different labels is.
+        near_contradictions: Whether nearly equal pictures with different image-level classes are.
     """
 
     find: Literal["all", "none"] = "all"
     near: Annotated[int, msgspec.Meta(ge=0, le=3)] = 3
     leaks: Literal["warn", "refuse"] = "warn"
     contradictions: Literal["warn", "refuse"] = "warn"
+    near_contradictions: Literal["warn", "refuse"] = "warn"
 
 
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

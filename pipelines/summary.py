@@ -262,12 +262,22 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
     if counts is None:
         return
     what = "equal or nearly equal pictures" if counts.near else "equal files"
-    limit = "" if counts.near else " (nearly equal pictures are found with image.verify: decode)"
+    limit = (
+        ""
+        if counts.near
+        else " (nearly equal pictures are found with image.verify: decode and duplicates.near)"
+    )
     if counts.groups:
         groups = "group" if counts.groups == 1 else "groups"
+        different = f"{counts.contradictions:,} with different labels"
+        if counts.near:
+            different = (
+                f"{counts.contradictions:,} with different labels of equal files, "
+                f"{counts.near_contradictions:,} with different classes of nearly equal ones"
+            )
         yield (
             f"duplicates: {counts.groups:,} {groups} of {counts.images:,} {what}, {counts.leaks:,} "
-            f"in several splits, {counts.contradictions:,} with different labels{limit}"
+            f"in several splits, {different}{limit}"
         )
     else:
         yield f"duplicates: no {what}{limit}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.duplicates import DUPLICATES
+from shardbeam.transforms.dataset.duplicates import DUPLICATES, Row, find_pair
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
@@ -24,9 +24,14 @@ from shardbeam.transforms.storage.find import storage_for
 
 # So many groups are drawn, those that do harm first, and so many pictures of each.
 _GROUPS, _OF_GROUP = 40, 4
-_COLUMNS = ["group", "key", "split", "shard", "row", "labels", "distance", "leak", "contradiction"]
-
-_Row = Mapping[str, Any]
+_COLUMNS = [
+    *("group", "key", "split", "shard", "row", "sha256", "labels", "distance"),
+    *("leak", "contradiction"),
+]
+# What datasets of older versions do not have, and what it is there.
+_NEW_COLUMNS = {"classes": "", "near_contradiction": False}
+# Columns that say what is wrong with a group, the worst first.
+_FLAGS = ("contradiction", "leak", "near_contradiction")
 
 
 class Group(NamedTuple):
@@ -36,8 +41,10 @@ class Group(NamedTuple):
         number: Its number in `duplicates.parquet`.
         is_leak: Whether they are in several splits.
         is_contradiction: Whether one file among them has different labels.
+        is_near_contradiction: Whether different files among them have different classes.
         images: How many there are.
-        pictures: Some of them: of each split, and with each of the labels, as far as there is room.
+        pictures: Some of them: first those that show what is wrong with the group, then one of each
+            split and labels, as far as there is room.
         distances: In how many bits the hash of each of these differs from the first's; None where
             there is no hash.
     """
@@ -45,6 +52,7 @@ class Group(NamedTuple):
     number: int
     is_leak: bool
     is_contradiction: bool
+    is_near_contradiction: bool
     images: int
     pictures: Sequence[Picture]
     distances: Sequence[int | None]
@@ -55,7 +63,7 @@ class Duplicates(NamedTuple):
 
     Attributes:
         counts: How many.
-        groups: The first groups: contradictions, leaks, and others.
+        groups: The first groups: contradictions, leaks, near contradictions, and others.
     """
 
     counts: DuplicateCounts
@@ -84,14 +92,15 @@ def read_duplicates(
     return Duplicates(counts, [_read_group(members, read=read) for members in first])
 
 
-def _order(row: _Row) -> tuple[bool, bool, int]:
-    return not row["contradiction"], not row["leak"], row["group"]
+def _order(row: Row) -> tuple[object, ...]:
+    return *(not row[flag] for flag in _FLAGS), row["group"]
 
 
-def _read_rows(uri: str) -> list[_Row]:
+def _read_rows(uri: str) -> list[Row]:
     try:
         file = parquet.ParquetFile(pa.BufferReader(storage_for(uri).read(uri)))
-        rows: list[_Row] = file.read(columns=_COLUMNS, use_threads=False).to_pylist()
+        columns = [*_COLUMNS, *_NEW_COLUMNS]
+        rows: list[Row] = file.read(columns=columns, use_threads=False).to_pylist()
         if any(set(_COLUMNS) - row.keys() for row in rows[:1]):
             raise InputError(
                 uri=uri, problem="not the duplicates of a dataset: a column is missing"
@@ -100,22 +109,37 @@ def _read_rows(uri: str) -> list[_Row]:
         raise InputError(uri=uri, problem="is missing, and the manifest counts it") from error
     except (OSError, pa.ArrowException) as error:
         raise InputError(uri=uri, problem=f"not the duplicates of a dataset: {error}") from error
-    return rows
+    return [{**_NEW_COLUMNS, **row} for row in rows]
 
 
-def _read_group(rows: Sequence[_Row], *, read: Callable[[_Row], Picture]) -> Group:
-    chosen = list(itertools.islice(_most_different(rows), _OF_GROUP))
+def _read_group(rows: Sequence[Row], *, read: Callable[[Row], Picture]) -> Group:
+    chosen = _choose(rows)
     return Group(
         number=rows[0]["group"],
         is_leak=rows[0]["leak"],
         is_contradiction=rows[0]["contradiction"],
+        is_near_contradiction=rows[0]["near_contradiction"],
         images=len(rows),
         pictures=[read(row) for row in chosen],
         distances=[row["distance"] for row in chosen],
     )
 
 
-def _most_different(rows: Sequence[_Row]) -> Iterator[_Row]:
+def _choose(rows: Sequence[Row]) -> list[Row]:
+    """Chooses the rows that are drawn: all that show what is wrong, and others if there is room."""
+    chosen: list[Row] = []
+    for flag in _FLAGS:
+        if rows[0][flag] and not (chosen and find_pair(chosen, flag=flag)):
+            # A row that is chosen already may be one of this pair, too.
+            pair = find_pair([*chosen, *rows], flag=flag) or ()
+            chosen += [row for row in pair if row not in chosen]
+    for row in _most_different(rows):
+        if len(chosen) < _OF_GROUP and row not in chosen:
+            chosen.append(row)
+    return chosen
+
+
+def _most_different(rows: Sequence[Row]) -> Iterator[Row]:
     """Yields the first of each split and labels, then the others."""
     seen: set[tuple[str, str]] = set()
     others = []
@@ -130,7 +154,7 @@ def _most_different(rows: Sequence[_Row]) -> Iterator[_Row]:
 
 
 def _read_picture(
-    row: _Row,
+    row: Row,
     *,
     dataset: StoredDataset,
     legend: Legend,

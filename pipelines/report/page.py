@@ -226,7 +226,8 @@ def _tiles(facts: Facts, sample: Sample) -> Iterator[_Tile]:
     if outcomes:
         rejected = sum(code.total for code in facts.rejects)
         if facts.duplicates is not None:
-            harm = facts.duplicates.leaks or facts.duplicates.contradictions
+            found = facts.duplicates
+            harm = found.leaks or found.contradictions or found.near_contradictions
             yield _Tile("duplicates", f"{facts.duplicates.groups:,}", kind="bad" if harm else "")
         yield _Tile("rejected", f"{rejected:,}", kind="bad" if rejected else "")
         yield _Tile("corrections", f"{sum(code.total for code in facts.corrections):,}")

@@ -77,6 +77,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "duplicates.near": st.integers(min_value=0, max_value=3),
     "duplicates.leaks": st.sampled_from(["warn", "refuse"]),
     "duplicates.contradictions": st.sampled_from(["warn", "refuse"]),
+    "duplicates.near_contradictions": st.sampled_from(["warn", "refuse"]),
     **dict.fromkeys(
         [
             *("expect.min_images", "expect.min_objects"),

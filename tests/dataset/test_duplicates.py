@@ -41,8 +41,8 @@ class Dataset:
         self.staging = Staging(output=str(folder), plan="plan", run_id="run")
         self.shards: list[ShardResult] = []
 
-    def add(self, split: str, rows: Sequence[tuple[str, int, str, int | None]]) -> ShardResult:
-        """Adds a shard of `(key, number of its file, labels, hash)`."""
+    def add(self, split: str, rows: Sequence[tuple[Any, ...]]) -> ShardResult:
+        """Adds a shard of `(key, number of its file, labels, hash)`, and perhaps classes."""
         index = sum(shard.split == split for shard in self.shards)
         path = index_path(f"{split}-{index}")
         file = Path(self.staging.uri("staged", path))
@@ -59,7 +59,14 @@ class Dataset:
         return shard
 
     def _row(
-        self, split: str, shard: int, key: str, file: int, labels: str, dhash: int | None
+        self,
+        split: str,
+        shard: int,
+        key: str,
+        file: int,
+        labels: str,
+        dhash: int | None,
+        classes: str = "",
     ) -> IndexRow:
         return msgspec.structs.replace(
             INDEX_ROW,
@@ -70,6 +77,7 @@ class Dataset:
             sha256=f"{file:064x}"[::-1],
             labels=labels * 16,
             dhash=dhash,
+            classes=classes * 16,
         )
 
     def report(self, *, near: int = 3) -> Duplicates:
@@ -142,19 +150,80 @@ def test_groups_leaks_and_contradictions(dataset: Dataset) -> None:
     assert found.contradictions == ("t2 (train) and v0 (validation)",)
 
 
-def test_nearly_equal_pictures_have_no_contradictions(dataset: Dataset) -> None:
+def test_nearly_equal_pictures_of_other_objects_are_no_contradictions(dataset: Dataset) -> None:
     dataset.add("train", [("a", 1, "a", HASHES[0]), ("b", 2, "b", HASHES[0])])
     dataset.add("validation", [("c", 3, "c", HASHES[0])])
     found = dataset.report()
     assert found.counts == DuplicateCounts(groups=1, images=3, leaks=1, near=3)
-    assert found.leaks == ("a (train) and, nearly the same, c (validation)",)
+    assert found.leaks == ("a (train) and, nearly the same, c (validation), and 1 more",)
     assert dataset.report(near=0).counts == DuplicateCounts()
+
+
+@pytest.mark.parametrize(
+    ("rows", "contradictions", "near_contradictions"),
+    [
+        # (key, file, labels, hash, classes)
+        ([("a", 1, "a", 0xFF, "a"), ("b", 2, "b", 0xFE, "b")], (), ("a (train) and b (train)",)),
+        ([("a", 1, "a", 0xFF, "a"), ("b", 2, "b", 0xFE, "a")], (), ()),
+        # A picture of no class is not of the same class.
+        ([("a", 1, "a", 0xFF, "a"), ("b", 2, "b", 0xFE, "")], (), ("a (train) and b (train)",)),
+        ([("a", 1, "a", 0xFF, "a"), ("b", 1, "b", 0xFF, "b")], ("a (train) and b (train)",), ()),
+        # By way of a third picture.
+        (
+            [("a", 1, "a", 0xFF, "a"), ("b", 2, "a", 0x1FC, "a"), ("c", 3, "c", 0x7F8, "c")],
+            (),
+            ("a (train) and c (train), and 1 more",),
+        ),
+        # The same file differs, and both are near a third one.
+        (
+            [("a", 1, "a", 0xFF, "a"), ("b", 1, "b", 0xFF, "b"), ("c", 2, "a", 0xFE, "a")],
+            ("a (train) and b (train), and 1 more",),
+            ("b (train) and c (train), and 1 more",),
+        ),
+    ],
+)
+def test_nearly_equal_pictures_of_other_classes(
+    rows: list[tuple[Any, ...]],
+    contradictions: tuple[str, ...],
+    near_contradictions: tuple[str, ...],
+    dataset: Dataset,
+) -> None:
+    dataset.add("train", rows)
+    found = dataset.report()
+    assert found.contradictions == contradictions
+    assert found.near_contradictions == near_contradictions
+    assert found.counts == DuplicateCounts(
+        groups=1,
+        images=len(rows),
+        equal=int(not near_contradictions and bool(contradictions)),
+        contradictions=len(contradictions),
+        near_contradictions=len(near_contradictions),
+        near=3,
+    )
+    flags = set(dataset.rows(found, "contradiction", "near_contradiction"))
+    assert flags == {(bool(contradictions), bool(near_contradictions))}
+    assert dataset.rows(found, "classes") == [(row[4] * 16,) for row in rows]
+    assert dataset.report(near=0).near_contradictions == ()
+
+
+def test_of_a_large_group_those_that_contradict_are_listed(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_OF_GROUP", 3)
+    rows = [(f"t{number}", 1, "a", 0xFF, "a") for number in range(9)]
+    rows[6] = ("t6", 1, "b", 0xFF, "b")
+    rows[8] = ("t8", 8, "c", 0xFE, "c")
+    dataset.add("train", rows)
+    found = dataset.report()
+    assert dataset.rows(found, "key", "keep") == [("t0", True), ("t6", False), ("t8", False)]
+    assert found.contradictions == ("t0 (train) and t6 (train), and 7 more",)
+    assert found.near_contradictions == ("t0 (train) and t8 (train), and 7 more",)
 
 
 def test_the_same_file_is_named_before_one_that_is_nearly_the_same(dataset: Dataset) -> None:
     dataset.add("train", [("a", 1, "a", HASHES[0]), ("b", 2, "a", HASHES[0])])
     dataset.add("validation", [("c", 3, "a", HASHES[0]), ("d", 2, "a", HASHES[0])])
-    assert dataset.report().leaks == ("b (train) and d (validation)",)
+    assert dataset.report().leaks == ("b (train) and d (validation), and 2 more",)
 
 
 def test_very_large_groups_are_cut_in_each_split(
@@ -208,18 +277,29 @@ def test_the_file_is_the_same_in_whatever_order_shards_come(dataset: Dataset) ->
 # The gate
 
 FOUND = Duplicates(
-    counts=DuplicateCounts(groups=3, images=6, leaks=1, contradictions=2),
+    counts=DuplicateCounts(
+        groups=4, images=8, leaks=1, contradictions=2, near_contradictions=1, near=3
+    ),
     leaks=("a (train) and b (test)",),
     contradictions=("c (train) and d (train)", "e (train) and f (train)"),
+    near_contradictions=("g (train) and h (test)",),
 )
 LEAKS = "1 picture is in several splits, such as a (train) and b (test)"
 CONTRADICTIONS = (
-    "2 pictures have several labels, such as c (train) and d (train); e (train) and f (train)"
+    "2 groups of equal files have different labels, such as c (train) and d (train); "
+    "e (train) and f (train)"
+)
+NEAR_CONTRADICTIONS = (
+    "1 group of nearly equal pictures has different classes, such as g (train) and h (test)"
 )
 
 
 def test_leaks_and_contradictions_in_words() -> None:
-    assert describe_duplicates(FOUND) == {"leaks": LEAKS, "contradictions": CONTRADICTIONS}
+    assert describe_duplicates(FOUND) == {
+        "leaks": LEAKS,
+        "contradictions": CONTRADICTIONS,
+        "near_contradictions": NEAR_CONTRADICTIONS,
+    }
     assert describe_duplicates(Duplicates(counts=DuplicateCounts(groups=1, images=2))) == {}
 
 
@@ -229,6 +309,7 @@ def test_leaks_and_contradictions_in_words() -> None:
         (DuplicatesConfig(), []),
         (DuplicatesConfig(leaks="refuse"), [LEAKS]),
         (DuplicatesConfig(contradictions="refuse"), [CONTRADICTIONS]),
+        (DuplicatesConfig(near_contradictions="refuse"), [NEAR_CONTRADICTIONS]),
         (
             DuplicatesConfig(leaks="refuse", contradictions="refuse"),
             [LEAKS, CONTRADICTIONS],
@@ -243,7 +324,7 @@ def test_what_must_not_be_is_refused(settings: DuplicatesConfig, named: list[str
     lines = outcome.message.splitlines()
     assert lines[1:-2] == named
     assert not named or lines[-2] == "all of them: /staged"
-    for key in ("leaks", "contradictions"):
+    for key in ("leaks", "contradictions", "near_contradictions"):
         refuses = getattr(settings, key) == "refuse"
         assert (f"--set duplicates.{key}=warn" in outcome.message) == refuses
     nothing = Duplicates(counts=DuplicateCounts(groups=1, images=2))

@@ -16,8 +16,6 @@ from shardbeam.transforms.dataset.index import (
     read_index,
 )
 
-OLD_COLUMNS = INDEX_SCHEMA.names[:11]
-
 
 def make_row(number: int) -> IndexRow:
     return IndexRow(
@@ -35,15 +33,17 @@ def make_row(number: int) -> IndexRow:
         crc32c=2**32 - 1 - number,
         labels=f"{number:016x}",
         dhash=2**64 - 1 if number else None,
+        classes=f"{number:016x}" if number else "",
     )
 
 
 ROWS = [make_row(number) for number in range(5)]
 
 
-def old_index() -> bytes:
+def old_index(columns: int) -> bytes:
     """An index of when there were fewer columns."""
-    table = parquet.read_table(io.BytesIO(index_parquet(ROWS))).select(OLD_COLUMNS)
+    names = INDEX_SCHEMA.names[:columns]
+    table = parquet.read_table(io.BytesIO(index_parquet(ROWS))).select(names)
     buffer = io.BytesIO()
     parquet.write_table(table, buffer)
     return buffer.getvalue()
@@ -57,15 +57,15 @@ def test_rows_come_back() -> None:
     assert decode_index(data, uri="index") == ROWS
 
 
-def test_an_index_of_fewer_columns_is_read() -> None:
-    rows = decode_index(old_index(), uri="index")
-    assert rows == [
-        msgspec.structs.replace(row, crc32c=None, labels=None, dhash=None) for row in ROWS
-    ]
+@pytest.mark.parametrize("columns", [11, 14])
+def test_an_index_of_fewer_columns_is_read(columns: int) -> None:
+    rows = decode_index(old_index(columns), uri="index")
+    missing = dict.fromkeys(INDEX_SCHEMA.names[columns:])
+    assert rows == [msgspec.structs.replace(row, **missing) for row in ROWS]
 
 
 @pytest.mark.parametrize(
-    ("data", "names"), [(index_parquet(ROWS), ["key", "dhash"]), (old_index(), ["key"])]
+    ("data", "names"), [(index_parquet(ROWS), ["key", "dhash"]), (old_index(11), ["key"])]
 )
 def test_single_columns(data: bytes, names: list[str]) -> None:
     table = read_index(data, uri="index", columns=["key", "dhash"])

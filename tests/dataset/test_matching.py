@@ -31,6 +31,7 @@ class Row(NamedTuple):
     labels: str = "0" * 16
     dhash: int | None = None
     key: str = ""
+    classes: str = ""
 
 
 def digest(number: int) -> str:
@@ -44,6 +45,7 @@ def make_index(rows: Sequence[Row]) -> pa.Table:
             "source": ["source"] * len(rows),
             "sha256": [row.sha256 for row in rows],
             "labels": [row.labels for row in rows],
+            "classes": [row.classes for row in rows],
             "dhash": pa.array([row.dhash for row in rows], pa.uint64()),
         }
     )
@@ -101,6 +103,7 @@ ROWS = st.lists(
             lambda bits: 0x1234_5678_9ABC_DEF0 ^ sum({1 << bit for bit in bits})
         ),
         st.just(""),
+        st.sampled_from(["", "c" * 16, "d" * 16]),
     ),
     max_size=25,
 )
@@ -120,6 +123,13 @@ def test_all_that_is_alike_is_found(rows: list[Row], near: int, partitions: int,
             by_file[member.sha256].add(member.labels)
         assert groups.equal[number] == (len(by_file) == 1)
         assert groups.contradicts[number] == any(len(labels) > 1 for labels in by_file.values())
+        assert groups.near_contradicts[number] == any(
+            one.sha256 != other.sha256 and one.classes != other.classes
+            for one, other in itertools.combinations(members, 2)
+        )
+        of_group = groups.telling[groups.groups == number]
+        differs = groups.near_contradicts[number] or groups.contradicts[number]
+        assert of_group.any() or not differs
 
 
 @pytest.mark.parametrize("bits", list(itertools.combinations(range(0, 64, 9), 3)))

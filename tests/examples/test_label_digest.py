@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shardbeam.transforms.examples.label_digest import digest_labels
+from shardbeam.transforms.examples.label_digest import digest_classes, digest_labels
 
 CAT, DOG = ("cat", (0.1, 0.2, 0.3, 0.4)), ("dog", (0.5, 0.5, 0.9, 0.9))
 
@@ -27,6 +27,13 @@ def digest(
 def test_order_and_rounding_do_not_matter(one: str, other: str) -> None:
     assert one == other
     assert len(bytes.fromhex(one)) == 8
+
+
+def test_classes_alone() -> None:
+    assert digest_classes([b"a", b"b"]) == digest_classes([b"b", b"a"])
+    digests = [digest_classes(classes) for classes in ([], [b"a"], [b"b"], [b"a", b"b"], [b"ab"])]
+    assert len(set(digests)) == len(digests)
+    assert [len(each) for each in digests] == [0, 16, 16, 16, 16]
 
 
 def test_all_else_does() -> None:

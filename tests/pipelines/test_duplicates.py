@@ -83,6 +83,7 @@ def test_eight_pictures_in_two_class_folders(built: Path) -> None:
         "equal": 8,
         "leaks": leaks,
         "contradictions": 8,
+        "near_contradictions": 0,
         "near": 3,
         "crowded": 0,
         "unlisted": 0,
@@ -102,7 +103,8 @@ def test_the_summary_says_it(pictures: Path, built: Path) -> None:
     words = ("build", "image-folder", "--images", str(pictures), "--output", str(built))
     done = run(*words, *SPLITS, "--overwrite")
     assert "duplicates: 9 groups of 18 equal or nearly equal pictures, " in done.stdout
-    assert "warning: 8 pictures have several labels, such as " in done.stdout
+    assert "8 with different labels of equal files, 0 with different classes of " in done.stdout
+    assert "warning: 8 groups of equal files have different labels, such as " in done.stdout
     assert " in several splits, such as " in done.stdout
 
 
@@ -144,6 +146,56 @@ def test_what_is_looked_for(
     assert (tmp_path / "duplicates.parquet").exists() == (groups is not None)
     manifest = json.loads((tmp_path / "manifest.json").read_bytes())
     assert ("duplicates" in manifest) == (groups is not None)
+
+
+@pytest.fixture(scope="module")
+def recoded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five photographs in one class folder, and the same five re-encoded in another."""
+    folder = tmp_path_factory.mktemp("recoded")
+    for name, quality in (("cat", 95), ("dog", 60)):
+        (folder / name).mkdir()
+        for number in range(5):
+            data = save(photograph(width=160, height=120, seed=number), "JPEG", quality=quality)
+            (folder / name / f"{number}.jpg").write_bytes(data)
+    return folder
+
+
+def test_re_encoded_pictures_in_two_class_folders(recoded: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    done, summary = build(recoded, output)
+    assert done.exit_code == 0
+    assert summary["duplicates"]["near_contradictions"] == 5
+    assert summary["duplicates"]["contradictions"] == 0
+    (warning,) = [line for line in summary["warnings"] if "different" in line]
+    assert warning.startswith("5 groups of nearly equal pictures have different classes, such as ")
+    assert "cat/" in warning
+    assert "dog/" in warning
+    assert all(row["near_contradiction"] for row in rows_of(output))
+    # Such pictures are not looked for.
+    for more in ("image.verify=header", "duplicates.near=0"):
+        refuse = ("--set", "duplicates.near_contradictions=refuse")
+        done, summary = build(recoded, tmp_path / more, "--set", more, *refuse)
+        assert (done.exit_code, summary["duplicates"]["near_contradictions"]) == (0, 0)
+    done, summary = build(recoded, tmp_path / "refused", *refuse)
+    assert (done.exit_code, summary["status"]) == (3, "refused")
+    assert "5 groups of nearly equal pictures have different classes" in summary["message"]
+    assert "--set duplicates.near_contradictions=warn" in summary["message"]
+    assert not (tmp_path / "refused" / "dataset_info.json").exists()
+
+
+def test_boxes_of_nearly_equal_pictures_are_not_compared(recoded: Path, tmp_path: Path) -> None:
+    rows = ["image,label,xmin,ymin,xmax,ymax"]
+    for number in range(5):
+        rows.append(f"cat/{number}.jpg,cat,0.1,0.1,0.5,0.5")
+        rows.append(f"dog/{number}.jpg,dog,0.2,0.2,0.6,0.6")
+    table = tmp_path / "boxes.csv"
+    table.write_text("\n".join(rows) + "\n")
+    words = ("build", "csv", "--manifest", str(table), "--image-root", str(recoded))
+    done = run(*words, "--output", str(tmp_path / "out"), "--json")
+    summary = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert summary["splits"]["train"]["objects"] == 10
+    assert (summary["duplicates"]["groups"], summary["duplicates"]["near_contradictions"]) == (5, 0)
 
 
 def test_the_file_of_an_older_version_goes(pictures: Path, tmp_path: Path) -> None:

@@ -146,16 +146,32 @@ def test_what_was_resumed_is_told_and_has_no_speed() -> None:
             DuplicateCounts(),
             [
                 "duplicates: no equal files (nearly equal pictures are found with image.verify: "
-                "decode)"
+                "decode and duplicates.near)"
+            ],
+        ),
+        (
+            DuplicateCounts(groups=1, images=2, contradictions=1),
+            [
+                "duplicates: 1 group of 2 equal files, 0 in several splits, 1 with different "
+                "labels (nearly equal pictures are found with image.verify: decode and "
+                "duplicates.near)"
             ],
         ),
         (
             DuplicateCounts(
-                groups=2_000, images=5_000, leaks=3, contradictions=4, near=2, crowded=9, unlisted=7
+                groups=2_000,
+                images=5_000,
+                leaks=3,
+                contradictions=4,
+                near_contradictions=5,
+                near=2,
+                crowded=9,
+                unlisted=7,
             ),
             [
                 "duplicates: 2,000 groups of 5,000 equal or nearly equal pictures, 3 in several "
-                "splits, 4 with different labels",
+                "splits, 4 with different labels of equal files, 5 with different classes of "
+                "nearly equal ones",
                 "9 pictures look roughly like more than a thousand others each, and were not "
                 "compared with all of these",
                 "7 images are not listed in duplicates.parquet: they are too many",

@@ -20,6 +20,7 @@ from shardbeam.pipelines.report import command
 from tests.report.hostile import HOSTILE_TEXTS, hostile_features, write_hostile
 from tests.support.builds import Build, build
 from tests.support.dataset import MIXED_SETTINGS, last_run, run, write_mixed
+from tests.support.image_makers import photograph
 from tests.support.python_runs import LIST_MODULES, run_python
 from tests.support.tfrecords import draw_image, make_example, write_tfrecord
 
@@ -137,12 +138,13 @@ def repeated(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
     counts = repeated.manifest["duplicates"]
-    assert (counts["groups"], counts["contradictions"]) == (4, 3)
+    assert [counts[key] for key in ("groups", "contradictions", "near_contradictions")] == [4, 3, 1]
     page = report(repeated.output, tmp_path / "page.html")
     section = page[page.index('<section id="duplicates"') :]
     section = section[: section.index("</section>")]
     parser = check_harmless(page)
-    assert parser.tags["strong"] == 8 + 3 + counts["leaks"]
+    assert parser.tags["strong"] == 8 + 3 + 1 + counts["leaks"]
+    assert "3 have different labels of equal files, 1 different classes of nearly" in section
     groups = section.split('<p class="pair-title">')[1:]
     shown = [set(re.findall(r'<p class="key"><bdi>(.*?)</bdi>', group)) for group in groups]
     wanted = [{f"cat/{number}.jpg", f"dog/{number}.jpg"} for number in (2, 5, 7)]
@@ -150,11 +152,40 @@ def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
     for group, names in zip(groups, shown, strict=True):
         assert len(re.findall('href="data:image/jpeg;base64,', group)) == 2
         assert ("different labels" in group) == ("owl/9.jpg" not in names)
+        assert ("different classes" in group) == ("owl/9.jpg" in names)
         splits = re.findall(r"<strong><bdi>(.*?)</bdi></strong>", group)
         assert ("in several splits" in group) == (len(set(splits)) > 1)
     # What does harm goes first.
     assert "different labels" in groups[0]
     assert "owl/9.jpg" in shown[-1]
+
+
+def test_of_a_large_group_those_that_contradict_are_shown(tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    images.mkdir()
+    rows = ["image,label,xmin,ymin,xmax,ymax"]
+    # Each has another box; only `left` and `right` are the same file.
+    for number, name in enumerate(("a", "b", "c", "d", "e", "f", "left", "right")):
+        quality = 40 + 7 * min(number, 6)
+        photograph(width=160, height=120).save(images / f"{name}.jpg", quality=quality)
+        rows.append(f"{name}.jpg,cat,0.1,0.1,0.5,{0.5 + number / 100}")
+    (tmp_path / "boxes.csv").write_text("\n".join(rows) + "\n")
+    words = ("csv", "--manifest", tmp_path / "boxes.csv", "--image-root", images)
+    built = build(*words, output=tmp_path / "out")
+    assert (built.exit_code, built.manifest["duplicates"]["contradictions"]) == (0, 1)
+    listed = parquet.read_table(tmp_path / "out" / "duplicates.parquet").column("key").to_pylist()
+    assert not {"left.jpg", "right.jpg"} <= set(listed[:4]), "shown by chance"
+    page = report(built.output, tmp_path / "page.html")
+    (group,) = page.split('<p class="pair-title">')[1:]
+    shown = re.findall(r'<p class="key"><bdi>(.*?)</bdi>', group)
+    assert len(shown) == 4
+    assert set(shown[:2]) == {"left.jpg", "right.jpg"}
+    assert '<p class="hint">and 4 more</p>' in group
+    # A dataset of an older version has fewer columns.
+    path = tmp_path / "out" / "duplicates.parquet"
+    parquet.write_table(parquet.read_table(path).drop(["classes", "near_contradiction"]), path)
+    older = report(built.output, tmp_path / "older.html")
+    assert older == page
 
 
 def test_duplicates_that_cannot_be_read(repeated: Build, tmp_path: Path) -> None:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -59,8 +60,12 @@ SCHEMA = pa.schema(
         ("distance", pa.int32()),
         ("leak", pa.bool_()),
         ("contradiction", pa.bool_()),
+        ("classes", pa.string()),
+        ("near_contradiction", pa.bool_()),
     ]
 )
+# A row of the file.
+Row: TypeAlias = Mapping[str, Any]
 
 
 class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +75,7 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
         counts: How many.
         leaks: The first pairs of images in different splits, each in words.
         contradictions: The first pairs of the same file with different labels.
+        near_contradictions: The first pairs of nearly equal files with different classes.
         staged: The folder below the plan's staging folder where `file` is, at its path.
         file: `duplicates.parquet`; None where nothing was found.
         edges: The indexes and rows that were sent and have arrived.
@@ -78,6 +84,7 @@ class Duplicates(msgspec.Struct, frozen=True, kw_only=True):
     counts: DuplicateCounts
     leaks: tuple[str, ...] = ()
     contradictions: tuple[str, ...] = ()
+    near_contradictions: tuple[str, ...] = ()
     staged: str = ""
     file: DatasetFile | None = None
     edges: Edges = msgspec.field(default_factory=Edges)
@@ -138,13 +145,15 @@ def report_duplicates(
     split, _, _ = split_places(found.places)
     pairs = np.unique(np.stack([found.groups, split]), axis=1)
     leaks = np.bincount(pairs[0], minlength=len(found.equal)) > 1
-    listed = _choose(found, split, first=leaks | found.contradicts)
+    harmful = leaks | found.contradicts | found.near_contradicts
+    listed = _choose(found, split, first=harmful)
     counts = DuplicateCounts(
         groups=len(found.equal),
         images=len(found.places),
         equal=int(found.equal.sum()),
         leaks=int(leaks.sum()),
         contradictions=int(found.contradicts.sum()),
+        near_contradictions=int(found.near_contradicts.sum()),
         near=near,
         crowded=max(crowded.values(), default=0),
         unlisted=len(found.places) - len(listed),
@@ -157,11 +166,12 @@ def report_duplicates(
     parquet.write_table(table, buffer, compression="zstd")
     data = buffer.getvalue()
     storage_for(staging.root).replace(staging.uri(staging.run_folder, DUPLICATES), data)
-    rows = table.to_pylist()
+    name = functools.partial(_name_pairs, table.to_pylist(), sizes=np.bincount(found.groups))
     return Duplicates(
         counts=counts,
-        leaks=tuple(_name_pairs(rows, flag="leak", differs="split")),
-        contradictions=tuple(_name_pairs(rows, flag="contradiction", differs="labels")),
+        leaks=tuple(name(flag="leak")),
+        contradictions=tuple(name(flag="contradiction")),
+        near_contradictions=tuple(name(flag="near_contradiction")),
         staged=staging.run_folder,
         file=describe_data(DUPLICATES, data),
     )
@@ -170,12 +180,17 @@ def report_duplicates(
 def _choose(found: Groups, split: Indexes, *, first: Flags) -> Indexes:
     """Chooses the rows that are listed, in the order of groups: all, unless they are very many.
 
+    Of a large group, each split's share begins with the rows whose labels or classes differ from
+    those of others, and the group's first row is always among them.
+
     Args:
         found: All groups.
         split: The number of each row's split.
         first: Which groups are listed before others if not all can be.
     """
-    order = np.lexsort((found.places, split, found.groups))
+    telling = found.telling.copy()
+    telling[np.unique(found.groups, return_index=True)[1]] = True
+    order = np.lexsort((found.places, ~telling, split, found.groups))
     runs = found.groups[order] * (int(split.max(initial=0)) + 1) + split[order]
     rank = np.arange(len(order)) - first_of_runs(runs)
     order = order[rank < _MOST_OF_GROUP]
@@ -220,33 +235,62 @@ def _list_rows(
         "distance": distances,
         "leak": leaks[groups],
         "contradiction": found.contradicts[groups],
+        "near_contradiction": found.near_contradicts[groups],
     }
     columns = {name: values[name] if name in values else rows[name] for name in SCHEMA.names}
     return pa.table(columns, schema=SCHEMA)
 
 
-def _name_pairs(rows: Iterable[Mapping[str, Any]], *, flag: str, differs: str) -> Iterator[str]:
-    """Names a pair of each of the first groups that have a flag."""
+def _name_pairs(rows: Iterable[Mapping[str, Any]], *, flag: str, sizes: Indexes) -> Iterator[str]:
+    """Names a pair of each of the first groups that have a flag, and how many more there are."""
     flagged = (row for row in rows if row[flag])
     groups = itertools.groupby(flagged, key=lambda row: row["group"])
-    for _, members in itertools.islice(groups, _NAMED):
-        yield from _name_pair(list(members), differs=differs)
+    for number, members in itertools.islice(groups, _NAMED):
+        pair = find_pair(list(members), flag=flag)
+        if pair is not None:
+            one, other = pair
+            is_near = flag == "leak" and one["sha256"] != other["sha256"]
+            nearly = ", nearly the same," if is_near else ""
+            others = int(sizes[number]) - 2
+            more = f", and {others:,} more" if others else ""
+            yield f"{_name(one)} and{nearly} {_name(other)}{more}"
 
 
-def _name_pair(members: Sequence[Mapping[str, Any]], *, differs: str) -> Iterator[str]:
-    """Names the first two that differ in something: of the same file, if there are such."""
-    seen: dict[str, Mapping[str, Any]] = {}
+def find_pair(members: Sequence[Row], *, flag: str) -> tuple[Row, Row] | None:
+    """Finds the first two of a group that show why it has a flag; None where it has too many.
+
+    Args:
+        members: Rows of `duplicates.parquet` of one group.
+        flag: A column of flags: the same file with other labels (`contradiction`); other files
+            with other classes (`near_contradiction`); other splits, of the same file if there is
+            one in several (`leak`).
+    """
+    if flag == "near_contradiction":
+        return _find_other_classes(members)
+    differs = "labels" if flag == "contradiction" else "split"
+    seen: dict[str, Row] = {}
     for member in members:
         one = seen.setdefault(member["sha256"], member)
         if one[differs] != member[differs]:
-            yield f"{_name(one)} and {_name(member)}"
-            return
-    for member in members:
-        if differs == "split" and member[differs] != members[0][differs]:
-            yield f"{_name(members[0])} and, nearly the same, {_name(member)}"
-            return
+            return one, member
+    if flag == "leak":
+        others = (row for row in members if row["split"] != members[0]["split"])
+        return next(((members[0], other) for other in others), None)
+    return None
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _find_other_classes(members: Sequence[Row]) -> tuple[Row, Row] | None:
+    first = members[0]
+    other = next((row for row in members if row["classes"] != first["classes"]), None)
+    if other is None or other["sha256"] != first["sha256"]:
+        return None if other is None else (first, other)
+    # One file with different classes: any other file differs from one of the two.
+    third = next((row for row in members if row["sha256"] != first["sha256"]), None)
+    if third is None:
+        return None
+    return (first if third["classes"] != first["classes"] else other), third
+
+
+def _name(row: Row) -> str:
     # Names may hold line ends; those of a message are its own.
     return r"\n".join(f"{row['key']} ({row['split']})".splitlines())

@@ -41,6 +41,8 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
             Example of its own, that of all of them.
         dhash: Difference hash of the upright picture (`images.difference_hash`); None unless all
             images are decoded (`image.verify`), and of flat pictures.
+        classes: Digest of the image's classes alone, 16 hex digits; empty where it has none. None
+            in older datasets.
     """
 
     key: str
@@ -57,6 +59,7 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     crc32c: int | None = None
     labels: str | None = None
     dhash: int | None = None
+    classes: str | None = None
 
 
 INDEX_SCHEMA = pa.schema(
@@ -75,15 +78,18 @@ INDEX_SCHEMA = pa.schema(
         ("crc32c", pa.uint32()),
         ("labels", pa.string()),
         ("dhash", pa.uint64()),
+        ("classes", pa.string()),
     ]
 )
 # How many hex digits of a digest are compared.
 _HEX_DIGITS = 16
-# Of datasets that were written before the last three columns were thought of.
-_FIRST_SCHEMA = pa.schema(list(INDEX_SCHEMA)[:-3])
+# Older datasets have only the first 11 of these columns, or the first 14.
+_SCHEMAS = (INDEX_SCHEMA, *(pa.schema(list(INDEX_SCHEMA)[:number]) for number in (14, 11)))
 
 # Few different values; of the others a dictionary would be as long as the column.
-_DICTIONARY_COLUMNS = ["source", "split", "shard", "width", "height", "format", "objects"]
+_DICTIONARY_COLUMNS = [
+    *("source", "split", "shard", "width", "height", "format", "objects", "classes")
+]
 
 
 def index_version() -> str:
@@ -167,7 +173,7 @@ def read_index(
         # (https://github.com/apache/arrow/issues/33975).
         file = parquet.ParquetFile(pa.BufferReader(data))
         schema = file.schema_arrow.remove_metadata()
-        if schema not in (INDEX_SCHEMA, _FIRST_SCHEMA):
+        if schema not in _SCHEMAS:
             raise DamagedError(uri=uri, problem=f"its columns are {schema.names}")
         names = [name for name in columns if name in schema.names]
         return file.read(columns=names, use_threads=False)

@@ -430,9 +430,13 @@ def describe_duplicates(duplicates: Duplicates) -> dict[str, str]:
     if counts.leaks:
         are = "picture is" if counts.leaks == 1 else "pictures are"
         texts["leaks"] = f"{counts.leaks:,} {are} in several splits"
-    if counts.contradictions:
-        have = "picture has" if counts.contradictions == 1 else "pictures have"
-        texts["contradictions"] = f"{counts.contradictions:,} {have} several labels"
+    for key, files, what in (
+        ("contradictions", "equal files", "labels"),
+        ("near_contradictions", "nearly equal pictures", "classes"),
+    ):
+        if count := getattr(counts, key):
+            groups, have = ("group", "has") if count == 1 else ("groups", "have")
+            texts[key] = f"{count:,} {groups} of {files} {have} different {what}"
     return {
         key: f"{text}, such as {'; '.join(getattr(duplicates, key))}" for key, text in texts.items()
     }

@@ -27,7 +27,7 @@ from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.dataset.index import first_bits
 
 # The columns of an index that `pack_rows` takes.
-COLUMNS = ("key", "source", "sha256", "labels", "dhash")
+COLUMNS = ("key", "source", "sha256", "labels", "classes", "dhash")
 
 # So many records make one partition: 1 MB, which one worker holds at a time.
 _RECORDS_PER_PARTITION = 50_000
@@ -44,8 +44,10 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 # Bits of a row's place: its number, and its shard's within the split.
 _ROW_BITS, _SHARD_BITS = 28, 20
 
-_ROW = np.dtype([("value", "<u8"), ("labels", "<u8"), ("place", "<u8")])
-_LINK = np.dtype([("one", "<u8"), ("other", "<u8"), ("equal", "?"), ("contradicts", "?")])
+_ROW = np.dtype([("value", "<u8"), ("labels", "<u8"), ("classes", "<u8"), ("place", "<u8")])
+_LINK = np.dtype(
+    [("one", "<u8"), ("other", "<u8"), ("equal", "?"), ("contradicts", "?"), ("differs", "?")]
+)
 
 Flags = npt.NDArray[np.bool_]
 Indexes = npt.NDArray[np.intp]
@@ -77,12 +79,16 @@ class Groups(NamedTuple):
         groups: The group of each: its number, from 0, by its first row.
         equal: Of each group, whether it is of one and the same file.
         contradicts: Of each group, whether equal files in it have different labels.
+        near_contradicts: Of each group, whether different files in it have different classes.
+        telling: Of each row, whether its labels or classes are not those of all in its group.
     """
 
     places: Numbers
     groups: Indexes
     equal: Flags
     contradicts: Flags
+    near_contradicts: Flags
+    telling: Flags
 
 
 def count_partitions(records: int) -> int:
@@ -112,6 +118,7 @@ def pack_rows(
     chosen[1:] &= (keys[1:] != keys[:-1]) | (sources[1:] != sources[:-1])
     rows = np.zeros(len(chosen), _ROW)
     rows["labels"] = first_bits(index["labels"])
+    rows["classes"] = first_bits(index["classes"])
     first = np.uint64((split << _SHARD_BITS | shard) << _ROW_BITS)
     rows["place"] = first + np.arange(len(chosen), dtype=np.uint64)
     rows["value"] = first_bits(index["sha256"])
@@ -194,6 +201,7 @@ def _link(rows: npt.NDArray[np.void], first: Indexes) -> npt.NDArray[np.void]:
     linked = np.flatnonzero(first != np.arange(len(rows)))
     links = np.zeros(len(linked), _LINK)
     links["one"], links["other"] = rows["place"][first[linked]], rows["place"][linked]
+    links["differs"] = rows["classes"][first[linked]] != rows["classes"][linked]
     return links
 
 
@@ -229,9 +237,14 @@ def group_rows(links: Iterable[bytes]) -> Groups:
     of_one_file = _connect(len(places), one[equal], other[equal])
     is_equal = np.ones(len(firsts), bool)
     is_equal[groups[of_one_file != firsts[groups]]] = False
-    contradicts = np.zeros(len(firsts), bool)
+    contradicts, near_contradicts = np.zeros((2, len(firsts)), bool)
     contradicts[groups[one[all_links["contradicts"]]]] = True
-    return Groups(places, groups, is_equal, contradicts)
+    # Each row of a group is linked, so where two have different classes, two that are linked do.
+    near_contradicts[groups[one[all_links["differs"]]]] = True
+    telling = np.zeros(len(places), bool)
+    tells = all_links["contradicts"] | all_links["differs"]
+    telling[one[tells]] = telling[other[tells]] = True
+    return Groups(places, groups, is_equal, contradicts, near_contradicts & ~is_equal, telling)
 
 
 def split_places(places: Numbers) -> tuple[Indexes, Indexes, Indexes]:

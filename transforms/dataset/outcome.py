@@ -118,6 +118,8 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
         equal: Groups of one and the same file each; the others have some that are nearly the same.
         leaks: Groups that are in several splits.
         contradictions: Groups in which the same file has different labels.
+        near_contradictions: Groups in which files that are nearly equal have different image-level
+            classes.
         near: The most bits in which hashes of pictures that are nearly the same differ; 0 where
             such pictures were not looked for.
         crowded: Pictures that look roughly like so many others that they were not compared with
@@ -130,6 +132,7 @@ class DuplicateCounts(msgspec.Struct, frozen=True, kw_only=True):
     equal: int = 0
     leaks: int = 0
     contradictions: int = 0
+    near_contradictions: int = 0
     near: int = 0
     crowded: int = 0
     unlisted: int = 0

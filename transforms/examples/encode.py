@@ -30,7 +30,7 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.examples.annotated import AnnotatedImage, Values
 from shardbeam.transforms.examples.boxes import Box, annotated_frame
-from shardbeam.transforms.examples.label_digest import digest_labels
+from shardbeam.transforms.examples.label_digest import digest_classes, digest_labels
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
@@ -129,6 +129,7 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
         sha256: Digest of the stored image's bytes, hex; empty where there is no image.
         labels: Digest of the image's labels (`digest_labels`): of all of its objects, whichever
             of them the Example holds.
+        classes: Digest of the image's classes (`digest_classes`).
         objects: How many objects it holds.
         values: `{default key: values}`, also of keys that the config drops, without the image.
     """
@@ -138,6 +139,7 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
     crc32c: int
     sha256: str
     labels: str
+    classes: str
     objects: int
     values: Values
 
@@ -334,8 +336,9 @@ class RecordEncoder:
             if not by_object
             for key, values in group.items()
         }
+        classes = whole.get("image/class/text", ())
         labels = digest_labels(
-            classes=whole.get("image/class/text", ()),
+            classes=classes,
             objects=((item.label, item.box) for item in subject.objects),
             captions=whole.get("image/caption", ()),
         )
@@ -353,6 +356,7 @@ class RecordEncoder:
                 crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
                 sha256=subject.sha256,
                 labels=labels,
+                classes=digest_classes(classes),
                 objects=1 if per_annotation else objects,
                 values=values,
             )

@@ -1,9 +1,10 @@
-"""A digest of what an image's labels say, by which contradictions are found."""
+"""Digests of what an image's labels say, by which contradictions are found."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 import msgspec
 
@@ -35,4 +36,17 @@ def digest_labels(
         sorted((label, [round(side * _BOX_STEPS) for side in box]) for label, box in objects),
         sorted(captions),
     ]
+    return _digest(what)
+
+
+def digest_classes(classes: Collection[bytes]) -> str:
+    """Digests the names of an image's classes, in whatever order the source has them.
+
+    Returns:
+        16 hex digits; none where there are no classes.
+    """
+    return _digest(sorted(classes)) if classes else ""
+
+
+def _digest(what: list[Any]) -> str:
     return hashlib.blake2b(_encoder.encode(what), digest_size=_DIGEST_BYTES).hexdigest()
