@@ -168,21 +168,22 @@ class ShowArguments(Arguments, frozen=True, kw_only=True):
     USAGE = """\
 shardbeam show PATH [--split NAME] [--limit N] [--json]
        shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
-       shardbeam show PATH --rejects [--split NAME] [--limit N] [--json]"""
+       shardbeam show PATH --rejects | --corrections [--split NAME] [--limit N] [--json]"""
     HELP = """\
 Prints the splits of a dataset, and the first Examples of one of them; or an Example by number
-or key; or draws its picture with all annotations; or prints what was rejected.
+or key; or draws its picture with all annotations; or prints what was rejected, or corrected.
 
-PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file; with --rejects a
-dataset's folder, or the output folder of a build that was refused.
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file; with --rejects and
+--corrections a dataset's folder, or the output folder of a build that was refused.
 """
 
     path: str
     split: Annotated[
-        str | None, named("which split (default: the first; of a key or rejects: all)")
+        str | None, named("which split (default: the first; of a key, rejects or corrections: all)")
     ] = None
     limit: Annotated[
-        _Count | None, named("how many Examples (default: 3), or rejects (20)", metavar="N")
+        _Count | None,
+        named("how many Examples (default: 3), rejects or corrections (20)", metavar="N"),
     ] = None
     image: Annotated[
         _Count | None, named("the Example of this number in its split, from 1", metavar="N")
@@ -196,6 +197,7 @@ dataset's folder, or the output folder of a build that was refused.
         named("draw the picture with its annotations into this PNG file", metavar="FILE"),
     ] = None
     rejects: Annotated[bool, named("what was rejected, and why")] = False
+    corrections: Annotated[bool, named("what was changed or left out in Examples")] = False
     json: Annotated[
         bool, named("print values as one JSON object; bytes that are no text are described")
     ] = False

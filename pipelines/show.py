@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from rich.filesize import decimal
+from rich.table import Table
 from rich.text import Text
 
 from shardbeam.configs.keys import flag_name, keys_of
@@ -22,13 +23,27 @@ from shardbeam.pipelines.commands import ShowArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import describe_format
 from shardbeam.pipelines.logs import escape, write_stdout
-from shardbeam.pipelines.tables import PLAIN, Layout, make_table, render_table, stdout_layout
+from shardbeam.pipelines.tables import (
+    PLAIN,
+    Layout,
+    describe_value,
+    make_table,
+    render_table,
+    stdout_layout,
+)
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.examples import feature_values, recognize_image
 from shardbeam.transforms.dataset.read.legend import Legend, read_legend
 from shardbeam.transforms.dataset.read.pictures import Picture, make_picture, read_split
-from shardbeam.transforms.dataset.read.rejects import StoredReject, find_rejects, read_rejects
+from shardbeam.transforms.dataset.read.rejects import (
+    StoredReject,
+    count_corrections,
+    find_lines,
+    read_lines,
+    spread,
+)
 from shardbeam.transforms.examples.example_pb2 import Example, Feature
 from shardbeam.transforms.formats.load import built_in_formats
 from shardbeam.transforms.storage.base import StoredFile
@@ -41,7 +56,7 @@ _SEPARATOR = ", "
 _MORE = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
 # As many are shown unless the caller says otherwise.
-_EXAMPLES, _REJECTS = 3, 20
+_EXAMPLES, _LINES = 3, 20
 _NO_SPLIT = "(no split)"
 
 
@@ -79,6 +94,9 @@ def run_show(arguments: ShowArguments) -> None:
     if arguments.rejects:
         _show_rejects(arguments)
         return
+    if arguments.corrections:
+        _show_corrections(arguments)
+        return
     dataset = open_dataset(arguments.path)
     legend = read_legend(dataset) if _needs_legend(arguments) else Legend()
     if arguments.output is not None:
@@ -96,14 +114,18 @@ def _check_flags(arguments: ShowArguments) -> None:
         "--key": arguments.key is not None,
         "--output": arguments.output is not None,
         "--rejects": arguments.rejects,
+        "--corrections": arguments.corrections,
         "--limit": arguments.limit is not None,
         "--json": arguments.json,
     }
     for one, other in (
         ("--image", "--key"),
-        ("--rejects", "--image"),
-        ("--rejects", "--key"),
-        ("--rejects", "--output"),
+        ("--rejects", "--corrections"),
+        *(
+            (lines, other)
+            for lines in ("--rejects", "--corrections")
+            for other in ("--image", "--key", "--output")
+        ),
         ("--output", "--json"),
         ("--output", "--limit"),
         ("--image", "--limit"),
@@ -253,11 +275,11 @@ def _json_value(value: bytes | int | float) -> object:
 
 
 def _show_rejects(arguments: ShowArguments) -> None:
-    files = find_rejects(arguments.path)
-    rejects = (reject for file in files for reject in read_rejects(file.uri))
+    files = find_lines(arguments.path, what="rejects").files
+    rejects = (reject for file in files for reject in read_lines(file.uri, StoredReject))
     if arguments.split is not None:
         rejects = (reject for reject in rejects if reject.split == arguments.split)
-    limit = arguments.limit or _REJECTS
+    limit = arguments.limit or _LINES
     shown: list[StoredReject] = []
     counts: Counter[tuple[str, str]] = Counter()
     for reject in rejects:
@@ -280,7 +302,6 @@ def _show_rejects(arguments: ShowArguments) -> None:
     if not counts:
         write_stdout("no rejects\n")
         return
-    layout = stdout_layout()
     summary = make_table("split", "reason", numbers=["rejects"])
     for split, reason, number in by_reason:
         summary.add_row(_cell(split or _NO_SPLIT), _cell(reason), f"{number:,}")
@@ -292,10 +313,52 @@ def _show_rejects(arguments: ShowArguments) -> None:
             _cell(reject.key),
             _cell(reject.detail),
         )
-    more = sum(counts.values()) - len(shown)
-    tables = [render_table(each, layout=layout) for each in (summary, table)]
-    if more:
-        tables.append(f"{more:,} more: --limit {sum(counts.values())} shows all\n")
+    _write_lines(summary, table, shown=len(shown), total=sum(counts.values()))
+
+
+def _show_corrections(arguments: ShowArguments) -> None:
+    folder, files = find_lines(arguments.path, what="corrections")
+    named = [line for file in files for line in read_lines(file.uri, Corrected)]
+    totals = {
+        (split, what): count
+        for split, outcome in count_corrections(folder).items()
+        for what, count in outcome.corrections.items()
+    }
+    if arguments.split is not None:
+        named = [line for line in named if line.split == arguments.split]
+        totals = {which: count for which, count in totals.items() if which[0] == arguments.split}
+    by_kind = Counter((line.split, line.what) for line in named)
+    shown = spread(named, limit=arguments.limit or _LINES)
+    counts = [
+        {"split": split, "what": what, "corrections": totals.get((split, what)), "named": number}
+        for (split, what), number in sorted({**dict.fromkeys(totals, 0), **by_kind}.items())
+    ]
+    if arguments.json:
+        _write_json({"path": arguments.path, "counts": counts, "corrections": shown})
+        return
+    if not counts:
+        write_stdout("no corrections\n")
+        return
+    summary = make_table("split", "correction", numbers=["count", "named"])
+    for each in counts:
+        total = each["corrections"]
+        number = "?" if total is None else f"{total:,}"
+        summary.add_row(
+            _cell(str(each["split"])), _cell(str(each["what"])), number, f"{each['named']:,}"
+        )
+    table = make_table("split", "correction", "key", "from", "to", numbers=[])
+    for line in shown:
+        values = (line.split, line.what, line.key, *map(describe_value, (line.before, line.after)))
+        table.add_row(*map(_cell, values))
+    _write_lines(summary, table, shown=len(shown), total=len(named))
+
+
+def _write_lines(summary: Table, table: Table, *, shown: int, total: int) -> None:
+    """Prints how many rejects or corrections there are of each kind, and some of them."""
+    layout = stdout_layout()
+    tables = [render_table(each, layout=layout) for each in (summary, table) if each.rows]
+    if total > shown:
+        tables.append(f"{total - shown:,} more: --limit {total} shows all\n")
     write_stdout("\n".join(tables))
 
 

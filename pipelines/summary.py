@@ -107,6 +107,7 @@ def render_json(summary: Summary) -> str:
         latest: The pointer that names it now; empty if there is none.
         splits: `{split: counts}`, with the fields of `SplitOutcome` and `reject_ratio`.
         rejects: The folder of the rejects files; empty if there are none.
+        corrections: The folder of the files of corrections; empty if there are none.
         wall_time_s: Seconds.
         images_per_s: Images a second, without those of shards that were copied or resumed.
         sources: `{source: images}` that go on to be read, where a split has several sources.
@@ -138,6 +139,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
         },
         "sources": outcome.sources,
         "rejects": outcome.rejects,
+        "corrections": outcome.corrections,
         "wall_time_s": round(summary.wall_time_s, 3),
         "images_per_s": round(summary.images_per_s, 1),
         "message": outcome.message,
@@ -222,6 +224,8 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
         yield f"latest: {escape(summary.latest)}"
     if outcome.rejects:
         yield f"rejects: {escape(outcome.rejects)}"
+    if outcome.corrections:
+        yield f"corrections: {escape(outcome.corrections)}"
     if outcome.sources:
         counts = ", ".join(f"{count:,} from {name}" for name, count in outcome.sources.items())
         yield f"images, before they are read: {counts}"

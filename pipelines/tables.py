@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -63,6 +64,13 @@ def make_table(*texts: str, numbers: Iterable[str]) -> Table:
 def name_text(name: str) -> Text:
     """Writes a name that data has, which may be empty or hold anything."""
     return Text(escape(name) if name else NO_NAME)
+
+
+def describe_value(value: object) -> str:
+    """Writes the value before or after a correction; nothing where there is none."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def add_rest(table: Table, left: int) -> None:

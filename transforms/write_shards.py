@@ -228,10 +228,12 @@ class _WriteShardFn(beam.DoFn):
         for reject in result.rejects:
             edges.send(REJECTS, encode_element(reject))
             yield pvalue.TaggedOutput(_REJECTS, reject)
-        statistics = CountedStatistics(result.statistics)
+        statistics = CountedStatistics(result.statistics, corrected=result.corrected)
         statistics.edges.receive(STATISTICS, result.key.encode())
         edges.send(STATISTICS, result.key.encode())
         yield pvalue.TaggedOutput(_STATISTICS, (result.split, statistics))
         # These travel on their own; the shard's result stays small.
-        yield msgspec.structs.replace(result, rejects=(), statistics=Statistics(), edges=edges)
+        yield msgspec.structs.replace(
+            result, rejects=(), corrected=(), statistics=Statistics(), edges=edges
+        )
         report_usage()

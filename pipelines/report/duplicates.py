@@ -128,7 +128,7 @@ def _read_group(rows: Sequence[Row], *, read: Callable[[Row], Picture]) -> Group
 def _choose(rows: Sequence[Row]) -> list[Row]:
     """Chooses the rows that are drawn: all that show what is wrong, and others if there is room."""
     chosen: list[Row] = []
-    for flag in _FLAGS:
+    for flag in ("contradiction", "near_contradiction", "leak"):
         if rows[0][flag] and not (chosen and find_pair(chosen, flag=flag)):
             # A row that is chosen already may be one of this pair, too.
             pair = find_pair([*chosen, *rows], flag=flag) or ()

@@ -7,25 +7,27 @@ import json
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import correction_unit
+from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.files import check_paths
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
-from shardbeam.transforms.dataset.read.rejects import StoredReject, read_rejects
+from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-# As many rejects are listed; all of them are counted.
+# As many rejects are listed, and as many corrections; all of them are counted.
 LISTED_REJECTS = 200
 
 _T = TypeVar("_T")
+_Line = TypeVar("_Line", bound=msgspec.Struct)
 
 
 class SplitFacts(NamedTuple):
@@ -77,6 +79,7 @@ class Facts(NamedTuple):
         listed_rejects: The first of them.
         exclusions: How many inputs were left out by a rule, by rule.
         corrections: What was changed, by correction.
+        listed_corrections: Some of each, the first ones.
         provenance: `(what, value)` of what decided its bytes.
         config: The config that it was built by, as JSON for people; empty if it does not say.
         files: `(path, bytes, CRC-32C)` of its shards; empty if it does not say.
@@ -92,6 +95,7 @@ class Facts(NamedTuple):
     listed_rejects: tuple[StoredReject, ...] = ()
     exclusions: tuple[Code, ...] = ()
     corrections: tuple[Code, ...] = ()
+    listed_corrections: tuple[Corrected, ...] = ()
     provenance: tuple[tuple[str, str], ...] = ()
     config: str = ""
     files: tuple[tuple[str, int, str], ...] = ()
@@ -174,10 +178,22 @@ def read_facts(dataset: StoredDataset) -> Facts:
     outcomes = {name: split.outcome for name, split in manifest.splits.items()}
     return facts._replace(
         rejects=_codes({name: outcome.rejected for name, outcome in outcomes.items()}),
-        listed_rejects=_first_rejects(dataset, manifest),
+        listed_rejects=tuple(
+            heapq.nsmallest(
+                LISTED_REJECTS,
+                _read_lines(dataset, manifest, folder="rejects", kind=StoredReject),
+                key=msgspec.structs.astuple,
+            )
+        ),
         exclusions=_codes({name: outcome.excluded for name, outcome in outcomes.items()}),
         corrections=_codes(
             {name: outcome.corrections for name, outcome in outcomes.items()}, units=True
+        ),
+        listed_corrections=tuple(
+            spread(
+                _read_lines(dataset, manifest, folder="corrections", kind=Corrected),
+                limit=LISTED_REJECTS,
+            )
         ),
         provenance=(
             ("Shardbeam", manifest.shardbeam),
@@ -232,9 +248,11 @@ def _codes(counts: Mapping[str, Mapping[str, int]], *, units: bool = False) -> t
     )
 
 
-def _first_rejects(dataset: StoredDataset, manifest: _Manifest) -> tuple[StoredReject, ...]:
-    """Reads rejects, and keeps the first in order of split and key: as many as are listed."""
-    paths = [file.path for file in manifest.files if file.path.startswith("rejects/")]
+def _read_lines(
+    dataset: StoredDataset, manifest: _Manifest, *, folder: str, kind: type[_Line]
+) -> Iterator[_Line]:
+    """Reads the rejects or the corrections that the manifest lists."""
+    paths = [file.path for file in manifest.files if file.path.startswith(f"{folder}/")]
     check_paths(paths, uri=join_uri(dataset.path, MANIFEST))
-    rejects = (reject for path in paths for reject in read_rejects(join_uri(dataset.path, path)))
-    return tuple(heapq.nsmallest(LISTED_REJECTS, rejects, key=msgspec.structs.astuple))
+    for path in paths:
+        yield from read_lines(join_uri(dataset.path, path), kind)

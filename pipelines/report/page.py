@@ -25,10 +25,12 @@ from shardbeam.pipelines.report.cards import Card, class_numbers, make_card
 from shardbeam.pipelines.report.changes import Changes
 from shardbeam.pipelines.report.charts import MOST_SPLITS, Charts
 from shardbeam.pipelines.report.duplicates import Duplicates, Group
-from shardbeam.pipelines.report.facts import Facts, SplitFacts
+from shardbeam.pipelines.report.facts import Code, Facts, SplitFacts
 from shardbeam.pipelines.report.sample import Sample
 from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
+from shardbeam.pipelines.tables import describe_value
 from shardbeam.transforms.core.labels import list_classes
+from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.read.difference import SplitDifference
 from shardbeam.transforms.dataset.read.rejects import StoredReject
 
@@ -70,6 +72,13 @@ class Report(NamedTuple):
     pairs: Sequence[Sequence[Thumbnail]] = ()
     changes: Changes | None = None
     reject_pictures: Mapping[int, str] = {}
+
+
+class _CorrectionRows(NamedTuple):
+    """Corrections of one kind that are listed."""
+
+    code: Code
+    rows: Sequence[tuple[Corrected, str, str]]
 
 
 class Lines(str):
@@ -149,6 +158,7 @@ def render_page(report: Report) -> str:
         rejects=rejects,
         rejects_title=_rejects_title(facts),
         has_reject_pictures=bool(report.reject_pictures),
+        corrections=list(_correction_rows(facts)),
         config=Lines(facts.config[:_CONFIG_CHARACTERS]),
         shards=facts.files[:_SHARDS],
     )
@@ -270,6 +280,17 @@ def _rejects_title(facts: Facts) -> str:
     total = sum(code.total for code in facts.rejects)
     listed = len(facts.listed_rejects)
     return f"The first {listed:,} of {total:,}" if listed < total else "All of them"
+
+
+def _correction_rows(facts: Facts) -> Iterator[_CorrectionRows]:
+    for code in facts.corrections:
+        rows = [
+            (line, describe_value(line.before), describe_value(line.after))
+            for line in facts.listed_corrections
+            if line.what == code.code
+        ]
+        if rows:
+            yield _CorrectionRows(code, rows)
 
 
 def _has_layer(cards: Sequence[Card], layer: str) -> bool:

@@ -195,7 +195,12 @@ def test_what_a_run_that_was_overtaken_has_moved_late_goes(
     lease: LeaseClaim | None, staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Staging, "check_lease", lambda staging: None)
-    mine = ["index/mine.parquet", "rejects/mine.jsonl", "toy-test.tfrecord-00000-of-00001"]
+    mine = [
+        "corrections/mine.jsonl",
+        "index/mine.parquet",
+        "rejects/mine.jsonl",
+        "toy-test.tfrecord-00000-of-00001",
+    ]
     write_output(staging, *LATE, *mine)
     Commit(msgspec.structs.replace(staging, lease=lease)).gate()
     # On disk a lock keeps such a run out.

@@ -294,14 +294,22 @@ def test_labels_are_merged_and_excluded() -> None:
 def test_corrections_of_parsing_and_of_the_image_are_counted_in() -> None:
     dropped = Correction.DUPLICATE_ANNOTATION_DROPPED.value
     rendered = render(
-        annotate(corrections={dropped: 2}),
+        annotate(corrections={dropped: 2}, changes={dropped: [(7, None)]}),
         label_map=LABEL_MAP,
-        image=make_image(corrections=(Correction.IMAGE_CONVERTED, Correction.IMAGE_RESIZED)),
+        image=make_image(
+            corrections=(Correction.IMAGE_CONVERTED, Correction.IMAGE_RESIZED),
+            changes=(("gif", "jpeg"), ((8, 6), (4, 3))),
+        ),
     )
     assert rendered.corrections == {
         dropped: 2,
         Correction.IMAGE_CONVERTED.value: 1,
         Correction.IMAGE_RESIZED.value: 1,
+    }
+    assert rendered.corrections.changes == {
+        dropped: [(7, None)],
+        Correction.IMAGE_CONVERTED.value: [("gif", "jpeg")],
+        Correction.IMAGE_RESIZED.value: [([8, 6], [4, 3])],
     }
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools import mask as coco_mask
 
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.examples.boxes import Box, Size
 from shardbeam.transforms.examples.patches import Patch
@@ -43,7 +43,7 @@ def draw(
     extent: Size | None = None,
     expected: dict[Correction, int] | None = None,
 ) -> npt.NDArray[np.uint8]:
-    corrections = Counter[str]()
+    corrections = Corrections()
     text = segmentation if isinstance(segmentation, bytes) else json.dumps(segmentation).encode()
     patch = draw_segmentation(
         text, frame=frame, extent=extent or frame, box=box, corrections=corrections
@@ -111,7 +111,7 @@ def test_what_cannot_be_drawn_is_left_out(unusable: list[float]) -> None:
             draw(polygons, expected=dropped), drawn_by_pycocotools([TRIANGLE])
         )
 
-    corrections = Counter[str]()
+    corrections = Corrections()
     with pytest.raises(ValueError, match="no polygon"):
         draw_segmentation(
             json.dumps([unusable]).encode(),
@@ -130,7 +130,7 @@ def test_fractions_beyond_all_bounds() -> None:
             frame=FRAME,
             extent=(1, 1),
             box=(0, 0, 20, 10),
-            corrections=Counter(),
+            corrections=Corrections(),
         )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from typing import Any
 
 import numpy as np
 from pycocotools import mask as coco_mask
 
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.examples.segmentation import draw_segmentation
 
@@ -31,7 +31,7 @@ def fuzz_segmentation(rng: random.Random) -> str:
     text = json.dumps(segmentation).encode()
     if rng.random() < 0.3:
         text = _broken(text, rng=rng)
-    corrections = Counter[str]()
+    corrections = Corrections()
     try:
         patch = draw_segmentation(
             text,

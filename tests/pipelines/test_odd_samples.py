@@ -44,6 +44,7 @@ def test_what_becomes_of_each_file(sample: OddSample, tmp_path: Path) -> None:
     for name, expected in (("excluded", sample.excluded), ("corrections", sample.corrections)):
         total = sum((Counter(each[name]) for each in counts), Counter[str]())
         assert total == Counter(expected), name
+    assert Counter(each["what"] for each in built.corrections()) == Counter(sample.corrections)
     assert sum(each["unannotated"] for each in counts) == sample.unannotated
 
 

@@ -101,6 +101,18 @@ def test_what_the_dataset_says_of_itself(mixed: Build, tmp_path: Path) -> None:
         assert all(code in texts for code in entry["outcome"]["corrections"])
         assert all(shard["crc32c"] in texts for shard in entry["shards"])
     assert "image_resized" in texts
+    section = page[page.index('<section id="corrections"') :]
+    section = section[: section.index("</section>")]
+    named = (mixed.output / "corrections" / "train.jsonl").read_text().splitlines()
+    line = next(line for line in map(json.loads, named) if line["what"] == "image_resized")
+    cells = [
+        line["key"],
+        "train",
+        *(json.dumps(line[name]).replace(" ", "") for name in ("from", "to")),
+    ]
+    row = "".join(f"<td><bdi>{cell}</bdi></td>" for cell in cells[1:])
+    assert f'<tr><th scope="row"><bdi>{cells[0]}</bdi></th>{row}</tr>' in section
+    assert re.search(r"<summary><code>image_resized</code> <small>\((the first )?[0-9]", section)
     assert len(keys(page)) == sum(mixed.counts(split)["examples"] for split in manifest["splits"])
     # What differs from run to run is not in it.
     record = last_run(mixed.output)

@@ -128,7 +128,14 @@ class Build:
 
     def rejects(self) -> list[Json]:
         """All rejects, committed or not."""
-        folder = self.summary["rejects"]
+        return self._lines("rejects")
+
+    def corrections(self) -> list[Json]:
+        """All corrections that are named, committed or not."""
+        return self._lines("corrections")
+
+    def _lines(self, what: str) -> list[Json]:
+        folder = self.summary[what]
         files = sorted(Path(folder).iterdir()) if folder else []
         return [json.loads(line) for file in files for line in file.read_bytes().splitlines()]
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps
 
 from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.core.corrections import Change, Corrections
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
 from shardbeam.transforms.core.memory import MemoryBudget
 from shardbeam.transforms.core.reasons import Correction
@@ -39,7 +40,7 @@ class Rendered(NamedTuple):
 
     encoded: Sequence[EncodedExample]
     examples: list[dict[str, list[Any]]]
-    corrections: dict[str, int]
+    corrections: Corrections
 
     @property
     def values(self) -> dict[str, list[Any]]:
@@ -78,7 +79,7 @@ def render(
     encoded, corrections = encoder.encode_image(
         image or make_image(), key=key, annotations=annotations, sha256=sha256, masks=masks
     )
-    return Rendered(encoded, [parse(example.data) for example in encoded], dict(corrections))
+    return Rendered(encoded, [parse(example.data) for example in encoded], corrections)
 
 
 def parse(data: bytes) -> dict[str, list[Any]]:
@@ -114,6 +115,7 @@ def make_image(
     orientation: int = 1,
     upright: bool = True,
     corrections: tuple[Correction, ...] = (),
+    changes: tuple[Change, ...] = (),
 ) -> StoredImage:
     """Makes an image as it is stored; sizes are (width, height) in pixels."""
     file_width, file_height = file_size or size
@@ -127,6 +129,7 @@ def make_image(
         orientation=orientation,
         upright=upright,
         corrections=corrections,
+        changes=changes,
         notes=(),
     )
 

@@ -135,6 +135,3 @@ DROPPED_OBJECTS = frozenset(
         Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
     }
 )
-
-# What is annotated in pixels was taken into the image's frame, whose size is another one.
-SIZE_CORRECTIONS = (Correction.ANNOTATED_SIZE_SCALED, Correction.SIZE_CORRECTED)

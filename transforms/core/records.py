@@ -7,11 +7,12 @@ size, and several times as fast across a GroupByKey. Fields are only ever added 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
+from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 
 # What a source may say about an image or an object beyond what has a field of its own.
@@ -178,6 +179,8 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
             (`shardbeam.transforms.examples.features.ExtraFeature`).
         stuff: Regions without objects, such as sky, each with a segmentation: what the map of
             classes is rendered from where no mask is one.
+        changes: `{correction: the values before and after each}`, as far as they are known
+            (`shardbeam.transforms.core.corrections.Corrections` keeps them).
     """
 
     image_id: str
@@ -193,6 +196,7 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
     masks: Mapping[MaskRole, ImageRef] = {}
     values: Mapping[str, tuple[Value, ...]] = {}
     stuff: tuple[ObjectAnnotation, ...] = ()
+    changes: Mapping[str, Sequence[Change]] = {}
 
 
 class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -296,6 +300,28 @@ class Reject(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
     detail: str
     listed: bool
+
+
+class Corrected(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"before": "from", "after": "to"}
+):
+    """A correction in an image that was written, and what it changed.
+
+    Attributes:
+        split: The image's split.
+        source: Which input of the config it belongs to.
+        key: The image's key.
+        what: The correction's stable code.
+        before: The value before it, `from` in JSON: a box, a size, a class; None if unknown.
+        after: The value after it, `to` in JSON; None if unknown, and where something is dropped.
+    """
+
+    split: str
+    source: str
+    key: str
+    what: str
+    before: Any = None
+    after: Any = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -16,6 +16,11 @@ from shardbeam.transforms.core.edges import lost_error
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, written_skeletons
 from shardbeam.transforms.dataset.census import Census
+from shardbeam.transforms.dataset.corrections import (
+    CORRECTIONS_FOLDER,
+    corrections_path,
+    encode_corrections,
+)
 from shardbeam.transforms.dataset.duplicates import DUPLICATES, Duplicates
 from shardbeam.transforms.dataset.expect import find_unmet
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult
@@ -169,8 +174,16 @@ def gate(
         resumed=count_resumed(shards),
         sources=count_sources(census, dataset=dataset),
     )
+    corrections = _corrections(statistics)
     moves = _plan_moves(shards, rejects, duplicates)
     with explain_write_errors(staging.output):
+        if corrections and outcome.status in (Status.REFUSED, Status.FAILED):
+            # They may say why. Of what is committed, the finish writes them.
+            for path, data in corrections.items():
+                uri = staging.uri(staging.run_folder, path)
+                storage_for(uri).replace(uri, data)
+            folder = staging.uri(staging.run_folder, CORRECTIONS_FOLDER)
+            outcome = msgspec.structs.replace(outcome, corrections=folder)
         staging.write_state(OUTCOME, outcome)
         if outcome.status is Status.NOT_REPAIRED:
             # Once the sources are put back, their keys are the same.
@@ -244,6 +257,7 @@ def finish(
     if lost:
         raise lost_error(lost)
     counts = None if duplicates is None else duplicates.counts
+    corrections = _corrections(statistics)
     splits = count_splits(splits=dataset.splits, census=census, shards=shards, rejects=rejects)
     with explain_write_errors(staging.output):
         misplaced = find_misplaced(moved, output=staging.output, read=False)
@@ -262,6 +276,7 @@ def finish(
             skeletons=written_skeletons(census.categories.values(), label_map=label_map),
             statistics=_statistics(statistics),
             duplicates=counts,
+            corrections=corrections,
         )
         record = end_run(
             run,
@@ -277,9 +292,10 @@ def finish(
                     label_map=label_map,
                     dataset=dataset,
                     duplicates=duplicates,
-                    resized=(image for shard in shards for image in shard.resized),
+                    corrected=(line for each in statistics.values() for line in each.corrected),
                 ),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
+                corrections=(join_uri(staging.output, CORRECTIONS_FOLDER) if corrections else ""),
                 reuse=count_reuse(run.previous, shards),
                 resumed=count_resumed(shards),
                 duplicates=counts,
@@ -305,6 +321,15 @@ def finish(
 
 def _statistics(counted: Mapping[str, CountedStatistics]) -> dict[str, Statistics]:
     return {split: each.statistics for split, each in counted.items()}
+
+
+def _corrections(counted: Mapping[str, CountedStatistics]) -> dict[str, bytes]:
+    """Renders the files of corrections: `{path: content}`."""
+    return {
+        corrections_path(split): encode_corrections(each.corrected)
+        for split, each in counted.items()
+        if each.corrected
+    }
 
 
 def _plan_moves(
@@ -377,7 +402,7 @@ def prepare_output(
     if staging.lease is not None and late is not None:
         old.update(path for path in found if late.fullmatch(path))
     _delete(old - kept - {MANIFEST, DATASET_INFO}, found=found, output=output)
-    for folder in ("index", "rejects"):
+    for folder in ("index", "rejects", CORRECTIONS_FOLDER):
         storage.prune(join_uri(output, folder))
 
 

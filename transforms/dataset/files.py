@@ -7,7 +7,6 @@ keeps of it for the next version; `DatasetFile` stands in the manifest, too.
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
@@ -16,12 +15,9 @@ import msgspec
 
 from shardbeam.transforms.core.edges import Edges
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import PASSING_REASONS, Correction
-from shardbeam.transforms.core.records import ImageRef, Reject
+from shardbeam.transforms.core.reasons import PASSING_REASONS
+from shardbeam.transforms.core.records import Corrected, ImageRef, Reject
 from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, Statistics
-
-# As many images are examples in a warning.
-_NAMED = 3
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Crc32c = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
@@ -94,35 +90,6 @@ class ShardIdentity(msgspec.Struct, frozen=True, kw_only=True):
     num_shards: _Count
 
 
-class ResizedImage(msgspec.Struct, frozen=True, order=True):
-    """An image whose annotated size is not its own, although it is written.
-
-    Attributes:
-        source: Its source.
-        key: Its key.
-        correction: What was done with its annotations.
-        width: The annotated width in pixels.
-        height: The annotated height in pixels.
-    """
-
-    source: str
-    key: str
-    correction: Correction
-    width: int
-    height: int
-
-
-def first_resized(images: Iterable[ResizedImage]) -> tuple[ResizedImage, ...]:
-    """Returns the few of each correction that a warning names, the same ones in any order."""
-    counts: Counter[Correction] = Counter()
-    first = []
-    for image in sorted(images):
-        counts[image.correction] += 1
-        if counts[image.correction] <= _NAMED:
-            first.append(image)
-    return tuple(first)
-
-
 class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     """A shard that is written.
 
@@ -141,6 +108,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
         index_version: The version of `index` (`dataset.index.index_version`); empty where it is not
             known.
         rejects: The records that could not be written.
+        corrected: The first corrections of each kind, by kind, source and key.
         unread: The first of the files that could not be read, which perhaps can the next time.
         staged: The folder of the attempt that wrote it, below the plan's staging folder: its files
             are there, at their paths, until the commit; empty once that is over.
@@ -148,7 +116,6 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
         run_id: The run that brought them.
         resumed: Whether that is an earlier run; what it copied is not, in a run that copies, too.
         edges: The records that have arrived in this run, and what is sent on beside the result.
-        resized: The first images of another size than is annotated (`first_resized`).
     """
 
     data: ShardFile
@@ -162,6 +129,7 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     excluded: Mapping[str, _Count]
     statistics: Statistics
     rejects: tuple[Reject, ...]
+    corrected: tuple[Corrected, ...] = ()
     unread: tuple[ImageRef, ...] = ()
     staged: str = ""
     origin: Origin = Origin.WRITTEN
@@ -170,7 +138,6 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
     statistics_version: _Count = 0
     index_version: str = ""
     edges: Edges = msgspec.field(default_factory=Edges)
-    resized: tuple[ResizedImage, ...] = ()
 
     @property
     def examples(self) -> int:

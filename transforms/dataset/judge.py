@@ -5,6 +5,7 @@ Each number is data of the step that knows it; counters of Beam's count retries 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -36,10 +37,12 @@ from shardbeam.transforms.core.edges import (
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import LabelMap, shifted_class
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Correction, Exclusion
+from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
 from shardbeam.transforms.dataset.census import Census, SourceCensus
+from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.dataset.duplicates import Duplicates
-from shardbeam.transforms.dataset.files import Origin, ResizedImage, ShardResult, first_resized
+from shardbeam.transforms.dataset.files import Origin, ShardResult
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, Reuse, SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import (
@@ -60,6 +63,9 @@ from shardbeam.transforms.formats.sources import (
     list_annotation_files,
     list_roots,
 )
+
+# As many images are examples in a warning.
+_NAMED = 3
 
 # {`match`: what it joins by}
 _MATCHES = {
@@ -449,7 +455,7 @@ def find_warnings(
     label_map: LabelMap,
     dataset: DatasetSettings,
     duplicates: Duplicates | None = None,
-    resized: Iterable[ResizedImage] = (),
+    corrected: Iterable[Corrected] = (),
 ) -> tuple[str, ...]:
     """Returns warnings of what is written and may not be meant, one line each."""
     return (
@@ -459,7 +465,7 @@ def find_warnings(
         *_warn_of_shift(label_map, config=dataset.config),
         *(describe_duplicates(duplicates).values() if duplicates else ()),
         *_warn_of_exclude(splits, named=dataset.excluded),
-        *_warn_of_sizes(splits, resized=resized, config=dataset.config),
+        *_warn_of_sizes(splits, corrected=first_corrections(corrected), config=dataset.config),
     )
 
 
@@ -478,17 +484,16 @@ _SIZE_WARNINGS = {
 def _warn_of_sizes(
     splits: Mapping[str, SplitOutcome],
     *,
-    resized: Iterable[ResizedImage],
+    corrected: Sequence[Corrected],
     config: Mapping[str, Any],
 ) -> Iterator[str]:
     """Says which images are annotated in another size than theirs, unless the config says so."""
-    first = first_resized(resized)
     for correction, text in _SIZE_WARNINGS.items():
         count = sum(split.corrections.get(correction.value, 0) for split in splits.values())
+        lines = (line for line in corrected if line.what == correction.value)
         examples = ", ".join(
-            f"{name_image(image.source, image.key)} (as {image.width}x{image.height})"
-            for image in first
-            if image.correction is correction
+            f"{name_image(line.source, line.key)} (as {'x'.join(map(str, line.before))})"
+            for line in itertools.islice(lines, _NAMED)
         )
         if count and config["image"]["annotated_size"] != "ignore":
             images = "1 image is" if count == 1 else f"{count:,} images are"

@@ -15,6 +15,7 @@ import msgspec
 
 from shardbeam.configs.schema import DuplicatesConfig, ExpectConfig
 from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.dataset.corrections import corrections_path
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
     ShardEntry,
@@ -103,6 +104,7 @@ def metadata_paths(dataset: DatasetSettings) -> list[str]:
         STATISTICS,
         MANIFEST,
         DATASET_INFO,
+        *map(corrections_path, dataset.splits),
         *(_class_names_path(spec) for spec in dataset.features if spec.role is FeatureRole.LABEL),
     ]
 
@@ -117,6 +119,7 @@ def metadata_files(
     skeletons: Skeletons,
     statistics: Mapping[str, Statistics],
     duplicates: DuplicateCounts | None = None,
+    corrections: Mapping[str, bytes] | None = None,
 ) -> dict[str, bytes]:
     """Renders everything that is not moved into place: `{path: content}`, but for the run's record.
 
@@ -129,6 +132,7 @@ def metadata_files(
         skeletons: Lines between the keypoints of classes.
         statistics: `{split: what is in it}`.
         duplicates: Pictures that are there several times, if they were looked for.
+        corrections: The files of corrections, `{path: content}`.
     """
     shards = sorted(shards, key=lambda shard: shard.shard_index)
     by_split = {
@@ -138,6 +142,7 @@ def metadata_files(
         FEATURES: features_json(dataset.features, label_map=label_map),
         DATASET_INFO: dataset_info_json(dataset, shards=by_split),
         STATISTICS: encode_statistics(statistics),
+        **(corrections or {}),
     }
     if _fits_class_label(label_map):
         for spec in dataset.features:

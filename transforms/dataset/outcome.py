@@ -148,6 +148,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
         warnings: What is written and may not be meant, a line each.
         rejects: The folder that holds the rejects files, where there are any rejects.
+        corrections: The folder that holds the files of corrections, where there are any.
         reuse: What was taken over from the previous version; None where none was named.
         resumed: What was taken over from earlier runs that did not commit.
         duplicates: Pictures that are there several times; None where they were not looked for.
@@ -158,6 +159,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     warnings: tuple[str, ...] = ()
     rejects: str = ""
+    corrections: str = ""
     reuse: Reuse | None = None
     resumed: Resumed = Resumed()
     sources: Mapping[str, int] = {}

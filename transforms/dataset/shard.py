@@ -31,16 +31,14 @@ from shardbeam.transforms.core.memory import (
 )
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.read_ahead import batch_by_size, map_ahead
-from shardbeam.transforms.core.reasons import SIZE_CORRECTIONS
-from shardbeam.transforms.core.records import ImageRef, Record, Reject, decode_annotations
+from shardbeam.transforms.core.records import ImageRef, Record, Reject
+from shardbeam.transforms.dataset.corrections import CorrectionsCollector
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
     Origin,
-    ResizedImage,
     ShardFile,
     ShardIdentity,
     ShardResult,
-    first_resized,
 )
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path, index_version
@@ -258,8 +256,8 @@ def write_shard(
     rows: list[IndexRow] = []
     rejects: list[Reject] = []
     unread: list[ImageRef] = []
-    resized: tuple[ResizedImage, ...] = ()
     corrections: Counter[str] = Counter()
+    corrected = CorrectionsCollector(shard.split)
     excluded: Counter[str] = Counter()
     images = 0
     fingerprints: list[str] = []
@@ -283,7 +281,7 @@ def write_shard(
                 excluded[encoded.excluded.value] += 1
             images += bool(encoded.examples)
             corrections.update(encoded.corrections)
-            resized = first_resized((*resized, *_find_resized(encoded)))
+            corrected.add(identity, encoded.corrections)
             for example in encoded.examples:
                 place = write(example.chunks, example.crc32c)
                 rows.append(_index_row(encoded, example, shard=shard, place=place))
@@ -313,13 +311,13 @@ def write_shard(
         excluded=dict(excluded),
         statistics=statistics.total(),
         rejects=tuple(rejects),
+        corrected=corrected.first(),
         unread=tuple(unread[:_MAX_UNREAD]),
         staged=staged,
         origin=shard.origin,
         run_id=staging.run_id,
         statistics_version=STATISTICS_VERSION,
         index_version=index_version(),
-        resized=resized,
     )
     staging.finish_shard(result)
     finish_progress(shard, staging=staging)
@@ -331,20 +329,6 @@ def create_file(uri: str) -> Iterator[ChecksummedFile]:
     """Opens a new file, which is not there at all where the context ends by an exception."""
     with storage_for(uri).create(uri) as file:
         yield ChecksummedFile(file)
-
-
-def _find_resized(encoded: EncodedRecord) -> Iterator[ResizedImage]:
-    for correction in SIZE_CORRECTIONS:
-        if correction.value in encoded.corrections:
-            record = encoded.record
-            annotations = decode_annotations(record.annotations)
-            yield ResizedImage(
-                source=record.source,
-                key=record.key,
-                correction=correction,
-                width=annotations.width,
-                height=annotations.height,
-            )
 
 
 def _index_row(

@@ -4,7 +4,8 @@ Below the dataset's folder:
 
     .staging/<plan>/commit.json              what the commit is moving (or has moved) into place
     .staging/<plan>/shards/<shard key>/      `done`, and for each attempt a folder of its files
-    .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/, files/
+    .staging/<plan>/runs/<run>/              outcome.json, totals.json, progress/, rejects/,
+                                             corrections/, files/
 
 A plan is a config; a shard key is all that decides a shard's bytes. A run that is killed and
 started again has the same plan and finds the finished shards by their keys.

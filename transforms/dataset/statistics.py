@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardbeam.transforms.core.edges import Edges
+from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.dataset.corrections import first_corrections
 from shardbeam.transforms.examples.features import FeatureKind, FeatureSpec
 
 # Counted up whenever the same Examples come to be counted otherwise.
@@ -196,21 +198,26 @@ def merge_statistics(parts: Iterable[Statistics]) -> Statistics:
 
 
 class CountedStatistics(msgspec.Struct):
-    """Statistics on their way through a pipeline, which counts those that arrive.
+    """What is counted and named in shards, on its way through a pipeline, which counts arrivals.
 
     Attributes:
         statistics: Those of one shard, or of several.
+        corrected: The first corrections of each kind in these shards.
         edges: Which shards have arrived, by their keys.
     """
 
     statistics: Statistics
+    corrected: tuple[Corrected, ...] = ()
     edges: Edges = msgspec.field(default_factory=Edges)
 
 
 def merge_counted(parts: Iterable[CountedStatistics]) -> CountedStatistics:
     """Adds counted statistics up, in whatever order and grouping."""
     counted = list(parts)
-    total = CountedStatistics(merge_statistics(part.statistics for part in counted))
+    total = CountedStatistics(
+        merge_statistics(part.statistics for part in counted),
+        corrected=first_corrections(line for part in counted for line in part.corrected),
+    )
     for part in counted:
         total.edges.add(part.edges)
     return total

@@ -26,7 +26,7 @@ from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
 # Where a dataset's own files lie beside those of its root.
-_OWN_FOLDERS = ("index/", "rejects/")
+_OWN_FOLDERS = ("index/", "rejects/", "corrections/")
 
 
 class Checks(msgspec.Struct, frozen=True, kw_only=True):

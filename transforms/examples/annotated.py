@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardbeam.configs.schema import PanopticConfig
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -72,7 +72,7 @@ class AnnotatedImage:
         masks: The files that annotate it, by what their pixels mean.
         label_map: The labels' written names and ids.
         panoptic: How maps of segments are written.
-        corrections: What is changed or left out is counted here.
+        corrections: What is changed or left out is counted and noted here.
     """
 
     key: str
@@ -83,7 +83,7 @@ class AnnotatedImage:
     masks: Mapping[MaskRole, bytes]
     label_map: LabelMap
     panoptic: PanopticConfig
-    corrections: Counter[str]
+    corrections: Corrections
 
     @property
     def size(self) -> Size:
@@ -94,10 +94,6 @@ class AnnotatedImage:
     def file_size(self) -> Size:
         """Width and height of the image as it is stored in its file."""
         return self.image.file_width, self.image.file_height
-
-    def count(self, correction: Correction, number: int = 1) -> None:
-        """Counts what is changed or left out."""
-        self.corrections[correction.value] += number
 
     @property
     def scaled_size(self) -> Size | None:
@@ -126,7 +122,7 @@ class AnnotatedImage:
         for source_label, confidence in zip(annotations.labels, confidences, strict=True):
             found = self.label_map.lookup(source_label)
             if found is None:
-                self.count(Correction.EXCLUDED_LABEL_DROPPED)
+                self.corrections.note(Correction.EXCLUDED_LABEL_DROPPED, source_label)
                 continue
             label, label_id = found
             _, known = labels.get(label, (label_id, confidence))
@@ -184,7 +180,7 @@ class AnnotatedImage:
                 corrections=self.corrections,
             )
         except ValueError:
-            self.count(unusable)
+            self.corrections.note(unusable, item.label)
             return None
 
     def _written_objects(self) -> Iterator[WrittenObject]:
@@ -193,15 +189,16 @@ class AnnotatedImage:
         for position, item in enumerate(self.in_pixels(self.annotations.objects)):
             found = self.label_map.lookup(item.label)
             if found is None:
-                self.count(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED)
+                self.corrections.note(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED, item.label)
                 continue
-            placed = clip_box(frame.place(item.bbox), width=width, height=height)
+            box = frame.place(item.bbox)
+            placed = clip_box(box, width=width, height=height)
             if placed is None:
-                self.count(Correction.BOX_WITHOUT_AREA_DROPPED)
+                self.corrections.note(Correction.BOX_WITHOUT_AREA_DROPPED, box)
                 continue
             (xmin, ymin, xmax, ymax), clipped = placed
             if clipped:
-                self.count(Correction.BOX_CLIPPED)
+                self.corrections.note(Correction.BOX_CLIPPED, box, placed[0])
             area = item.area if 0 <= item.area <= MAX_FLOAT32 else (xmax - xmin) * (ymax - ymin)
             label, label_id = found
             yield WrittenObject(

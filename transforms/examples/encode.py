@@ -6,7 +6,6 @@ import functools
 import hashlib
 import importlib.metadata
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import msgspec
 import pyarrow
 
 from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.memory import MemoryBudget
@@ -157,7 +157,7 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
         content_sha256: Digest of the image as it was read, hex; empty if it was not.
         image: The image as it is stored, if there is one and Examples of it.
         examples: One, or one for each object.
-        corrections: `{correction: count}`, those of the annotations and of the image included.
+        corrections: Those of the annotations and of the image included.
         reject: Why there are no Examples.
         unread: The file that could not be read, if that is why.
         excluded: Which rule leaves the image out.
@@ -167,7 +167,7 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
     content_sha256: str = ""
     image: StoredImage | None = None
     examples: Sequence[EncodedExample] = ()
-    corrections: Mapping[str, int] = {}
+    corrections: Corrections = msgspec.field(default_factory=Corrections)
     reject: Reject | None = None
     unread: ImageRef | None = None
     excluded: Exclusion | None = None
@@ -266,7 +266,7 @@ class RecordEncoder:
             content_sha256=content_sha256,
             image=image if examples else None,
             examples=examples,
-            corrections=corrections if examples else {},
+            corrections=corrections if examples else Corrections(),
             excluded=None if examples else Exclusion.NO_OBJECTS,
         )
 
@@ -278,7 +278,7 @@ class RecordEncoder:
         annotations: ImageAnnotations,
         sha256: str | None = None,
         masks: Mapping[MaskRole, bytes] | None = None,
-    ) -> tuple[Sequence[EncodedExample], Mapping[str, int]]:
+    ) -> tuple[Sequence[EncodedExample], Corrections]:
         """Encodes one image.
 
         Boxes are written in fractions of the image, so a resize leaves them as they are; areas
@@ -292,14 +292,15 @@ class RecordEncoder:
             masks: The files that annotate the image, by what their pixels mean.
 
         Returns:
-            Its Examples, and `{correction: count}`, those of `annotations` and `image` included.
+            Its Examples, and the corrections, those of `annotations` and `image` included.
 
         Raises:
             RejectedError: The annotations are of an image of another size, or a mask cannot be
                 used.
         """
-        corrections = Counter(annotations.corrections)
-        corrections.update(correction.value for correction in image.corrections)
+        corrections = Corrections(annotations.corrections, annotations.changes)
+        for correction, (before, after) in zip(image.corrections, image.changes, strict=True):
+            corrections.note(correction, before, after)
         frame = annotated_frame(
             annotated=(annotations.width, annotations.height),
             stored=(image.file_width, image.file_height),
@@ -310,7 +311,8 @@ class RecordEncoder:
             normalized=annotations.normalized,
         )
         if frame.correction is not None:
-            corrections[frame.correction.value] += 1
+            annotated = annotations.width, annotations.height
+            corrections.note(frame.correction, annotated, (frame.width, frame.height))
         subject = AnnotatedImage(
             key=key,
             annotations=annotations,

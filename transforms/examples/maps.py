@@ -52,7 +52,7 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
     else:
         pixels = orient_pixels(_draw_stuff(subject), orientation=subject.frame.orientation)
         if not subject.annotations.stuff:
-            subject.count(Correction.MAP_MISSING_LEFT_VOID)
+            subject.corrections.note(Correction.MAP_MISSING_LEFT_VOID)
     pixels = resize_nearest(pixels, size=subject.size)
     return {
         "image/segmentation/class/encoded": [encode_map(pixels)],
@@ -100,7 +100,7 @@ def _written_id(value: int, *, names: Sequence[str], subject: AnnotatedImage) ->
         )
         if stays and value < _IGNORE:
             return value
-        subject.count(Correction.REGION_OF_UNKNOWN_CLASS_VOID)
+        subject.corrections.note(Correction.REGION_OF_UNKNOWN_CLASS_VOID, value, _IGNORE)
         return _IGNORE
     found = {label_map.lookup(name) for name in names}
     if len(found) > 1:
@@ -111,7 +111,7 @@ def _written_id(value: int, *, names: Sequence[str], subject: AnnotatedImage) ->
         )
     (label,) = found
     if label is None:
-        subject.count(Correction.REGION_OF_EXCLUDED_LABEL_VOID)
+        subject.corrections.note(Correction.REGION_OF_EXCLUDED_LABEL_VOID, names[0], _IGNORE)
         return _IGNORE
     return label[1]
 
@@ -123,7 +123,9 @@ def _draw_stuff(subject: AnnotatedImage) -> npt.NDArray[np.uint8]:
     for region in subject.in_pixels(subject.annotations.stuff):
         found = subject.label_map.lookup(region.label)
         if found is None:
-            subject.count(Correction.REGION_OF_EXCLUDED_LABEL_VOID)
+            subject.corrections.note(
+                Correction.REGION_OF_EXCLUDED_LABEL_VOID, region.label, _IGNORE
+            )
             continue
         patch = subject.draw(region, unusable=Correction.REGION_UNUSABLE_DROPPED)
         if patch is not None:

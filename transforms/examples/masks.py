@@ -64,7 +64,7 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
                 whole = patch.whole(width=frame.width, height=frame.height)
                 patch = find_patch(orient_pixels(whole, orientation=frame.orientation))
         elif patch is None:
-            subject.count(Correction.MASK_EMPTY_NO_SEGMENTATION)
+            subject.corrections.note(Correction.MASK_EMPTY_NO_SEGMENTATION, item.annotation.label)
         if patch is not None and frame.written_size != subject.size:
             old_width, old_height = frame.written_size
             whole = patch.whole(width=old_width, height=old_height)
@@ -129,7 +129,8 @@ def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[Pa
     for negative_iou, index, number in candidates:
         if -negative_iou >= _MIN_IOU and matched[index] is None and number in patches:
             matched[index] = patches.pop(number)
-            subject.count(Correction.MASK_MATCHED_BY_BOX)
+            expected = objects[index].annotation.annotation_id or objects[index].position + 1
+            subject.corrections.note(Correction.MASK_MATCHED_BY_BOX, expected, number)
     return matched
 
 

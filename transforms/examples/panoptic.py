@@ -78,7 +78,7 @@ def _panoptic_values(subject: AnnotatedImage) -> Values:
             f"{len(subject.annotations.segments)} panoptic segments, and no mask file",
         )
     if data is None:
-        subject.count(Correction.MAP_MISSING_LEFT_VOID)
+        subject.corrections.note(Correction.MAP_MISSING_LEFT_VOID)
         indices: IndexMap = np.zeros((subject.image.height, subject.image.width), np.uint8)
     else:
         ids = subject.turn_mask(
@@ -116,9 +116,9 @@ def _written_segments(subject: AnnotatedImage) -> list[_Segment]:
     for item in subject.annotations.segments:
         found = subject.label_map.lookup(item.label)
         if found is None:
-            subject.count(Correction.REGION_OF_EXCLUDED_LABEL_VOID)
+            subject.corrections.note(Correction.REGION_OF_EXCLUDED_LABEL_VOID, item.label, 0)
         elif item.segment_id in segments:
-            subject.count(Correction.DUPLICATE_SEGMENT_DROPPED)
+            subject.corrections.note(Correction.DUPLICATE_SEGMENT_DROPPED, item.segment_id)
         else:
             is_thing = item.label not in subject.label_map.stuff
             segments[item.segment_id] = _Segment(item.segment_id, found[1], is_thing)
@@ -172,13 +172,12 @@ def _index(
             table[segment.segment_id] = place
     indices: npt.NDArray[np.uint32] = table[ids]
     pixels = np.bincount(indices.ravel(), minlength=len(segments) + 1)
-    empty = int(np.count_nonzero(pixels[1:] == 0))
-    if empty:
-        subject.count(Correction.SEGMENT_WITHOUT_PIXELS, empty)
+    for place in np.flatnonzero(pixels[1:] == 0).tolist():
+        subject.corrections.note(Correction.SEGMENT_WITHOUT_PIXELS, segments[place].segment_id)
     if pixels[0]:
         strange = set(np.unique(ids[indices == 0]).tolist()) - known - {0}
-        if strange:
-            subject.count(Correction.REGION_OF_UNKNOWN_SEGMENT_VOID, len(strange))
+        for segment_id in sorted(strange):
+            subject.corrections.note(Correction.REGION_OF_UNKNOWN_SEGMENT_VOID, segment_id, 0)
     return indices
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from pycocotools import mask as coco_mask
 
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.examples.boxes import Box, Size
@@ -71,7 +71,7 @@ def draw_segmentation(
     frame: Size,
     extent: Size,
     box: Box,
-    corrections: Counter[str],
+    corrections: Corrections,
 ) -> Patch | None:
     """Draws an object's mask.
 
@@ -113,12 +113,15 @@ def _parse(text: bytes) -> list[list[float]] | _RunLengths:
 
 
 def _draw_polygons(
-    polygons: Sequence[Polygon], *, frame: Size, corrections: Counter[str]
+    polygons: Sequence[Polygon], *, frame: Size, corrections: Corrections
 ) -> Patch | None:
     width, height = frame
-    usable = [polygon for polygon in polygons if _is_usable(polygon)]
-    if len(usable) < len(polygons):
-        corrections[Correction.POLYGON_UNUSABLE_DROPPED.value] += len(polygons) - len(usable)
+    usable = []
+    for polygon in polygons:
+        if _is_usable(polygon):
+            usable.append(polygon)
+        else:
+            corrections.note(Correction.POLYGON_UNUSABLE_DROPPED, polygon)
     if not usable or width * height >= _MAX_PIXELS:
         raise ValueError("no polygon that can be drawn")
     runs = coco_mask.frPyObjects(usable, height, width)
@@ -143,7 +146,7 @@ def _is_usable(polygon: Polygon) -> bool:
 
 
 def _draw_runs(
-    runs: _RunLengths, *, frame: Size, extent: Size, box: Box, corrections: Counter[str]
+    runs: _RunLengths, *, frame: Size, extent: Size, box: Box, corrections: Corrections
 ) -> Patch | None:
     # Fractions have no pixels.
     grid = frame if extent == (1, 1) else extent
@@ -157,13 +160,13 @@ def _draw_runs(
         raise ValueError("more pixels than the mask has")
     if total < width * height:
         # Some tools leave out the last run of zeros.
-        corrections[Correction.RLE_COUNTS_CORRECTED.value] += 1
+        corrections.note(Correction.RLE_COUNTS_CORRECTED, total, width * height)
     patch = find_patch_in_runs(counts, height=height)
     if (width, height) == frame:
         return patch
     if (width, height) == grid:
         return None if patch is None else _resize(patch, own=grid, frame=frame)
-    corrections[Correction.RLE_SIZE_CORRECTED.value] += 1
+    corrections.note(Correction.RLE_SIZE_CORRECTED, (width, height), grid)
     return None if patch is None else _fit(patch, own=(width, height), frame=frame, box=box)
 
 

@@ -6,7 +6,6 @@ The format: https://cocodataset.org/#format-data.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Annotated
 
@@ -14,6 +13,7 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
@@ -264,14 +264,14 @@ class PanopticReader:
                 f"$.annotations[{rows[0]}].file_name: there is no {annotation.file_name!r} in "
                 "panoptic_masks",
             )
-        corrections = Counter({Correction.DUPLICATE_ANNOTATION_DROPPED.value: len(rows) - 1})
+        corrections = Corrections({Correction.DUPLICATE_ANNOTATION_DROPPED.value: len(rows) - 1})
         segments: dict[int, Segment] = {}
         for item in annotation.segments_info:
             label = self._file.names.get(item.category_id)
             if label is None:
-                corrections[Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
+                corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, item.category_id)
             elif item.id in segments:
-                corrections[Correction.DUPLICATE_SEGMENT_DROPPED.value] += 1
+                corrections.note(Correction.DUPLICATE_SEGMENT_DROPPED, item.id)
             else:
                 segments[item.id] = Segment(
                     segment_id=item.id, label=label, is_crowd=bool(item.iscrowd)
@@ -280,7 +280,8 @@ class PanopticReader:
             found,
             segments=tuple(segments.values()),
             masks={MaskRole.PANOPTIC: mask},
-            corrections=dict(sorted((+corrections).items())),
+            corrections=corrections.counts(),
+            changes=corrections.changes,
         )
 
     def categories(self) -> Iterator[Category]:

@@ -13,6 +13,7 @@ from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -408,7 +409,7 @@ class AnnotationReader:
         stuff: list[ObjectAnnotation] = []
         captions: list[str] = []
         labels: dict[str, None] = {}
-        corrections: Counter[Correction] = Counter()
+        corrections = Corrections()
         first_error: InputError | None = None
         for index in rows:
             try:
@@ -425,7 +426,7 @@ class AnnotationReader:
                 if wants_captions:
                     captions.append(item.caption)
                     lone = count_mended(self._file.annotations[index])
-                    corrections[Correction.LONE_SURROGATE_REPLACED] += lone
+                    corrections[Correction.LONE_SURROGATE_REPLACED.value] += lone
                 if bbox is None:
                     continue
             label = self._file.names.get(item.category_id)
@@ -438,7 +439,7 @@ class AnnotationReader:
                 self._known += 1
                 self._needs_categories |= label is None
                 if label is None:
-                    corrections[Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED] += 1
+                    corrections.note(Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED, item.category_id)
                 else:
                     labels[label] = None
                 continue
@@ -449,21 +450,21 @@ class AnnotationReader:
                 self._known += bbox is not None
             self._needs_categories |= label is None
             if label is None:
-                corrections[Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED] += 1
+                corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, item.category_id)
             elif wants_stuff and not segmentation:
-                corrections[Correction.REGION_UNUSABLE_DROPPED] += 1
+                corrections.note(Correction.REGION_UNUSABLE_DROPPED, label)
             elif wants_stuff:
                 box = bbox or (0.0, 0.0, 0.0, 0.0)
                 stuff.append(_object(item, label=label, bbox=box, segmentation=segmentation))
             elif bbox is None:
-                corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED] += 1
+                corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, label)
             elif (key := (item.id or 0, label, bbox)) in objects:
-                corrections[Correction.DUPLICATE_ANNOTATION_DROPPED] += 1
+                corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, item.id)
             else:
                 if is_from_polygons:
-                    corrections[Correction.BOX_FROM_POLYGONS] += 1
+                    corrections.note(Correction.BOX_FROM_POLYGONS, None, bbox)
                 if not _are_keypoints(keypoints):
-                    corrections[Correction.KEYPOINTS_MALFORMED_DROPPED] += 1
+                    corrections.note(Correction.KEYPOINTS_MALFORMED_DROPPED, keypoints)
                     keypoints = ()
                 most = max(self._keypoint_counts.get(item.category_id, 0), len(keypoints) // 3)
                 self._keypoint_counts[item.category_id] = most
@@ -479,7 +480,8 @@ class AnnotationReader:
             height=int(image.height or 0),
             labels=tuple(labels),
             objects=tuple(objects.values()),
-            corrections=dict(sorted((each.value, n) for each, n in corrections.items() if n)),
+            corrections=corrections.counts(),
+            changes=corrections.changes,
             captions=tuple(captions),
             stuff=tuple(stuff),
         )

@@ -10,7 +10,6 @@ import html
 import itertools
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
@@ -18,6 +17,7 @@ import msgspec
 import numpy as np
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
@@ -343,7 +343,7 @@ class _ImageReader:
         without_box = ("polyline", "points", "cuboid")
         tags: dict[str, None] = {}
         objects: list[ObjectAnnotation] = []
-        corrections: Counter[str] = Counter()
+        corrections = Corrections()
         for shape in self._image.children:
             if shape.tag not in (*shapes, *without_box, "tag"):
                 continue
@@ -353,11 +353,11 @@ class _ImageReader:
                 unknown = Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
                 if is_tag:
                     unknown = Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
-                corrections[unknown.value] += 1
+                corrections.note(unknown, label)
             elif is_tag:
                 tags[label] = None
             elif shape.tag in without_box or (item := shapes[shape.tag](shape)) is None:
-                corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += 1
+                corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, f"{label} ({shape.tag})")
             else:
                 objects.append(
                     msgspec.structs.replace(
@@ -374,7 +374,8 @@ class _ImageReader:
             height=height,
             labels=tuple(tags),
             objects=tuple(objects),
-            corrections=dict(sorted(corrections.items())),
+            corrections=corrections.counts(),
+            changes=corrections.changes,
         )
 
     def _read_skeleton(self, shape: XmlElement) -> ObjectAnnotation | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
@@ -337,13 +337,13 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
     COCO's keypoint files repeat the instances of theirs. What only the later one tells of it is
     taken over.
     """
-    corrections: Counter[str] = Counter()
+    corrections = Corrections()
     confidences: dict[str, float] = {}
     objects: list[ObjectAnnotation] = []
     # {identity: position in `objects`}
     seen: dict[tuple[object, ...], int] = {}
     for part in parts:
-        corrections.update(part.corrections)
+        corrections.include(part.corrections, part.changes)
         for label, confidence in zip(part.labels, part.label_confidences, strict=False):
             confidences[label] = max(confidence, confidences.get(label, confidence))
         identities: dict[tuple[object, ...], int] = {}
@@ -353,7 +353,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
                 known = objects[seen[identity]]
                 completed = _complete(known, item)
                 if completed == known:
-                    corrections[Correction.DUPLICATE_ANNOTATION_DROPPED.value] += 1
+                    corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, item.annotation_id)
                 objects[seen[identity]] = completed
                 continue
             identities[identity] = len(objects)
@@ -371,6 +371,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
         labels=labels,
         objects=tuple(objects),
         corrections=dict(corrections),
+        changes=corrections.changes,
         normalized=any(part.normalized for part in parts),
         label_confidences=tuple(confidences.get(label, 1.0) for label in labels)
         if confidences

@@ -9,7 +9,6 @@ import codecs
 import functools
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated
 
@@ -17,6 +16,7 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
@@ -197,7 +197,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     def _annotations(self, found: _File, *, uri: str) -> ImageAnnotations:
         size = (found.imageWidth or 0, found.imageHeight or 0)
         flags = [name for name, is_set in (found.flags or {}).items() if is_set and name.strip()]
-        corrections: Counter[str] = Counter()
+        corrections = Corrections()
         # Shapes of one label and group are parts of one object, as far as they are outlines.
         objects: dict[tuple[object, ...], ObjectAnnotation] = {}
         outlines: dict[tuple[object, ...], list[list[float]]] = {}
@@ -212,7 +212,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             except (ValueError, RejectedError) as error:
                 raise InputError(uri=uri, place=place, problem=str(error)) from error
             if label in _NO_CLASSES:
-                corrections[Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED.value] += 1
+                corrections.note(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED, label)
                 continue
             is_point = shape.shape_type == "point" and shape.group_id is not None
             if is_point and label in self.keypoints:
@@ -223,7 +223,9 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
                 known[label] = shape.points[0]
                 continue
             if item is None:
-                corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += 1
+                corrections.note(
+                    Correction.OBJECT_WITHOUT_BOX_DROPPED, f"{label} ({shape.shape_type})"
+                )
                 continue
             is_part = outline is not None and shape.group_id is not None
             identity: tuple[object, ...] = (label, shape.group_id) if is_part else (index,)
@@ -246,23 +248,28 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
                 problem = f"group {group!r} has keypoints and {len(owners)} objects, expected one"
                 raise InputError(uri=uri, place="$.shapes", problem=problem)
             if not owners:
-                corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += len(named_points)
+                for name in named_points:
+                    corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, f"{name} (point)")
             for identity in owners:
                 keypoints = self._keypoint_values(named_points)
                 objects[identity] = msgspec.structs.replace(objects[identity], keypoints=keypoints)
         items = list(objects.values())
         if not self._masks:
             items = [msgspec.structs.replace(item, segmentation=b"") for item in items]
-        labels = [name for name in flags if name not in _NO_CLASSES]
-        if len(labels) < len(flags):
-            corrections[Correction.EXCLUDED_LABEL_DROPPED.value] += len(flags) - len(labels)
+        labels = []
+        for name in flags:
+            if name in _NO_CLASSES:
+                corrections.note(Correction.EXCLUDED_LABEL_DROPPED, name)
+            else:
+                labels.append(name)
         return ImageAnnotations(
             image_id="",
             width=size[0],
             height=size[1],
             labels=tuple(labels),
             objects=tuple(items),
-            corrections=dict(sorted(corrections.items())),
+            corrections=corrections.counts(),
+            changes=corrections.changes,
         )
 
     def _keypoint_values(self, points: Mapping[str, tuple[float, float]]) -> tuple[float, ...]:

@@ -7,13 +7,13 @@ in each entry of `images`.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
 from shardbeam.transforms.examples.features import (
@@ -110,16 +110,20 @@ class LvisFormat(Format, frozen=True, kw_only=True):
 
         def annotate(image: LvisImage, rows: Sequence[int]) -> ImageAnnotations:
             said = reader.annotate(image, rows)
-            corrections = Counter(said.corrections)
+            corrections = Corrections(said.corrections, said.changes)
             values: dict[str, tuple[str, ...]] = {}
             for name in _LISTS:
                 ids = dict.fromkeys(getattr(image, name) or ())
                 known = tuple(file.names[each] for each in ids if each in file.names)
                 values[f"image/{name}"] = known
-                unknown = len(ids) - len(known)
-                corrections[Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED.value] += unknown
+                for each in ids:
+                    if each not in file.names:
+                        corrections.note(Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED, each)
             return msgspec.structs.replace(
-                said, values=values, corrections=dict(sorted((+corrections).items()))
+                said,
+                values=values,
+                corrections=corrections.counts(),
+                changes=corrections.changes,
             )
 
         yield from file.entries(annotate, key_of=_key_of, join_of=_join_of, file_index=file_index)

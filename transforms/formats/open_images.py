@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
@@ -237,7 +238,13 @@ def _read_image(
     """Yields an entry for consecutive rows of one image, and one for the bad ones among them."""
     objects: list[ObjectAnnotation] = []
     confidences: dict[str, float] = {}
-    dropped = good = bad = 0
+    good = bad = 0
+    corrections = Corrections()
+    unknown = (
+        Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
+        if is_boxes
+        else Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
+    )
     begin = first_bad = -1
     detail = ""
     for position, _, cells, problem in rows:
@@ -257,7 +264,7 @@ def _read_image(
             continue
         good += 1
         if label is None:
-            dropped += 1
+            corrections.note(unknown, cells["LabelName"])
         elif is_boxes:
             objects.append(ObjectAnnotation(label=label, bbox=bbox, attributes=attributes))
         else:
@@ -265,16 +272,12 @@ def _read_image(
             # Verified to be absent is the last word.
             confidences[label] = max(known, confidence) if known and confidence else 0.0
     if good:
-        correction = (
-            Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED
-            if is_boxes
-            else Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED
-        )
         annotations = ImageAnnotations(
             image_id=key,
             labels=_present(confidences),
             objects=tuple(objects),
-            corrections={correction.value: dropped} if dropped else {},
+            corrections=corrections.counts(),
+            changes=corrections.changes,
             normalized=True,
             label_confidences=tuple(filter(None, confidences.values())),
             values=_absent_values(confidences),

@@ -9,7 +9,6 @@ import functools
 import itertools
 import posixpath
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -18,6 +17,7 @@ import msgspec
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Name, PredefinedSplits
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import (
@@ -268,14 +268,14 @@ class VocFormat(Format, frozen=True, kw_only=True):
         annotation = read_xml(data, root="annotation", max_depth=_MAX_DEPTH, uri=path)
         sizes = annotation.all("size")
         width, height = _pixels(sizes, "width"), _pixels(sizes, "height")
-        corrections: Counter[str] = Counter()
+        corrections = Corrections()
         objects = []
         for number, element in enumerate(annotation.all("object"), 1):
             label, box, attributes = _label(element), self._box(element), _attributes(element)
             if self._class_ids and label not in self._class_ids:
-                corrections[Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value] += 1
+                corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, label)
             elif box is None:
-                corrections[Correction.OBJECT_WITHOUT_BOX_DROPPED.value] += 1
+                corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, label)
             else:
                 # A map of objects numbers them by their places in the file.
                 objects.append(
@@ -294,6 +294,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             height=height,
             objects=tuple(objects),
             corrections=corrections,
+            changes=corrections.changes,
         )
         yield AnnotationEntry(
             key=_join(normalize_key(path)),

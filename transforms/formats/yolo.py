@@ -11,7 +11,6 @@ import functools
 import itertools
 import posixpath
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
@@ -19,6 +18,7 @@ import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.schema import PredefinedSplits
+from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import (
@@ -226,7 +226,11 @@ class YoloFormat(Format, frozen=True, kw_only=True):
             objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
         key = join_of_labels(normalize_key(path))
         annotations = ImageAnnotations(
-            image_id="", objects=tuple(objects), corrections=corrections, normalized=True
+            image_id="",
+            objects=tuple(objects),
+            corrections=corrections,
+            normalized=True,
+            changes=corrections.changes,
         )
         yield AnnotationEntry(
             key=key,
@@ -246,7 +250,7 @@ def _split_of(path: str, *, folders: Mapping[str, str]) -> str:
 
 def parse_yolo_labels(
     data: bytes, *, names: Mapping[int, str], pose: Pose | None = None, uri: str
-) -> tuple[list[ObjectAnnotation], Counter[str]]:
+) -> tuple[list[ObjectAnnotation], Corrections]:
     """Parses a label file.
 
     Args:
@@ -257,14 +261,14 @@ def parse_yolo_labels(
 
     Returns:
         The objects in the file's order, in fractions of the image, those with polygons with a
-        segmentation; and what was left out, `{correction: count}`.
+        segmentation; and what was left out.
 
     Raises:
         InputError: A line has another number of values, holds something else than numbers, a
             class without name, or a coordinate outside the image, other than that of a corner of
             an oriented box whose centre is inside.
     """
-    corrections: Counter[str] = Counter()
+    corrections = Corrections()
     # {a line's values: its object}
     objects: dict[tuple[bytes, ...], ObjectAnnotation] = {}
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").splitlines(), 1):
@@ -272,7 +276,8 @@ def parse_yolo_labels(
         if not values:
             continue
         if values in objects:
-            corrections[Correction.DUPLICATE_ANNOTATION_DROPPED.value] += 1
+            text = b" ".join(values).decode("ascii", "replace")
+            corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, text)
             continue
         try:
             if pose is None:
@@ -289,7 +294,7 @@ def parse_yolo_labels(
 
 
 def _object(
-    values: Sequence[bytes], *, names: Mapping[int, str], corrections: Counter[str]
+    values: Sequence[bytes], *, names: Mapping[int, str], corrections: Corrections
 ) -> ObjectAnnotation:
     count = len(values)
     if count not in (_BOX_VALUES, _BOX_AND_CONFIDENCE) and (
@@ -303,7 +308,7 @@ def _object(
     if count >= _MIN_POLYGON_VALUES:
         return _polygon(coordinates, label=label)
     if count == _BOX_AND_CONFIDENCE:
-        corrections[Correction.CONFIDENCE_DROPPED.value] += 1
+        corrections.note(Correction.CONFIDENCE_DROPPED, coordinates[-1])
     return ObjectAnnotation(label=label, bbox=_box(coordinates))
 
 

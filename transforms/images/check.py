@@ -14,6 +14,7 @@ import simplejpeg
 from PIL import Image, features
 
 from shardbeam.configs.schema import ImageConfig
+from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget, give_back_freed_memory
 from shardbeam.transforms.core.reasons import Correction, Reason
@@ -63,6 +64,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         orientation: The source file's EXIF orientation, 1 to 8; 1 where it has none.
         upright: Whether the pixels of `data` show the picture upright.
         corrections: What was changed, or kept although it is wrong.
+        changes: The values before and after each of these.
         notes: The damage or junk that was kept, a line each, in the decoder's words.
         channels: How many values a pixel of `data` has: 1 or 3.
         dhash: Difference hash of the upright picture (`difference_hash`); None of a flat one, and
@@ -78,6 +80,7 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
     orientation: int = 1
     upright: bool = True
     corrections: tuple[Correction, ...] = ()
+    changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
     channels: int = 3
     dhash: int | None = None
@@ -113,7 +116,7 @@ def check_image(
         raise RejectedError(
             Reason.NOT_AN_IMAGE, f"no known image format begins with {data[:8].hex(' ')}"
         )
-    corrections = _check_name(name, file_format, settings=settings)
+    corrections, changes = _check_name(name, file_format, settings=settings)
     header = _scan(data, file_format, settings=settings)
     notes: tuple[str, ...] = ()
     dhash = None
@@ -128,6 +131,7 @@ def check_image(
             dhash = found.dhash
             if found.correction is not None:
                 corrections, notes = (*corrections, found.correction), (found.complaint,)
+                changes = (*changes, (found.complaint, None))
         if kept:
             return StoredImage(
                 data=data,
@@ -139,6 +143,7 @@ def check_image(
                 orientation=header.orientation,
                 upright=header.orientation == 1,
                 corrections=corrections,
+                changes=changes,
                 notes=notes,
                 channels=1 if header.gray else 3,
                 dhash=dhash,
@@ -147,7 +152,10 @@ def check_image(
     if stored is None:
         stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
     return msgspec.structs.replace(
-        stored, corrections=corrections + stored.corrections, notes=notes
+        stored,
+        corrections=corrections + stored.corrections,
+        changes=changes + stored.changes,
+        notes=notes,
     )
 
 
@@ -181,6 +189,7 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
         file_width=CIFAR_SIDE_PX,
         file_height=CIFAR_SIDE_PX,
         corrections=() if raw else (Correction.IMAGE_CONVERTED,),
+        changes=() if raw else ((None, "png"),),
         dhash=hash_image(image),
     )
 
@@ -197,12 +206,12 @@ def codec_versions() -> dict[str, str]:
 
 def _check_name(
     name: str, file_format: FileFormat, *, settings: ImageConfig
-) -> tuple[Correction, ...]:
+) -> tuple[tuple[Correction, ...], tuple[Change, ...]]:
     claimed = claimed_format(name)
     if settings.verify == "none" or claimed is None or claimed is file_format:
-        return ()
+        return (), ()
     if settings.wrong_extension == "keep":
-        return (Correction.WRONG_EXTENSION_KEPT,)
+        return (Correction.WRONG_EXTENSION_KEPT,), ((claimed.value, file_format.value),)
     raise RejectedError(
         Reason.WRONG_EXTENSION,
         f"the name says {claimed.value}, the content is {file_format.value}",
@@ -313,7 +322,7 @@ def _convert(
     settings: ImageConfig,
     memory: MemoryBudget,
 ) -> StoredImage:
-    corrections = []
+    corrections: list[tuple[Correction, Change]] = []
     with decode_image(
         data, file_format=file_format, settings=settings, scanned=scanned, memory=memory
     ) as decoded:
@@ -324,15 +333,17 @@ def _convert(
         else:
             image = to_rgb(decoded.image, background=settings.background)
         if not header.storable or file_format.value != settings.encoding:
-            corrections.append(Correction.IMAGE_CONVERTED)
+            change = file_format.value, settings.encoding
+            corrections.append((Correction.IMAGE_CONVERTED, change))
         if not upright and settings.orientation == "apply":
             image = apply_orientation(image, header.orientation)
             upright = True
         if upright and header.orientation != 1:
-            corrections.append(Correction.ORIENTATION_APPLIED)
+            corrections.append((Correction.ORIENTATION_APPLIED, (header.orientation, 1)))
         if settings.max_side is not None and max(image.size) > settings.max_side:
+            size = image.size
             image = shrink(image, max_side=settings.max_side)
-            corrections.append(Correction.IMAGE_RESIZED)
+            corrections.append((Correction.IMAGE_RESIZED, (size, image.size)))
         turn = 1 if upright else header.orientation
         dhash = hash_image(image, orientation=turn) if settings.verify == "decode" else None
         encoded = encode(
@@ -350,7 +361,8 @@ def _convert(
         file_height=header.height,
         orientation=header.orientation,
         upright=upright,
-        corrections=tuple(corrections),
+        corrections=tuple(correction for correction, _ in corrections),
+        changes=tuple(change for _, change in corrections),
         channels=1 if image.mode == "L" else 3,
         dhash=dhash,
     )

@@ -1,21 +1,27 @@
-"""Reading back what was rejected: of a committed dataset, and of a run that was refused."""
+"""Reading back rejects and corrections: of a committed dataset, and of a run that was refused."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.manifest import DATASET_INFO
+from shardbeam.transforms.core.records import Corrected
+from shardbeam.transforms.dataset.manifest import DATASET_INFO, read_manifest
+from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
 from shardbeam.transforms.dataset.pointer import pointed_folder
-from shardbeam.transforms.dataset.staging import STAGING_FOLDER
-from shardbeam.transforms.storage.base import StoredFile
+from shardbeam.transforms.dataset.staging import OUTCOME, STAGING_FOLDER
+from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-_REJECTS = re.compile(r"(?P<folder>(?:.*/)?)rejects/[^/]+\.jsonl")
+T = TypeVar("T", bound=msgspec.Struct)
+
+_LINES = re.compile(r"(?P<folder>(?:.*/)?)(?P<what>rejects|corrections)/[^/]+\.jsonl")
 _IN_FOLDER = re.compile(r"[^/]+\.jsonl")
 
 
@@ -41,15 +47,25 @@ class StoredReject(msgspec.Struct, frozen=True, kw_only=True):
     listed: bool
 
 
-_decoder = msgspec.json.Decoder(StoredReject)
+class FoundLines(NamedTuple):
+    """Files of rejects, or of corrections.
+
+    Attributes:
+        folder: The dataset's folder, the folder of the run, or that of the files.
+        files: The files, in order.
+    """
+
+    folder: str
+    files: Sequence[StoredFile]
 
 
-def find_rejects(path: str) -> list[StoredFile]:
-    """Finds the files of rejects of a dataset, in order.
+def find_lines(path: str, *, what: Literal["rejects", "corrections"]) -> FoundLines:
+    """Finds the files of rejects or of corrections of a dataset.
 
     Args:
         path: A dataset's folder, or a pointer to one; the output of a run that was refused, whose
             last run counts; or a folder of such files.
+        what: Which of them.
 
     Raises:
         InputError: There is no dataset and no run at all.
@@ -57,44 +73,78 @@ def find_rejects(path: str) -> list[StoredFile]:
     storage = storage_for(path)
     try:
         file = storage.stat(path)
-        folder = path if file is None else pointed_folder(file)
-        listed = [] if folder is None else list(storage_for(folder).list(folder))
+        folder = (path if file is None else pointed_folder(file)) or ""
+        listed = list(storage_for(folder).list(folder)) if folder else []
     except OSError as error:
         raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
     in_staging: dict[str, list[StoredFile]] = {}
     committed = []
     for found in listed:
-        match = _REJECTS.fullmatch(found.path)
+        match = _LINES.fullmatch(found.path)
         if match is None:
             if _IN_FOLDER.fullmatch(found.path):
                 committed.append(found)
-        elif not match["folder"]:
+        elif match["folder"].startswith(f"{STAGING_FOLDER}/"):
+            # A run that has only one of the two counts as well.
+            of_run = in_staging.setdefault(match["folder"], [])
+            of_run += [found] if match["what"] == what else []
+        elif not match["folder"] and match["what"] == what:
             committed.append(found)
-        elif found.path.startswith(f"{STAGING_FOLDER}/"):
-            in_staging.setdefault(match["folder"], []).append(found)
     if any(found.path == DATASET_INFO for found in listed):
         files: Sequence[StoredFile] = [file for file in committed if "/" in file.path]
     elif in_staging:
         # A run's folder is named by the time of its start.
         last = max(in_staging, key=lambda name: (posixpath.basename(name.rstrip("/")), name))
         files = in_staging[last]
+        folder = join_uri(folder, last.rstrip("/"))
     else:
         files = committed
         if not files:
             raise InputError(
                 uri=path,
                 problem="neither a dataset, nor the output of a run that was refused, nor a folder "
-                "of rejects files (*.jsonl)",
+                f"of {what} files (*.jsonl)",
             )
-    return sorted(files, key=lambda file: file.path)
+    return FoundLines(folder, sorted(files, key=lambda file: file.path))
 
 
-def read_rejects(uri: str) -> Iterator[StoredReject]:
-    """Yields the rejects of a file.
+def count_corrections(folder: str) -> Mapping[str, SplitOutcome]:
+    """Reads how many corrections there are of each kind: `{split: outcome}`, as far as it is said.
+
+    Args:
+        folder: `FoundLines.folder`.
 
     Raises:
-        InputError: It cannot be read, or a line is no reject.
+        InputError: The manifest is damaged.
     """
+    manifest = read_manifest(folder)
+    if manifest is not None:
+        return {name: split.outcome for name, split in manifest.splits.items()}
+    uri = join_uri(folder, OUTCOME)
+    try:
+        return msgspec.json.decode(storage_for(uri).read(uri), type=Outcome).splits
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def spread(corrections: Iterable[Corrected], *, limit: int) -> list[Corrected]:
+    """Chooses some of each kind in each split, the first of each, and keeps their order."""
+    seen: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for place, line in enumerate(corrections):
+        seen[line.split, line.what] += 1
+        ranked.append((seen[line.split, line.what], place, line))
+    chosen = sorted(ranked, key=lambda each: each[:2])[:limit]
+    return [line for _, _, line in sorted(chosen, key=lambda each: each[1])]
+
+
+def read_lines(uri: str, kind: type[T]) -> Iterator[T]:
+    """Yields the rejects (`StoredReject`) or corrections (`Corrected`) of a file.
+
+    Raises:
+        InputError: It cannot be read, or a line is something else.
+    """
+    decoder = msgspec.json.Decoder(kind)
     try:
         data = storage_for(uri).read(uri)
     except FileNotFoundError as error:
@@ -103,8 +153,9 @@ def read_rejects(uri: str) -> Iterator[StoredReject]:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
     for number, line in enumerate(data.splitlines(), 1):
         try:
-            yield _decoder.decode(line)
+            yield decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            expected = "correction" if kind is Corrected else "reject"
             raise InputError(
-                uri=uri, place=f"line {number}", problem=f"not a reject: {error}"
+                uri=uri, place=f"line {number}", problem=f"not a {expected}: {error}"
             ) from error
