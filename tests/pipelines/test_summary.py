@@ -227,7 +227,8 @@ def test_a_narrow_terminal_gets_a_column_a_split() -> None:
 
 
 def test_json_says_all() -> None:
-    value = json.loads(render_json(summary(message="m", rejects="out/d/rejects")))
+    folders = {"rejects": "out/d/rejects", "corrections": "out/d/corrections"}
+    value = json.loads(render_json(summary(message="m", **folders)))
     assert value == {
         "status": "committed",
         "exit_code": 0,
@@ -240,6 +241,7 @@ def test_json_says_all() -> None:
         },
         "sources": {},
         "rejects": "out/d/rejects",
+        "corrections": "out/d/corrections",
         "wall_time_s": 2.0,
         "images_per_s": 505.0,
         "message": "m",

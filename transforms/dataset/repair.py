@@ -122,6 +122,7 @@ def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
         message="\n".join([*lines, *filter(None, [outcome.message])]),
         # They are not kept.
         rejects="",
+        corrections="",
     )
 
 
