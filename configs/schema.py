@@ -288,7 +288,8 @@ class RejectsConfig(_Strict, frozen=True, kw_only=True):
     """How many rejects are too many.
 
     Attributes:
-        max_ratio: The greatest share of a split's inputs that may be rejected.
+        max_ratio: The greatest share of a split's inputs that may be rejected: rejected / (listed -
+            excluded as `unannotated` + missing).
     """
 
     max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
@@ -389,7 +390,8 @@ class Config(_Strict, frozen=True, kw_only=True):
             groups do.
         exclude: A file that names images to leave out: a key a line, or a `duplicates.parquet` of
             another build, of whose groups only what is to be kept stays.
-        unannotated: Whether images that no annotation file names are kept, left out or rejected.
+        unannotated: Whether images that no annotation file names are kept without annotations, left
+            out or rejected; `auto` means what their format does with them.
         objects: Whether a dataset of objects must have some; `none` says that it need not.
         masks: Whether objects' masks are written, as one PNG an object.
         example_per: Whether an image makes one Example, or one for each of its objects.
@@ -428,7 +430,7 @@ class Config(_Strict, frozen=True, kw_only=True):
     exclude: Annotated[
         Location | None, named("leave out the images that this file names", metavar="FILE")
     ] = None
-    unannotated: Literal["keep", "drop", "reject"] = "keep"
+    unannotated: Literal["auto", "keep", "drop", "reject"] = "auto"
     objects: Literal["some", "none"] = "some"
     masks: Literal["png", "none"] = "none"
     example_per: Literal["image", "annotation"] = "image"

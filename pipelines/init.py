@@ -30,6 +30,11 @@ from shardbeam.transforms.storage.find import storage_for
 # So many kinds of files an error names.
 _SHOWN = 8
 _ONE_LINE = 1_000_000
+# {what a format does with images that no annotation file names: what a config says of it}
+_UNANNOTATED = {
+    "drop": "leaves out images that no annotation file names; keep writes them as negatives",
+    "keep": "writes images that no annotation file names as negatives; drop leaves them out",
+}
 
 
 class _Candidate(NamedTuple):
@@ -176,18 +181,26 @@ def _write_yaml(found: _Candidate, *, plan: Plan, told: Iterable[str]) -> str:
         f"{heading}"
         "# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it.\n"
         f"{dumped}"
+        f"{_write_unannotated(plan)}"
         "\n# More keys; README.md lists all.\n"
         f"{comments}"
     )
 
 
+def _write_unannotated(plan: Plan) -> str:
+    """Writes what becomes of images without annotations, where the format knows such images."""
+    (rule,) = {source.format.UNANNOTATED for source in plan.sources}
+    if rule == "keep" and Kind.DETECTION not in plan.encoder.kinds:
+        return ""
+    return f"unannotated: auto  # {_UNANNOTATED[rule]}\n"
+
+
 def _options(found: _Candidate, *, plan: Plan) -> Iterator[str]:
     if "source" in found.raw:
         yield "fractions: {train: 0.8, validation: 0.2}  # distribute the images anew"
-    if Kind.DETECTION in plan.encoder.kinds:
-        if any("_masks" in source.format.__struct_fields__ for source in plan.sources):
-            yield "masks: png  # write the objects' masks, one PNG each"
-        yield "unannotated: drop  # leave out images that no annotation file names"
+    has_masks = any("_masks" in source.format.__struct_fields__ for source in plan.sources)
+    if has_masks and Kind.DETECTION in plan.encoder.kinds:
+        yield "masks: png  # write the objects' masks, one PNG each"
     yield "image: {max_side: 1024}  # resize images with a longer side"
     yield "labels: {ids: contiguous}  # number the classes anew"
     yield "rejects: {max_ratio: 0.05}  # let 5 % of a split be rejected, and not 1 %"

@@ -162,6 +162,8 @@ def make_plan(config: schema.Config) -> Plan:
             ),
             file_format=container.tfds_name,
             sources=tuple(source.name for source in sources),
+            warnings=tuple(line for source in sources for line in source.format.warnings()),
+            file_per_image=any(source.format.lists_annotations for source in sources),
         ),
         output=output,
         output_template=output,
@@ -234,7 +236,10 @@ def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> Sp
 
 def _predefined_splits(sources: Iterable[Source]) -> tuple[str, ...]:
     """The splits that sources have themselves, in order; all of them have some, or none has."""
-    splits = {source.name: source.format.predefined_splits() for source in sources}
+    try:
+        splits = {source.name: source.format.predefined_splits() for source in sources}
+    except Problem as problem:
+        raise _wrong(problem.text, "source", *problem.path) from problem
     if any(splits.values()):
         for name, own in splits.items():
             if not own:
@@ -315,10 +320,14 @@ def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
 
 
 def _sources(config: schema.Config) -> tuple[Source, ...]:
-    return tuple(
-        Source(_source_name(path), _resolve_format(source, masks=config.masks == "png"))
-        for path, source in config.sources()
-    )
+    sources = []
+    for path, source in config.sources():
+        try:
+            resolved = _resolve_format(source, masks=config.masks == "png")
+        except Problem as problem:
+            raise _wrong(problem.text, *path, *problem.path) from problem
+        sources.append(Source(_source_name(path), resolved))
+    return tuple(sources)
 
 
 def _source_name(path: Path) -> str:

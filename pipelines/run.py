@@ -59,7 +59,11 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings
-from shardbeam.transforms.dataset.judge import count_sources, find_warnings
+from shardbeam.transforms.dataset.judge import (
+    count_sources,
+    describe_left_out,
+    find_warnings,
+)
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
 from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome, Status
@@ -506,4 +510,5 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
         splits=counts,
         sources=count_sources(census, dataset=plan.dataset),
         warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
+        notes=describe_left_out(census, dataset=plan.dataset),
     )

@@ -21,7 +21,7 @@ from shardbeam.pipelines.tables import (
     stdout_layout,
     table_width,
 )
-from shardbeam.transforms.core.reasons import Exclusion, Reason, correction_unit
+from shardbeam.transforms.core.reasons import Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
@@ -113,6 +113,7 @@ def render_json(summary: Summary) -> str:
         sources: `{source: images}` that go on to be read, where a split has several sources.
         message: What went wrong and how to mend it; empty if nothing.
         warnings: What is written and may not be meant.
+        notes: Which images are left out because nothing names them.
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
             `bytes_received` and `bytes_sent`.
         reuse: What was taken over from the previous version, with the fields of `Reuse`; null
@@ -144,6 +145,7 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
         "images_per_s": round(summary.images_per_s, 1),
         "message": outcome.message,
         "warnings": outcome.warnings,
+        "notes": outcome.notes,
         "storage": msgspec.to_builtins(summary.usage),
         "reuse": msgspec.to_builtins(outcome.reuse),
         "resumed": msgspec.to_builtins(outcome.resumed),
@@ -229,7 +231,8 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
     if outcome.sources:
         counts = ", ".join(f"{count:,} from {name}" for name, count in outcome.sources.items())
         yield f"images, before they are read: {counts}"
-    yield from _describe_unannotated(outcome)
+    yield from _describe_negatives(outcome)
+    yield from map(escape, outcome.notes)
     yield from _describe_duplicates(outcome.duplicates)
     for warning in outcome.warnings:
         yield f"warning: {escape(warning)}"
@@ -248,18 +251,13 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
     yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
 
 
-def _describe_unannotated(outcome: Outcome) -> Iterator[str]:
+def _describe_negatives(outcome: Outcome) -> Iterator[str]:
     for name, split in outcome.splits.items():
-        where = "no split" if name == NO_SPLIT else escape(name)
-        for count, what in (
-            (split.unannotated, "have no annotations and are written as negatives"),
-            (
-                split.excluded.get(Exclusion.UNANNOTATED.value, 0),
-                "are named by no row or annotation file and left out",
-            ),
-        ):
-            if count:
-                yield f"{count:,} of {split.listed:,} images of {where} {what}"
+        if split.unannotated:
+            yield (
+                f"{split.unannotated:,} of {split.listed_images:,} images of {escape(name)} have "
+                "no annotations and are written as negatives"
+            )
 
 
 def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:

@@ -39,7 +39,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "exclude": st.none() | st.just("keys.txt"),
     "masks": st.sampled_from(["png", "none"]),
     "example_per": st.sampled_from(["image", "annotation"]),
-    "unannotated": st.sampled_from(["keep", "drop", "reject"]),
+    "unannotated": st.sampled_from(["auto", "keep", "drop", "reject"]),
     "objects": st.sampled_from(["some", "none"]),
     "image.verify": st.sampled_from(["decode", "header", "none"]),
     "image.damaged": st.sampled_from(["reject", "keep"]),

@@ -48,7 +48,7 @@ JOINED = st.builds(
     rejects=st.sampled_from(
         [(), (reject(listed=False),), (reject(listed=True), reject(listed=False))]
     ),
-    excluded=st.sampled_from([None, Exclusion.HIDDEN_FILE]),
+    excluded=st.sampled_from([None, Exclusion.HIDDEN_FILE, Exclusion.UNANNOTATED]),
     labels=st.sampled_from([(), ("cat",), ("dog", "cat")]),
 )
 KEYS = st.builds(
@@ -126,6 +126,15 @@ def test_what_the_join_decides_is_counted_by_split() -> None:
             images=1, referenced=1, matched=1, listed_key="a.jpg", referenced_key="b.jpg"
         )
     }
+
+
+def test_the_first_images_that_nothing_names_are_kept() -> None:
+    left_out = JoinedKey(split="train", excluded=Exclusion.UNANNOTATED)
+    keys = [Key(f"{number}.jpg", left_out, 1, 0) for number in range(5)]
+    for order in (keys, keys[::-1]):
+        census = count([*order])
+        assert census.left_out == {"train": ("0.jpg", "1.jpg", "2.jpg")}
+        assert census.splits["train"].excluded == {"unannotated": 5}
 
 
 def test_copies_in_deeper_folders_are_not_what_is_meant() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
@@ -9,13 +10,18 @@ from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus, merge_censuses
 from shardbeam.transforms.dataset.files import describe_data
-from shardbeam.transforms.dataset.judge import check_join, count_splits, judge
+from shardbeam.transforms.dataset.judge import (
+    check_join,
+    count_splits,
+    describe_left_out,
+    judge,
+)
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.sources import Source
-from tests.support.manifests import make_shard_result
+from tests.support.manifests import make_dataset, make_shard_result
 
 SOURCE = Source("train", CocoFormat(images="/data/images", annotations=["a.json"]))
 BY_SUFFIX = "by their last folder and name, without case and extension: --match suffix"
@@ -204,6 +210,64 @@ def test_the_gate(
     assert (outcome.status, outcome.message) == (status, message)
     has_rejects = any(split.rejected for split in splits.values())
     assert outcome.rejects == ("/rejects" if has_rejects else "")
+
+
+LEFT_OUT = SplitOutcome(
+    listed=512,
+    rejected={"corrupt": 5, "missing_image": 1},
+    unlisted=1,
+    excluded={"unannotated": 500, "not_an_image_name": 1, "hidden_file": 1},
+)
+
+
+@pytest.mark.parametrize(
+    ("split", "inputs", "ratio"),
+    [
+        # Of 512 listed files 500 are left out, and an image is missing.
+        (LEFT_OUT, 13, 6 / 13),
+        (SplitOutcome(listed=3, excluded={"unannotated": 3}), 0, 0),
+        (SplitOutcome(), 0, 0),
+        # Rejected images are inputs, whatever they are rejected for.
+        (SplitOutcome(listed=4, rejected={"unannotated": 3}), 4, 0.75),
+    ],
+)
+def test_images_that_nothing_names_are_no_inputs(
+    split: SplitOutcome, inputs: int, ratio: float
+) -> None:
+    assert (split.inputs, split.reject_ratio) == (inputs, ratio)
+
+
+FILES = ": not annotated yet, or empty in a tool that cannot save that"
+KEEP = "; --unannotated keep writes them as negatives"
+
+
+@pytest.mark.parametrize(
+    ("split", "rule", "file_per_image", "line"),
+    [
+        ("train", "auto", False, f"train{{}}{KEEP}"),
+        ("train", "auto", True, f"train{{}}{FILES}{KEEP}"),
+        ("train", "drop", False, "train{}"),
+        # There are splits, and these images are in none of them.
+        (
+            "",
+            "auto",
+            False,
+            "no split{}; --unannotated keep, with --split or --fractions, writes them as negatives",
+        ),
+    ],
+)
+def test_a_line_says_which_images_are_left_out(
+    split: str, rule: str, file_per_image: bool, line: str
+) -> None:
+    census = Census(splits={split: LEFT_OUT}, left_out={split: ("a.jpg", "b\n.jpg")})
+    dataset = msgspec.structs.replace(
+        make_dataset(config={"unannotated": rule}), file_per_image=file_per_image
+    )
+    such = " are named by no row or annotation file and left out, such as a.jpg, b\\n.jpg"
+    assert describe_left_out(census, dataset=dataset) == (
+        f"500 of 510 images of {line.format(such)}",
+    )
+    assert describe_left_out(Census(), dataset=dataset) == ()
 
 
 DROPPED = {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 5, Correction.IMAGE_CONVERTED.value: 1}

@@ -71,6 +71,32 @@ def test_stuff_is_told_by_the_files_name(name: str, task: Task) -> None:
     assert _sniff(document(annotations=[_BOX]), uri=f"stuff/{name}") == {task}
 
 
+@pytest.mark.parametrize(
+    ("sections", "is_missing"),
+    [
+        ({"images": [image(id=1)], "categories": []}, True),
+        ({"images": [image(id=1)], "annotations": None}, True),
+        # There may really be none.
+        ({"images": [image(id=1)], "annotations": []}, False),
+        (document(annotations=[_BOX]), False),
+        # As LVIS has it.
+        ({"images": [image(id=1, neg_category_ids=[3])]}, True),
+    ],
+)
+def test_a_file_without_the_section_of_annotations_is_named(
+    tmp_path: Path, sections: dict[str, Any], is_missing: bool
+) -> None:
+    path = tmp_path / "image_info_test.json"
+    path.write_text(json.dumps(sections))
+    for name, more in (("coco", {}), ("coco", {"tasks": ["captions"]}), ("lvis", {})):
+        made = make_format(name, images=str(tmp_path), annotations=[str(path)], **more)
+        warnings = made.warnings()
+        assert [text.partition(":")[0] for text in warnings] == (
+            ["image_info_test.json has no section `annotations`"] if is_missing else []
+        )
+        assert all("; expect.max_unannotated refuses" in text for text in warnings)
+
+
 def test_annotations_are_found_behind_many_images_wherever_reads_are_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -28,6 +28,7 @@ from shardbeam.transforms.formats.joining import (
     join_key,
     merge_annotations,
 )
+from shardbeam.transforms.formats.load import find_format
 
 
 class SilentFormat(Format, frozen=True):
@@ -44,6 +45,14 @@ class FolderFormat(Format, frozen=True):
         if folder == "other":
             return Exclusion.CLASS_NOT_LISTED
         return ImageAnnotations(image_id=key, labels=(folder,))
+
+
+class DroppingFormat(SilentFormat, frozen=True):
+    UNANNOTATED = "drop"
+
+
+class RejectingFormat(SilentFormat, frozen=True):
+    UNANNOTATED = "reject"
 
 
 class RowFormat(Format, frozen=True):
@@ -142,6 +151,48 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
         (join(), Outcome(written=True, unannotated=True)),
         (join(unannotated="drop"), Outcome(excluded=Exclusion.UNANNOTATED, unannotated=False)),
         (join(unannotated="reject"), Outcome(reasons=((Reason.UNANNOTATED, True),))),
+        # What `auto` means is for the format to say, and what the config says wins.
+        (join(source_format=DroppingFormat()), Outcome(excluded=Exclusion.UNANNOTATED)),
+        (
+            join(source_format=RejectingFormat()),
+            Outcome(reasons=((Reason.UNANNOTATED, True),)),
+        ),
+        (
+            join(source_format=DroppingFormat(), unannotated="keep"),
+            Outcome(written=True, unannotated=True),
+        ),
+        (
+            join(source_format=DroppingFormat(), unannotated="reject"),
+            Outcome(reasons=((Reason.UNANNOTATED, True),)),
+        ),
+        (join(entry(), source_format=DroppingFormat()), Outcome(written=True)),
+        # The list of a split names an image; `drop` leaves it out all the same.
+        *(
+            (
+                join(
+                    said(split="val"),
+                    source_format=DroppingFormat(),
+                    splits=splits,
+                    unannotated=rule,
+                ),
+                Outcome(
+                    written=rule == "auto",
+                    split=split,
+                    unannotated=rule == "auto",
+                    excluded=None if rule == "auto" else Exclusion.UNANNOTATED,
+                ),
+            )
+            for rule in ("auto", "drop")
+            for splits, split in ((PREDEFINED, "val"), (None, "train"))
+        ),
+        (
+            join(source_format=DroppingFormat(), splits=PREDEFINED),
+            Outcome(split="", excluded=Exclusion.UNANNOTATED),
+        ),
+        (
+            join(key="README.md", source_format=DroppingFormat()),
+            Outcome(excluded=Exclusion.NOT_AN_IMAGE_NAME),
+        ),
         # What is no image is excluded, unless an annotation names it.
         (join(key="README.md"), Outcome(excluded=Exclusion.NOT_AN_IMAGE_NAME)),
         (join(key=".DS_Store"), Outcome(excluded=Exclusion.HIDDEN_FILE)),
@@ -225,6 +276,11 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
             join(said(split="val", file_index=1), said(split="train"), entry(), splits=PREDEFINED),
             Outcome(written=True, reasons=((Reason.DUPLICATE_KEY, False),)),
         ),
+        # Lists of splits that the config does not use do not contradict each other.
+        (
+            join(said(split="val", file_index=1), said(split="train"), entry()),
+            Outcome(written=True),
+        ),
         # Which split it is in says nothing of what is in the picture.
         (
             join(said(split="val", file_index=1), said(split="train"), splits=PREDEFINED),
@@ -281,6 +337,26 @@ def test_the_class_that_a_name_tells_is_known_written_or_not(labels: LabelSettin
     assert joined.labels == ("cat",)
     if joined.record is not None:
         assert decode_annotations(joined.record.annotations).labels == ("cat",)
+
+
+def test_a_second_split_that_names_an_image_has_the_reject() -> None:
+    joined = join(said(split="val", file_index=1), said(split="train"), splits=PREDEFINED)
+    assert joined.split == "train"
+    assert [(reject.split, reject.reason) for reject in joined.rejects] == [
+        ("val", Reason.DUPLICATE_KEY)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        *((name, "drop") for name in ("coco", "lvis", "cvat", "csv", "jsonl", "open-images")),
+        *((name, "drop") for name in ("voc", "labelme")),
+        *((name, "keep") for name in ("yolo", "image-folder", "webdataset", "cifar10")),
+    ],
+)
+def test_what_formats_do_with_images_that_nothing_names(name: str, rule: str) -> None:
+    assert rule == find_format(name).UNANNOTATED
 
 
 def test_rejects_tell_what_their_entries_say() -> None:

@@ -34,7 +34,8 @@ YOLO = {"root": "@", "_masks": True}
             0,
             0,
         ),
-        ("open-images", OPEN_IMAGES, "datumaro/open_images_dataset/v6", 4, 1),
+        # The images of the other splits, which these files do not name, are left out.
+        ("open-images", OPEN_IMAGES, "datumaro/open_images_dataset/v6", 2, 1),
         ("voc", {"root": "@"}, "bccd-voc/BCCD", 24, 425),
         (
             "voc",
@@ -43,7 +44,8 @@ YOLO = {"root": "@", "_masks": True}
             2,
             2,
         ),
-        ("voc", {"root": "@"}, "datumaro/kaggle_dataset/relaxed_voc2", 2, 2),
+        # A picture has no XML file.
+        ("voc", {"root": "@"}, "datumaro/kaggle_dataset/relaxed_voc2", 1, 2),
         ("yolo", YOLO, "labelstudio-yolo/test_import_yolo_data_unif_dims", 5, 19),
         ("yolo", YOLO, "datumaro/roboflow_dataset/yolo", 3, 4),
         ("yolo", YOLO, "datumaro/yolo_dataset/strict", 1, 2),

@@ -12,7 +12,6 @@ import pytest
 
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.records import ObjectAnnotation
 from shardbeam.transforms.formats import table
 from shardbeam.transforms.formats.base import Kind
@@ -305,13 +304,6 @@ def test_a_second_row_of_an_image_with_features_claims_it_under_another_id(
     with_features = read_images({**row, "n": 1}, {**row, "n": 2})
     assert [entry.image_id for entry in with_features.entries] == with_features.places
     assert [entry.image_id for entry in read_images(row, row).entries] == ["", ""]
-
-
-def test_images_that_no_row_names_are_left_out(read_images: Read) -> None:
-    found = read_images({"image": "a.jpg", "label": "cat"})
-    assert found.format.annotate_listed("b.jpg") is Exclusion.UNANNOTATED
-    assert found.format.annotate_listed("b.txt") is Exclusion.NOT_AN_IMAGE_NAME
-    assert read_images(box(1, 2, 3, 4)).format.annotate_listed("b.jpg") is None
 
 
 # Splits

@@ -226,12 +226,17 @@ def test_layouts(
     text, said = init(Path("d"))
     assert said == f"{told}\n"
     assert isinstance(config, dict)
+    # Images of class folders are never without annotations.
+    unannotated = {} if said.startswith("image-folder") else {"unannotated": "auto"}
     assert yaml.safe_load(text) == {
         "name": "d",
         "version": "1.0.0",
         **config,
         "output": {"path": "tfrecords/d"},
+        **unannotated,
     }
+    comment = "writes" if said.startswith("yolo") else "leaves out"
+    assert bool(unannotated) == (f"\nunannotated: auto  # {comment} images that no" in text)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +341,7 @@ def test_each_comment_is_a_key_that_may_be_set(tmp_path: Path) -> None:
     write_files(tmp_path / "d", {**images("a.jpg"), "a.json": coco("a.jpg")})
     text, _ = init(tmp_path / "d")
     comments = text.partition("# More keys")[2].splitlines()[1:]
-    assert len(comments) == 6
+    assert len(comments) == 5
     path = tmp_path / "d.yaml"
     for comment in comments:
         path.write_text(f"{text}{comment.removeprefix('# ')}\n")
@@ -349,7 +354,7 @@ def test_each_comment_is_a_key_that_may_be_set(tmp_path: Path) -> None:
 def test_strange_names(name: str, tmp_path: Path) -> None:
     root = tmp_path / name
     write_files(root, {f"{name}/{file}": JPEG for file in ("1.jpg", "2.jpg")})
-    write_coco(root / f"{name}.json", json.loads(coco("1.jpg")))
+    write_coco(root / f"{name}.json", json.loads(coco("1.jpg", "2.jpg")))
     path = tmp_path / "d.yaml"
     init(root, "--output", str(path))
     planned = run("plan", str(path), "--set", f"output.path={tmp_path}/out", "--json")

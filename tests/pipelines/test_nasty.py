@@ -187,7 +187,7 @@ def test_every_entry_of_a_nasty_annotation_file_ends_as_the_table_says(
     built = build(
         "coco",
         *("--images", root, "--annotations", annotations),
-        *("--set", "rejects.max_ratio=1"),
+        *("--set", "rejects.max_ratio=1", "--set", "unannotated=keep"),
         output=tmp_path / "out",
     )
     assert built.exit_code == 0

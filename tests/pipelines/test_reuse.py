@@ -40,6 +40,7 @@ SETTINGS = (
     *("--fractions", "train=0.7,validation=0.3"),
     *("--set", "output.num_shards=6"),
     *("--set", "rejects.max_ratio=1"),
+    *("--set", "unannotated=keep"),
 )
 SHARDS = 12
 

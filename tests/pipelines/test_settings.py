@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -169,9 +170,72 @@ def test_unannotated(tmp_path: Path) -> None:
     assert dropped.counts()["unannotated"] == 0
     assert not any(text.startswith(told) for text in dropped.summary["warnings"])
 
+    left_out = build_settings(source, folder=tmp_path, name="left_out", unannotated="auto")
+    assert left_out.examples() == dropped.examples()
+    line = (
+        "3 of 4 images of train are named by no row or annotation file and left out, such as "
+        "unannotated_0.jpg, unannotated_1.jpg, unannotated_2.jpg"
+    )
+    assert dropped.summary["notes"] == [line]
+    assert left_out.summary["notes"] == [f"{line}; --unannotated keep writes them as negatives"]
+    assert kept.summary["notes"] == []
+
     strict = {"splits": {"train": source}, "unannotated": "reject", "rejects": {"max_ratio": 1}}
     rejected = build_config(strict, folder=tmp_path, name="rejected")
     assert rejected.counts()["rejected"] == {"unannotated": 3}
+
+
+def test_each_of_several_files_over_one_folder_has_its_own_images(tmp_path: Path) -> None:
+    names = [f"{number}.jpg" for number in range(5)]
+    (tmp_path / "images").mkdir()
+    for name in names:
+        (tmp_path / "images" / name).write_bytes(JPEG)
+    splits = {}
+    for split, part in (("train", names[:3]), ("val", names[3:])):
+        images = [{"id": each, "file_name": name} for each, name in enumerate(part)]
+        box = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [1, 1, 9, 9]}
+        document = {
+            "images": images,
+            "annotations": [box],
+            "categories": [{"id": 1, "name": "cat"}],
+        }
+        annotations = write_coco(tmp_path / f"{split}.json", document)
+        splits[split] = {
+            "format": "coco",
+            "images": str(tmp_path / "images"),
+            "annotations": [str(annotations)],
+        }
+    built = build_config({"splits": splits}, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    written = {split: sorted(built.by_key(split)) for split in splits}
+    assert written == {"train": names[:3], "val": names[3:]}
+    assert built.counts("val")["excluded"] == {"unannotated": 3}
+
+
+def test_a_file_without_the_section_of_annotations_is_warned_of(tmp_path: Path) -> None:
+    source = make_coco(tmp_path / "in", {"cat": 1})
+    path = tmp_path / "in" / "instances.json"
+    document = json.loads(path.read_text())
+    del document["annotations"]
+    path.write_text(json.dumps(document))
+    config: Json = {"splits": {"train": source}}
+    built = build_config(config, folder=tmp_path)
+    assert built.exit_code == 0, built.stderr
+    (warning,) = built.summary["warnings"]
+    assert warning.startswith("instances.json has no section `annotations`: ")
+    # As it says.
+    assert "expect.max_unannotated" in warning
+    strict = {**config, "expect": {"max_unannotated": 0.5}}
+    assert build_config(strict, folder=tmp_path, name="strict").exit_code == 3
+
+
+def test_pictures_that_are_left_out_do_not_dilute_the_rejects(tmp_path: Path) -> None:
+    source = make_coco(tmp_path / "in", {"cat": 1}, unannotated=200)
+    (tmp_path / "in" / "images" / "all.jpg").write_bytes(JPEG[:-9])
+    built = build_config({"splits": {"train": source}}, folder=tmp_path)
+    assert built.exit_code == 3
+    assert built.counts()["reject_ratio"] == 1
+    assert "1 of 1 inputs rejected (100.00%)" in built.summary["message"]
 
 
 @pytest.mark.parametrize(("max_ratio", "exit_code"), [(None, 3), (0.049, 3), (0.05, 0)])
@@ -326,7 +390,7 @@ def test_images_of_objects_are_stratified_by_their_rarest_class(tmp_path: Path) 
         "image_root": [str(tmp_path / "in")],
     }
     config = {"source": source, "fractions": {"a": 0.8, "b": 0.2}, "rejects": {"max_ratio": 1}}
-    built = build_config({**config, "stratify": True}, folder=tmp_path)
+    built = build_config({**config, "stratify": True, "unannotated": "keep"}, folder=tmp_path)
     assert built.exit_code == 0, built.stderr
     found = Counter(
         (split, images[int(key.partition(".")[0])])
@@ -399,7 +463,7 @@ def test_splits_may_hold_the_same_keys(tmp_path: Path) -> None:
     }
     other = save(photograph(seed=5), "JPEG")
     (tmp_path / "other" / "images" / "all.jpg").write_bytes(other)
-    built = build_config({"splits": splits}, folder=tmp_path)
+    built = build_config({"splits": splits, "unannotated": "keep"}, folder=tmp_path)
     assert built.exit_code == 0
     assert {key: one.encoded for key, one in built.by_key("train").items()} == {"all.jpg": JPEG}
     assert {key: one.encoded for key, one in built.by_key("validation").items()} == {

@@ -53,7 +53,12 @@ def summary(**changes: Any) -> Summary:  # noqa: ANN401  # Fields of an Outcome.
 def test_a_build_as_a_table() -> None:
     # A format of one's own may have a correction of its own.
     test = msgspec.structs.replace(TEST, corrections={"mine": 1})
-    run = summary(splits={"train": TRAIN, "test": test}, rejects="out/d/rejects", warnings=("W.",))
+    run = summary(
+        splits={"train": TRAIN, "test": test},
+        rejects="out/d/rejects",
+        warnings=("W.",),
+        notes=("N.",),
+    )
     assert render_text(run) == (
         "split  examples  shards     bytes  rejected  excluded  corrections\n"
         "train     1,000       4  600.0 MB         3         1           12\n"
@@ -69,7 +74,8 @@ def test_a_build_as_a_table() -> None:
         "\n"
         "committed: out/d\n"
         "rejects: out/d/rejects\n"
-        "7 of 1,003 images of train have no annotations and are written as negatives\n"
+        "7 of 1,002 images of train have no annotations and are written as negatives\n"
+        "N.\n"
         "warning: W.\n"
         "wall time: 2.0 s, 505 images/s\n"
     )
@@ -246,6 +252,7 @@ def test_json_says_all() -> None:
         "images_per_s": 505.0,
         "message": "m",
         "warnings": [],
+        "notes": [],
         "storage": {"requests": {}, "bytes_received": 0, "bytes_sent": 0},
         "reuse": None,
         "resumed": {"shards": 0, "examples": 0, "images": 0},

@@ -30,6 +30,13 @@ def test_follows_links_and_stops_at_loops(tmp_path: Path) -> None:
     assert paths(root) == ["dangling.jpg", "file.jpg", "folder/x.jpg"]
 
 
+def test_a_link_to_itself_is_a_name(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "linked").symlink_to("folder")
+    assert sorted(STORAGE.names(str(tmp_path))) == ["folder/", "linked/", "loop"]
+
+
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     assert paths(tmp_path) == []

@@ -29,6 +29,7 @@ MIXED_SETTINGS = (
     *("--fractions", "train=0.7,validation=0.3"),
     *("--set", "output.num_shards=5"),
     *("--set", "rejects.max_ratio=1"),
+    *("--set", "unannotated=keep"),
 )
 
 # Files by their path below a folder, `/`-separated.

@@ -180,15 +180,9 @@ VOC = (
             "set/SegmentationClassVisualization/a.jpg": plain_jpeg(),
         },
         "voc --root {data}",
-        {
-            "train": {
-                "set/JPEGImages/a.jpg": _objects(xmin=[9 / 32]),
-                "set/JPEGImages/b.jpg": _objects(xmin=[]),
-            }
-        },
-        excluded={"outside_image_folder": 1},
+        {"train": {"set/JPEGImages/a.jpg": _objects(xmin=[9 / 32])}},
+        excluded={"outside_image_folder": 1, "unannotated": 1},
         corrections={"box_clipped": 1},
-        unannotated=1,
     ),
     OddSample(
         "voc: trainval in place of train and val",
@@ -217,12 +211,23 @@ VOC = (
         {
             "all_of_it": {
                 "train/a.jpg": _objects(xmin=[9 / 32]),
-                "train/b.jpg": _objects(xmin=[]),
                 "valid/c.jpg": _objects(xmin=[]),
             }
         },
+        excluded={"unannotated": 1},
         corrections={"box_clipped": 1},
-        unannotated=1,
+    ),
+    OddSample(
+        "voc: lists that share an image, and are not used",
+        {**small_voc(), "ImageSets/Main/val.txt": "a\nb\n"},
+        "voc --root {data} --split all_of_it",
+        {
+            "all_of_it": {
+                "JPEGImages/a.jpg": _objects(xmin=[9 / 32]),
+                "JPEGImages/b.jpg": _objects(xmin=[]),
+            }
+        },
+        corrections={"box_clipped": 1},
     ),
     OddSample(
         "voc: bad files",
@@ -279,7 +284,7 @@ VOC = (
             "JPEGImages/broken.jpg": "Annotations/broken.xml: line 2, column 9: the XML is broken: "
             "no element found"
         },
-        excluded={"annotation_folder": 1, "in_no_split": 1},
+        excluded={"annotation_folder": 1, "unannotated": 1},
         corrections={"box_clipped": 3, "mask_empty_no_segmentation": 3},
         unannotated=1,
     ),
@@ -792,9 +797,71 @@ TABLES = (
         },
         "coco --images {data}/images --annotations {data}/a.json --match suffix "
         "--set rejects.max_ratio=0.9",
-        {"train": {"deep/VAL/a.JPEG": _objects(xmin=[0]), "b.jpg": _objects(xmin=[])}},
+        {"train": {"deep/VAL/a.JPEG": _objects(xmin=[0])}},
         rejects={"val/b.jpg": "missing_image"},
-        unannotated=1,
+        excluded={"unannotated": 1},
+    ),
+    *(
+        OddSample(
+            f"coco: pictures that no file names{words}",
+            {
+                "images/val/a.jpg": plain_jpeg(),
+                "images/val/b.jpg": plain_jpeg(),
+                "images/README.jpg": plain_jpeg(),
+                "images/drawn/a.jpg": plain_jpeg(),
+                "images/notes.txt": "",
+                # The second is a negative: it is listed.
+                "a.json": _coco(
+                    annotations=[
+                        {"id": 1, "image_id": 1, "category_id": 18, "bbox": [8, 0, 16, 12]}
+                    ],
+                ),
+            },
+            f"coco --images {{data}}/images --annotations {{data}}/a.json{words}",
+            {
+                "train": {
+                    "val/a.jpg": _objects(xmin=[0.25]),
+                    "val/b.jpg": _objects(xmin=[]),
+                    **dict.fromkeys(negatives, _objects(xmin=[])),
+                }
+            },
+            excluded={"not_an_image_name": 1, **excluded},
+            unannotated=len(negatives),
+        )
+        for words, negatives, excluded in (
+            ("", (), {"unannotated": 2}),
+            (" --unannotated drop", (), {"unannotated": 2}),
+            (" --unannotated keep", ("README.jpg", "drawn/a.jpg"), {}),
+        )
+    ),
+    *(
+        OddSample(
+            f"csv: images that no row names are written{words}",
+            {
+                "images/a.jpg": plain_jpeg(),
+                "images/b.jpg": plain_jpeg(),
+                "images/t.txt": "",
+                "t.csv": table,
+            },
+            f"csv --manifest {{data}}/t.csv --image-root {{data}}/images --unannotated keep{words}",
+            {"train": {"a.jpg": known, "b.jpg": unknown}},
+            excluded={"not_an_image_name": 1},
+            unannotated=1,
+        )
+        for words, table, known, unknown in (
+            (
+                "",
+                "image,label,age,note\na.jpg,cat,3,x\n",
+                {_LABELS: [b"cat"], "age": [3], "note": [b"x"]},
+                {_LABELS: [], "age": [0], "note": [b""]},
+            ),
+            (
+                " --label-column class",
+                "image,xmin,ymin,xmax,ymax,class\na.jpg,8,0,16,12,cat\n",
+                _objects(xmin=[0.25]),
+                _objects(xmin=[]),
+            ),
+        )
     ),
     OddSample(
         "open-images: what one file verified to be absent is no label of another",
@@ -981,16 +1048,15 @@ CVAT = (
                         "image/object/mask": [5, 192],
                     },
                 ),
-                "none.jpg": _objects(xmin=[]),
             }
         },
+        excluded={"unannotated": 1},
         corrections={
             "label_of_unknown_category_dropped": 1,
             "object_of_unknown_category_dropped": 1,
             "object_without_box_dropped": 5,
             "mask_empty_no_segmentation": 1,
         },
-        unannotated=1,
     ),
     OddSample(
         "cvat: subsets are splits, and folders",
@@ -1008,7 +1074,7 @@ CVAT = (
             "train": {"train/a.jpg": _objects(xmin=[])},
             "other": {"other/a.jpg": _objects(xmin=[0.25], **{_LABELS_OF_OBJECTS: [b"cat"]})},
         },
-        excluded={"in_no_split": 1},
+        excluded={"unannotated": 1},
     ),
     OddSample(
         "cvat: bad images",
@@ -1076,6 +1142,18 @@ def _patch_png(rows: list[list[int]]) -> str:
 
 _MASK = _patch_png([[1, 1, 0], [1, 1, 1]])
 
+_LABELME_SPLITS: Files = {
+    "train/a.jpg": plain_jpeg(),
+    "train/a.json": _labelme(_shape("rectangle", (8, 0), (16, 12))),
+    "train/gone.json": _labelme(path="gone.jpg"),
+    "train/bad.json": "{}",
+    "Val/json/b.json": _labelme(path="b.jpg", data=plain_jpeg()),
+    # Nobody has annotated these.
+    "test/c.jpg": plain_jpeg(),
+    "test/d.json": _labelme(path="d.jpg"),
+    "drawn/a.jpg": plain_jpeg(),
+}
+
 LABELME = (
     OddSample(
         "labelme: shapes of every kind",
@@ -1118,6 +1196,60 @@ LABELME = (
             "excluded_label_dropped": 1,
             "object_of_excluded_label_dropped": 1,
             "object_without_box_dropped": 5,
+        },
+    ),
+    OddSample(
+        "labelme: pictures that were moved to another folder with their files",
+        {
+            "a.jpg": plain_jpeg(),
+            "a.json": _labelme(_shape("rectangle", (8, 0), (16, 12)), path="..\\test-2\\a.jpg"),
+            # Another picture of the name is not meant.
+            "b/b.jpg": plain_jpeg(),
+            "b/b.json": _labelme(_shape("rectangle", (16, 0), (20, 12)), path="../old/b.jpg"),
+            "old/b.jpg": plain_jpeg(),
+        },
+        "labelme --root {data}",
+        {"train": {"a.jpg": _objects(xmin=[0.25]), "b/b.jpg": _objects(xmin=[0.5])}},
+        excluded={"unannotated": 1},
+    ),
+    *(
+        OddSample(
+            f"labelme: folders of splits{where}",
+            files,
+            f"labelme --root {{data}}{below} --set rejects.max_ratio=0.7",
+            {
+                "train": {"train/a.jpg": _objects(xmin=[0.25])},
+                "Val": {"Val/json/b.jpg": _objects(xmin=[])},
+            },
+            rejects={
+                "train/gone.jpg": "missing_image",
+                "train/bad.json": "annotation_malformed",
+                "test/d.jpg": "missing_image",
+            },
+            excluded={"unannotated": 2},
+        )
+        for where, files, below in (
+            ("", _LABELME_SPLITS, ""),
+            (" in an archive", {"l.tar": tar_bytes(_LABELME_SPLITS)}, "/l.tar"),
+        )
+    ),
+    OddSample(
+        "labelme: folders of splits that the command does not ask for",
+        {
+            "train/a.jpg": plain_jpeg(),
+            "train/a.json": _labelme(_shape("rectangle", (8, 0), (16, 12))),
+            "val/a.jpg": plain_jpeg(),
+            "val/a.json": _labelme(_shape("rectangle", (16, 0), (20, 12))),
+            "more/a.jpg": plain_jpeg(),
+            "more/a.json": _labelme(),
+        },
+        "labelme --root {data} --split everything",
+        {
+            "everything": {
+                "train/a.jpg": _objects(xmin=[0.25]),
+                "val/a.jpg": _objects(xmin=[0.5]),
+                "more/a.jpg": _objects(xmin=[]),
+            }
         },
     ),
     OddSample(
@@ -1351,6 +1483,51 @@ BAD_INPUTS = (
         1,
         "{data}: the top folders are splits, not classes, and images lie directly in test/: "
         "expected <split>/<class>/<image>",
+    ),
+    *(
+        BadInput(
+            f"{words.partition(' ')[0]}: folders of splits and others",
+            {
+                f"{folder}/1.{extension}": content
+                for folder in ("test/cat", "train/cat", "cat/old", "dog", "empty/empty")
+                for extension, content in (
+                    ("jpg", b"" if "empty" in folder else plain_jpeg()),
+                    ("json", _labelme(path="1.jpg")),
+                )
+                if (folder, extension) != ("empty/empty", "jpg")
+            },
+            words,
+            2,
+            message,
+        )
+        for words, message in (
+            (
+                "image-folder --images {data}",
+                "config: splits.train.split_folders: {data} holds images in folders named like "
+                "splits (train, test) and in others (cat, dog): --split-folders (split_folders: "
+                "true) takes each of them for a split, --no-split-folders (split_folders: false) "
+                "takes none for one",
+            ),
+            (
+                "labelme --root {data}",
+                "config: source.root: {data} holds annotated images in folders named like splits "
+                "(train, test) and in others (cat, dog): --split NAME puts all of them into one "
+                "split, and `splits` of a config names a folder for each",
+            ),
+        )
+    ),
+    BadInput(
+        "voc: lists of the same images",
+        {
+            **small_voc(),
+            "README.md": "",
+            "ImageSets/Main/train.txt": "a\nb\n",
+            "ImageSets/Main/val.txt": "a\nb\n",
+        },
+        "voc --root {data}",
+        1,
+        "split 'val': has no examples: all was rejected, 2 duplicate_key; the first: "
+        "JPEGImages/a.jpg (duplicate_key: it is in split 'train' already, and in 'val' as well)",
     ),
     BadInput(
         "image-folder: no folders of splits",

@@ -34,6 +34,7 @@ SOURCES = [
 SETTINGS = JoinSettings(
     splits=SplitAssignment(by_source={source.name: source.name for source in SOURCES}),
     labels=LabelSettings(exclude=["dog"]),
+    unannotated="keep",
 )
 
 

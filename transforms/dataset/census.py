@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
-from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import Category, ImageRef, Reject
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.outcome import SplitOutcome, add_counts
@@ -21,6 +21,8 @@ from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.names import listing_exclusion, loosened
 
 SAMPLE_KEYS = 64
+# Images of a kind that a line names.
+_NAMED = 3
 
 
 class ListingSummary(msgspec.Struct):
@@ -106,6 +108,7 @@ class Census(msgspec.Struct):
         categories: The declared classes, each with the first of its origins, under a text that
             tells one from the next.
         first_rejects: The first rejects, by split.
+        left_out: The first images that are left out because nothing names them, by split.
         edges: What was sent and received.
     """
 
@@ -114,6 +117,7 @@ class Census(msgspec.Struct):
     sources: dict[str, SourceCensus] = {}
     categories: dict[str, Category] = {}
     first_rejects: dict[str, tuple[Reject, ...]] = {}
+    left_out: dict[str, tuple[str, ...]] = {}
     edges: Edges = msgspec.field(default_factory=Edges)
 
     def add_category(self, category: Category) -> None:
@@ -154,6 +158,8 @@ class Census(msgspec.Struct):
         counts.unannotated += joined.unannotated
         if joined.excluded is not None:
             counts.excluded = add_counts(counts.excluded, {joined.excluded.value: 1})
+        if joined.excluded is Exclusion.UNANNOTATED:
+            self._add_left_out(joined.split, key)
         for reject in joined.rejects:
             self.add_reject(reject)
         names_a_file = all(r.reason is not Reason.UNKNOWN_IMAGE_ID for r in joined.rejects)
@@ -184,11 +190,17 @@ class Census(msgspec.Struct):
             self.add_category(category)
         for split, rejects in other.first_rejects.items():
             self._add_first(split, *rejects)
+        for split, keys in other.left_out.items():
+            self._add_left_out(split, *keys)
         self.edges.add(other.edges)
 
     def _add_first(self, split: str, *rejects: Reject) -> None:
         known = self.first_rejects.get(split, ())
         self.first_rejects[split] = first_rejects(*known, *rejects)
+
+    def _add_left_out(self, split: str, *keys: str) -> None:
+        known = self.left_out.get(split, ())
+        self.left_out[split] = tuple(sorted((*known, *keys))[:_NAMED])
 
 
 def merge_censuses(censuses: Iterable[Census]) -> Census:

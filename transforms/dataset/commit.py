@@ -30,6 +30,7 @@ from shardbeam.transforms.dataset.judge import (
     count_reuse,
     count_sources,
     count_splits,
+    describe_left_out,
     find_lost,
     find_warnings,
     judge,
@@ -173,6 +174,7 @@ def gate(
         reuse=count_reuse(settings.run.previous, shards),
         resumed=count_resumed(shards),
         sources=count_sources(census, dataset=dataset),
+        notes=describe_left_out(census, dataset=dataset),
     )
     corrections = _corrections(statistics)
     moves = _plan_moves(shards, rejects, duplicates)
@@ -294,6 +296,7 @@ def finish(
                     duplicates=duplicates,
                     corrected=(line for each in statistics.values() for line in each.corrected),
                 ),
+                notes=describe_left_out(census, dataset=dataset),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 corrections=(join_uri(staging.output, CORRECTIONS_FOLDER) if corrections else ""),
                 reuse=count_reuse(run.previous, shards),

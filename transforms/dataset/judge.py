@@ -324,7 +324,8 @@ def judge(
 
     Args:
         splits: What became of everything.
-        max_ratio: The greatest share of a split's inputs that may be rejected.
+        max_ratio: The greatest share of a split's inputs (`SplitOutcome.inputs`) that may be
+            rejected.
         rejects_root: Where the rejects files are.
         rejects: These files.
         objects: Whether it is a dataset of objects.
@@ -348,7 +349,7 @@ def judge(
             )
         if name != NO_SPLIT and split.reject_ratio > max_ratio:
             over.append(
-                f"split {name!r}: {total} of {split.listed + split.unlisted} inputs rejected "
+                f"split {name!r}: {total} of {split.inputs} inputs rejected "
                 f"({split.reject_ratio:.2%}); rejects.max_ratio allows {max_ratio:.2%}"
             )
         if name != NO_SPLIT and not split.examples:
@@ -459,6 +460,7 @@ def find_warnings(
 ) -> tuple[str, ...]:
     """Returns warnings of what is written and may not be meant, one line each."""
     return (
+        *dataset.warnings,
         *_warn_of_groups(census, config=dataset.config),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
         *_warn_of_sources(count_sources(census, dataset=dataset)),
@@ -500,6 +502,29 @@ def _warn_of_sizes(
             # Names may hold line ends.
             examples = r"\n".join(examples.splitlines())
             yield f"{images} annotated in another size, such as {examples}, {text}"
+
+
+def describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str, ...]:
+    """Says which images are left out because nothing names them, a line a split."""
+    lines = []
+    for name in (*dataset.splits, NO_SPLIT):
+        split = census.splits.get(name, SplitOutcome())
+        count = split.excluded.get(Exclusion.UNANNOTATED.value, 0)
+        if not count:
+            continue
+        # Names may hold line ends.
+        examples = r"\n".join(", ".join(census.left_out[name]).splitlines())
+        line = (
+            f"{count:,} of {split.listed_images:,} images of {name or 'no split'} are named by no "
+            f"row or annotation file and left out, such as {examples}"
+        )
+        if dataset.file_per_image:
+            line += ": not annotated yet, or empty in a tool that cannot save that"
+        if dataset.config.get("unannotated") == "auto":
+            splitting = "" if name else ", with --split or --fractions,"
+            line += f"; --unannotated keep{splitting} writes them as negatives"
+        lines.append(line)
+    return tuple(lines)
 
 
 def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:
@@ -572,5 +597,5 @@ def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
             yield (
                 f"more than half of the images of split {name!r} have no annotations; if they "
                 "are no negatives, check the annotations' names, or leave these images out: "
-                "--set unannotated=drop"
+                "--unannotated drop"
             )

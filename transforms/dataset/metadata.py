@@ -74,6 +74,8 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         duplicates: What becomes of pictures that are there several times.
         excluded: How many images the file `exclude` names.
         expect: What its splits must hold.
+        warnings: What the formats warn of.
+        file_per_image: Whether a source has an annotation file for each image.
     """
 
     name: str
@@ -93,6 +95,8 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: DuplicatesConfig = DuplicatesConfig(find="none")
     excluded: int = 0
     expect: ExpectConfig = ExpectConfig()
+    warnings: tuple[str, ...] = ()
+    file_per_image: bool = False
 
 
 def metadata_paths(dataset: DatasetSettings) -> list[str]:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from shardbeam.transforms.core.reasons import Exclusion
+
 
 class Status(str, enum.Enum):
     """How a run ended, or how far it is."""
@@ -54,10 +56,23 @@ class SplitOutcome(msgspec.Struct, kw_only=True):
     objects: int = 0
 
     @property
+    def listed_images(self) -> int:
+        """Listed files that are images by their names."""
+        others = (Exclusion.HIDDEN_FILE, Exclusion.NOT_AN_IMAGE_NAME)
+        return self.listed - sum(self.excluded.get(rule.value, 0) for rule in others)
+
+    @property
+    def inputs(self) -> int:
+        """Listed images and references to missing ones, without the images that nothing names.
+
+        Pictures that happen to lie beside the dataset must not make its rejects look few.
+        """
+        return self.listed + self.unlisted - self.excluded.get(Exclusion.UNANNOTATED.value, 0)
+
+    @property
     def reject_ratio(self) -> float:
-        """Rejects over all inputs: listed images and references to missing ones."""
-        inputs = self.listed + self.unlisted
-        return sum(self.rejected.values()) / inputs if inputs else 0.0
+        """Rejects over all inputs; 0 where there are none."""
+        return sum(self.rejected.values()) / self.inputs if self.inputs else 0.0
 
     def add(self, other: SplitOutcome) -> None:
         """Adds the counts of other inputs."""
@@ -147,6 +162,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         sources: `{source: its images that went on to be read}`, where a split has several.
         message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
         warnings: What is written and may not be meant, a line each.
+        notes: Which images are left out because nothing names them, a line a split.
         rejects: The folder that holds the rejects files, where there are any rejects.
         corrections: The folder that holds the files of corrections, where there are any.
         reuse: What was taken over from the previous version; None where none was named.
@@ -158,6 +174,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     splits: Mapping[str, SplitOutcome]
     message: str = ""
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     rejects: str = ""
     corrections: str = ""
     reuse: Reuse | None = None

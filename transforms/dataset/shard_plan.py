@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Exclusion
 from shardbeam.transforms.core.sharding import NO_SPLIT, shard_count
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.outcome import SplitOutcome, Totals
@@ -144,6 +145,8 @@ def no_examples(split: str, *, census: Census) -> InputError:
         if counts.excluded:
             excluded = ", ".join(f"{count:,} {rule}" for rule, count in counts.excluded.items())
             problem = f"has no examples: all images are excluded, {excluded}"
+            if Exclusion.UNANNOTATED.value in counts.excluded:
+                problem += "; --unannotated keep writes images that nothing names as negatives"
             break
     else:
         problem = (

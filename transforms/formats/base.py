@@ -89,6 +89,9 @@ class Format(Source, frozen=True, kw_only=True):
 
     Attributes:
         SUMMARY: One line for `shardbeam formats`.
+        UNANNOTATED: What `unannotated: auto` means for listed images that no annotation file and no
+            list of a split names: whether they are written without annotations (`keep`), left
+            out (`drop`) or rejected.
         ROOTS: The keys that name folders of images, archives, or patterns of archives.
         lists_annotations: Whether `place` may find annotations or containers: listed files that
             are read beside `annotation_files`.
@@ -100,6 +103,7 @@ class Format(Source, frozen=True, kw_only=True):
     """
 
     SUMMARY: ClassVar[str] = ""
+    UNANNOTATED: ClassVar[Literal["keep", "drop", "reject"]] = "keep"
     ROOTS: ClassVar[tuple[str, ...]] = ("images",)
 
     opens_archives: ClassVar[bool] = True
@@ -145,8 +149,13 @@ class Format(Source, frozen=True, kw_only=True):
 
         Raises:
             InputError: A file that tells cannot be read.
+            Problem: The keys leave open how the files are meant.
         """
         return self
+
+    def warnings(self) -> Sequence[str]:
+        """Says what may not be meant of what it reads, a line each, once before the run."""
+        return ()
 
     def predefined_splits(self) -> Sequence[str]:
         """The source's own splits, in order, for a config with one source and no fractions."""

@@ -37,6 +37,7 @@ from shardbeam.transforms.formats.coco_sniff import (
     is_stuff_name,
     recognize_coco,
     sniff_tasks,
+    warn_of_missing_section,
 )
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
 from shardbeam.transforms.formats.recognition import Folder, Recognized
@@ -70,6 +71,8 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     SOME_OF = ("annotations", "panoptic", "semantic_masks")
     SUMMARY = "COCO JSON: boxes, masks, keypoints, captions, panoptic and stuff"
     ROOTS = ("images", "panoptic_masks", "semantic_masks")
+    # Often each of several files names a part of one folder's images, negatives among them.
+    UNANNOTATED = "drop"
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     annotations: Annotated[list[Location], named("COCO JSON file")] = []
@@ -130,6 +133,10 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         for uri in self.annotations:
             found |= sniff_tasks(uri, storage=storage_for(uri))
         return msgspec.structs.replace(self, tasks=self._with_maps(found) or ["detection"])
+
+    def warnings(self) -> Sequence[str]:
+        """Names the files without annotations; see the base class."""
+        return [*warn_of_missing_section(self.annotations)]
 
     def place(self, path: str, *, root: int) -> Place:
         """Tells images, and the PNGs of segments and of classes, by their root.

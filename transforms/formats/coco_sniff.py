@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.transforms.core.errors import InputError
@@ -57,10 +57,20 @@ def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
     Raises:
         InputError: The file cannot be read, or holds panoptic segments.
     """
-    annotations = _first_items(_ANNOTATIONS, uri, storage=storage)
+    annotations = _first_items(_ANNOTATIONS, uri, storage=storage) or []
     if _has_segments(annotations):
         raise panoptic_file_error(uri)
     return _tasks_of(annotations, uri=uri)
+
+
+def warn_of_missing_section(uris: Iterable[str]) -> Iterator[str]:
+    """Warns of files without the section `annotations`, as COCO's files of test images are."""
+    for uri in uris:
+        if _first_items(_ANNOTATIONS, uri, storage=storage_for(uri)) is None:
+            yield (
+                f"{uri.rpartition('/')[2]} has no section `annotations`: images that only it lists "
+                "are written without annotations; expect.max_unannotated refuses too many of these"
+            )
 
 
 def _has_segments(annotations: Sequence[Mapping[str, Any]]) -> bool:
@@ -82,8 +92,10 @@ def _tasks_of(annotations: Sequence[Mapping[str, Any]], *, uri: str) -> frozense
     return frozenset(tasks or ({"classification"} if labels else ()))
 
 
-def _first_items(section: re.Pattern[bytes], uri: str, *, storage: Storage) -> list[dict[str, Any]]:
-    """Decodes the first items of a section; none where there is no such section."""
+def _first_items(
+    section: re.Pattern[bytes], uri: str, *, storage: Storage
+) -> list[dict[str, Any]] | None:
+    """Decodes the first items of a section; None where there is no such section, or `null`."""
     try:
         stored = storage.stat(uri)
         if stored is None:
@@ -104,12 +116,12 @@ def _first_items(section: re.Pattern[bytes], uri: str, *, storage: Storage) -> l
             found, is_complete = _decode_objects(window)
             # One more read where the first item alone is longer than what was read so far.
             if found or is_complete or len(window) >= _MAX_WINDOW_BYTES:
-                return found
+                return None if window.startswith(b"null") else found
     except OSError as error:
         raise InputError(
             uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
         ) from error
-    return []
+    return [] if is_inside else None
 
 
 def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
@@ -200,8 +212,8 @@ def _look(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:
     uri = folder.files[path].uri
     storage = storage_for(uri)
     try:
-        images = _first_items(_IMAGES, uri, storage=storage)
-        annotations = _first_items(_ANNOTATIONS, uri, storage=storage)
+        images = _first_items(_IMAGES, uri, storage=storage) or []
+        annotations = _first_items(_ANNOTATIONS, uri, storage=storage) or []
     except InputError:
         return None
     if is_lvis != any("neg_category_ids" in image for image in images):

@@ -91,6 +91,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
     """
 
     SUMMARY = "CVAT for images 1.1 XML: boxes, polygons, masks, skeletons and tags"
+    UNANNOTATED = "drop"
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     annotations: Annotated[

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
@@ -52,8 +53,8 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
             resolved = made.resolve()
             assert isinstance(resolved, ImageFolderFormat)
             made = resolved
-        except InputError as error:
-            problem = error.problem
+        except (InputError, Problem) as error:
+            problem = error.problem if isinstance(error, InputError) else error.text
         folders = {made.below_split(path).rpartition("/")[0] for path in folder.images}
         parts = {part.casefold() for path in folders for part in path.split("/")}
         classes = {path.partition("/")[0] for path in folders}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -15,6 +14,7 @@ from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     ImageAnnotations,
+    ImageRef,
     ListedImage,
     ObjectAnnotation,
     Record,
@@ -38,7 +38,8 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         splits: Which split a key belongs to.
         labels: Which classes are written.
-        unannotated: What becomes of an image that no annotation file names.
+        unannotated: What becomes of an image that no annotation file names; `auto` means what its
+            format says (`Format.UNANNOTATED`).
         example_per: Whether an image makes one Example, or one for each of its objects.
         exclude: The file that names images to leave out.
         groups: The file of groups of images that stay in one split.
@@ -47,7 +48,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     splits: SplitAssignment
     labels: LabelSettings
-    unannotated: Literal["keep", "drop", "reject"] = "keep"
+    unannotated: Literal["auto", "keep", "drop", "reject"] = "auto"
     example_per: Literal["image", "annotation"] = "image"
     exclude: KeyFile | None = None
     groups: KeyFile | None = None
@@ -96,11 +97,15 @@ class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Defect(NamedTuple):
-    """What is wrong with what is said about an image; `of_split` where only its split is."""
+    """What is wrong with what is said about an image.
+
+    Attributes:
+        of_split: Where only the split is wrong: the one that it cannot have.
+    """
 
     reason: Reason
     detail: str
-    of_split: bool = False
+    of_split: str = ""
 
 
 class _Merged(NamedTuple):
@@ -157,140 +162,270 @@ def join_key(
         settings: The config's rules.
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
-    merged = _merge_entries(entries, source_format=source_format)
+    merged = _merge_entries(
+        entries, source_format=source_format, has_splits=bool(settings.splits.predefined)
+    )
     image_key = listed[0].key if listed else key
-    named_split = merged.split or (source_format.split_listed(image_key) if listed else "")
     if settings.exclude is not None and is_excluded(settings.exclude, source=source, key=image_key):
         merged = merged._replace(exclusion=Exclusion.EXCLUDED_BY_FILE)
     group = settings.group_of(source=source, key=image_key)
-    split = settings.splits.split_of(
-        source=source, key=image_key, predefined=named_split, group=group
+    named_split = merged.split or (source_format.split_listed(image_key) if listed else "")
+    case = _Case(
+        source=source,
+        key=image_key,
+        listed=listed,
+        entries=entries,
+        merged=merged,
+        group=group,
+        split=settings.splits.split_of(
+            source=source, key=image_key, predefined=named_split, group=group
+        ),
+        source_format=source_format,
+        settings=settings,
     )
-    rejects: list[Reject] = []
-
-    made = functools.partial(Reject, split=split, source=source, stage="join")
-
-    def reject(defect: _Defect, *, listed: bool, key: str = image_key) -> None:
-        rejects.append(made(key=key, reason=defect.reason, detail=defect.detail, listed=listed))
-
-    done = functools.partial(JoinedKey, split=split, rejects=rejects)
     if Kind.ROWS in source_format.kinds:
-        # A row without an image is the input itself.
-        if merged.exclusion is not None:
-            return done(excluded=merged.exclusion)
-        defects = merged.defects
-        if merged.annotations is not None and split == NO_SPLIT:
-            problem = merged.split_problem or "the row names no split of the dataset"
-            defects = [_Defect(Reason.UNKNOWN_SPLIT, problem)]
-        for index, defect in enumerate(defects):
-            reject(defect, listed=not index)
-        if merged.annotations is None or defects:
-            return done()
-        return done(
-            record=Record(source, key, image=None, annotations=merged.annotations, split=split)
+        return _join_row(case)
+    return _join_listed(case) if listed else _join_missing(case)
+
+
+class _Case(NamedTuple):
+    """All that is known of what is joined by one text.
+
+    Attributes:
+        key: The image's key; what the entries call it, where it is not listed.
+        listed: The listed images, in order.
+        entries: What the annotation files say about it, in any order.
+        merged: The same, put together.
+        group: The image whose split it goes into.
+        split: That split, as far as it is known before its classes are.
+    """
+
+    source: str
+    key: str
+    listed: Sequence[ListedImage]
+    entries: Collection[AnnotationEntry]
+    merged: _Merged
+    group: tuple[str, str]
+    split: str
+    source_format: Format
+    settings: JoinSettings
+
+    def reject(self, defect: _Defect, *, listed: bool, key: str = "") -> Reject:
+        """Makes a reject of the image, or of one of several."""
+        is_split = defect.of_split in self.settings.splits.predefined
+        return Reject(
+            split=defect.of_split if is_split else self.split,
+            source=self.source,
+            key=key or self.key,
+            stage="join",
+            reason=defect.reason,
+            detail=defect.detail,
+            listed=listed,
         )
 
-    if not listed:
-        if merged.exclusion is not None:
-            return done()
-        # A list of a split that the config does not use says nothing.
-        if merged.annotations is not None or (merged.usable and settings.splits.predefined):
-            reject(
-                _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed"),
-                listed=False,
-            )
-        for defect in merged.defects:
-            reject(defect, listed=False)
-        return done()
+    def done(self, *rejects: Reject, excluded: Exclusion | None = None) -> JoinedKey:
+        """Says that no record goes on."""
+        return JoinedKey(split=self.split, rejects=rejects, excluded=excluded)
 
-    detail = ""
+    def record(self, *, image: ImageRef | None, said: _Said, split: str) -> Record:
+        """Makes the record that goes on."""
+        examples = 1
+        if image is not None and self.settings.example_per == "annotation":
+            examples = len(decode_annotations(said.annotations).objects)
+        return Record(
+            source=self.source,
+            key=self.key,
+            image=image,
+            annotations=said.annotations,
+            split=split,
+            examples=examples,
+        )
+
+
+# A row without an image is the input itself.
+
+
+def _join_row(case: _Case) -> JoinedKey:
+    merged = case.merged
+    if merged.exclusion is not None:
+        return case.done(excluded=merged.exclusion)
+    defects = merged.defects
+    if merged.annotations is not None and case.split == NO_SPLIT:
+        problem = merged.split_problem or "the row names no split of the dataset"
+        defects = [_Defect(Reason.UNKNOWN_SPLIT, problem)]
+    joined = case.done(
+        *(case.reject(defect, listed=not index) for index, defect in enumerate(defects))
+    )
+    if merged.annotations is None or defects:
+        return joined
+    record = case.record(image=None, said=_Said(merged.annotations), split=case.split)
+    return msgspec.structs.replace(joined, record=record)
+
+
+# What annotation files name and no listing holds.
+
+
+def _join_missing(case: _Case) -> JoinedKey:
+    merged = case.merged
+    if merged.exclusion is not None:
+        return case.done()
+    defects = merged.defects
+    # A list of a split that the config does not use says nothing.
+    if merged.annotations is not None or (merged.usable and case.settings.splits.predefined):
+        missing = _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed")
+        defects = [missing, *defects]
+    return case.done(*(case.reject(defect, listed=False) for defect in defects))
+
+
+# Listed images.
+
+
+class _Said(NamedTuple):
+    """What is said about a listed image, by files or else by its name.
+
+    Attributes:
+        labels: Image-level classes that its name tells.
+        unannotated: Whether nothing is said.
+    """
+
+    annotations: bytes
+    labels: tuple[str, ...] = ()
+    unannotated: bool = False
+
+
+# What a rule says of an image: which rule of the config leaves it out, or what is wrong with it.
+_Verdict: TypeAlias = Exclusion | _Defect | None
+
+
+def _join_listed(case: _Case) -> JoinedKey:
+    merged, settings = case.merged, case.settings
+    ambiguity = _find_ambiguity(case)
+    if ambiguity is not None:
+        return case.done(
+            *(case.reject(ambiguity, listed=True, key=image.key) for image in case.listed),
+            *(case.reject(defect, listed=False) for defect in merged.defects),
+        )
+    lost = merged.lost() if merged.exclusion is None else None
+    twice = _Defect(Reason.DUPLICATE_KEY, "another listed file has the same key")
+    rejects = [
+        *(case.reject(twice, listed=True) for _ in case.listed[1:]),
+        *([case.reject(lost, listed=True)] if lost is not None else ()),
+        *(case.reject(defect, listed=False) for defect in merged.defects if defect is not lost),
+    ]
+    if lost is not None or merged.exclusion is not None:
+        return case.done(*rejects, excluded=merged.exclusion)
+    said = _find_said(case)
+    if not isinstance(said, _Said):
+        return _decide(case, said, rejects=rejects)
+    for rule in _RULES:
+        verdict = rule(case, said)
+        if verdict is not None:
+            joined = _decide(case, verdict, rejects=rejects)
+            return msgspec.structs.replace(joined, labels=said.labels)
+    split = case.split
+    if settings.splits.stratify:
+        classes = settings.classes_of(said.annotations)
+        split = settings.splits.split_of(
+            source=case.source, key=case.key, classes=classes, group=case.group
+        )
+        rejects = [msgspec.structs.replace(each, split=split) for each in rejects]
+    return JoinedKey(
+        split=split,
+        record=case.record(image=case.listed[0].image, said=said, split=split),
+        unannotated=said.unannotated,
+        labels=said.labels,
+        rejects=rejects,
+    )
+
+
+def _decide(case: _Case, verdict: Exclusion | _Defect, *, rejects: Sequence[Reject]) -> JoinedKey:
+    if isinstance(verdict, Exclusion):
+        return case.done(*rejects, excluded=verdict)
+    return case.done(*rejects, case.reject(verdict, listed=True))
+
+
+def _find_ambiguity(case: _Case) -> _Defect | None:
+    """Says why there is no telling which image and which annotations belong together."""
     # One annotation file has one name for an image, unless `match` takes several for the same.
-    named = {(entry.file_index, entry.key) for entry in entries}
-    if listed[-1].key != image_key:
-        names = dict.fromkeys(image.key for image in listed)
+    named = {(entry.file_index, entry.key) for entry in case.entries}
+    if case.listed[-1].key != case.key:
+        names = dict.fromkeys(image.key for image in case.listed)
         detail = f"annotations name all of these alike: {', '.join(names)}"
     elif len(named) > len({index for index, _ in named}):
         names = dict.fromkeys(name for _, name in sorted(named))
         detail = f"annotations name several images that may be this: {', '.join(names)}"
-    if detail:
-        ambiguous = _Defect(Reason.AMBIGUOUS_STEM, detail)
-        for image in listed:
-            reject(ambiguous, listed=True, key=image.key)
-        for defect in merged.defects:
-            reject(defect, listed=False)
-        return done()
-
-    for _ in listed[1:]:
-        reject(_Defect(Reason.DUPLICATE_KEY, "another listed file has the same key"), listed=True)
-    excluded = merged.exclusion
-    lost = merged.lost() if excluded is None else None
-    if lost is not None:
-        reject(lost, listed=True)
-    for defect in merged.defects:
-        if defect is not lost:
-            reject(defect, listed=False)
-    if lost is not None:
-        return done()
-
-    annotations = merged.annotations
-    unannotated = False
-    labels: tuple[str, ...] = ()
-    if excluded is None and annotations is None:
-        try:
-            said = source_format.annotate_listed(image_key)
-        except RejectedError as error:
-            reject(_Defect(error.reason, error.detail), listed=True)
-            return done()
-        if isinstance(said, Exclusion):
-            excluded = said
-        elif said is None:
-            unannotated = True
-            excluded = listing_exclusion(image_key)
-            if excluded is None and settings.unannotated == "reject":
-                reject(_Defect(Reason.UNANNOTATED, "no annotation file names it"), listed=True)
-                return done()
-            if excluded is None and settings.unannotated == "drop":
-                excluded = Exclusion.UNANNOTATED
-            annotations = encode_annotations(ImageAnnotations(image_id=""))
-        else:
-            labels = said.labels
-            if labels and all(settings.labels.written_name(label) is None for label in labels):
-                excluded = Exclusion.LABEL_EXCLUDED
-            annotations = encode_annotations(said)
-    if excluded is None and split == NO_SPLIT:
-        if merged.split_problem:
-            reject(_Defect(Reason.UNKNOWN_SPLIT, merged.split_problem), listed=True)
-            return done()
-        excluded = Exclusion.IN_NO_SPLIT
-    if excluded is not None or annotations is None:
-        return done(labels=labels, excluded=excluded)
-    if not settings.splits.matches(source=source, key=image_key):
-        pattern = settings.splits.group_by
-        problem = f"group_by ({pattern}) finds nothing in the key"
-        reject(_Defect(Reason.GROUP_NOT_MATCHED, problem), listed=True)
-        return done(labels=labels)
-    if settings.splits.stratify:
-        split = settings.splits.split_of(
-            source=source, key=image_key, classes=settings.classes_of(annotations), group=group
-        )
-        rejects = [msgspec.structs.replace(each, split=split) for each in rejects]
-    examples = 1
-    if settings.example_per == "annotation":
-        examples = len(decode_annotations(annotations).objects)
-    record = Record(
-        source=source,
-        key=image_key,
-        image=listed[0].image,
-        annotations=annotations,
-        split=split,
-        examples=examples,
-    )
-    return JoinedKey(
-        split=split, record=record, unannotated=unannotated, labels=labels, rejects=rejects
-    )
+    else:
+        return None
+    return _Defect(Reason.AMBIGUOUS_STEM, detail)
 
 
-def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format) -> _Merged:
+def _find_said(case: _Case) -> _Said | Exclusion | _Defect:
+    """Finds what is said about an image, by annotation files or else by its name."""
+    if case.merged.annotations is not None:
+        return _Said(case.merged.annotations)
+    try:
+        told = case.source_format.annotate_listed(case.key)
+    except RejectedError as error:
+        return _Defect(error.reason, error.detail)
+    if isinstance(told, Exclusion):
+        return told
+    if told is None:
+        return _Said(encode_annotations(ImageAnnotations(image_id="")), unannotated=True)
+    return _Said(encode_annotations(told), labels=told.labels)
+
+
+def _judge_unannotated(case: _Case, said: _Said) -> _Verdict:
+    """What is no image is left out; an image is kept, left out or rejected, as the config says."""
+    if not said.unannotated:
+        return None
+    rule = case.settings.unannotated
+    if rule == "auto":
+        # The list of a split names it, too.
+        rule = "keep" if case.merged.usable else case.source_format.UNANNOTATED
+    verdicts: dict[str, _Verdict] = {
+        "drop": Exclusion.UNANNOTATED,
+        "reject": _Defect(Reason.UNANNOTATED, "no annotation file names it"),
+    }
+    return listing_exclusion(case.key) or verdicts.get(rule)
+
+
+def _judge_labels(case: _Case, said: _Said) -> _Verdict:
+    """An image all of whose classes are excluded is left out."""
+    written = map(case.settings.labels.written_name, said.labels)
+    if said.labels and all(name is None for name in written):
+        return Exclusion.LABEL_EXCLUDED
+    return None
+
+
+def _judge_split(case: _Case, said: _Said) -> _Verdict:
+    """An image in no split is left out, or rejected where a file names one that there is not."""
+    if case.split != NO_SPLIT:
+        return None
+    problem = case.merged.split_problem
+    return _Defect(Reason.UNKNOWN_SPLIT, problem) if problem else Exclusion.IN_NO_SPLIT
+
+
+def _judge_group(case: _Case, said: _Said) -> _Verdict:
+    """An image must have a group, where groups are asked for."""
+    splits = case.settings.splits
+    if splits.matches(source=case.source, key=case.key):
+        return None
+    problem = f"group_by ({splits.group_by}) finds nothing in the key"
+    return _Defect(Reason.GROUP_NOT_MATCHED, problem)
+
+
+# The first that says something decides.
+_RULES: Sequence[Callable[[_Case, _Said], _Verdict]] = (
+    _judge_unannotated,
+    _judge_labels,
+    _judge_split,
+    _judge_group,
+)
+
+
+def _merge_entries(
+    entries: Iterable[AnnotationEntry], *, source_format: Format, has_splits: bool
+) -> _Merged:
     """Merges what is said about one image.
 
     The same image may stand in several annotation files, under one id; an entry with another
@@ -310,9 +445,9 @@ def _merge_entries(entries: Iterable[AnnotationEntry], *, source_format: Format)
             detail = f"image id {entry.image_id} has the file name of image id {image_id}"
             defects.append(_Defect(Reason.DUPLICATE_KEY, detail))
             continue
-        if entry.split and entry.split != split:
+        if has_splits and entry.split and entry.split != split:
             detail = f"it is in split {split!r} already, and in {entry.split!r} as well"
-            defects.append(_Defect(Reason.DUPLICATE_KEY, detail, of_split=True))
+            defects.append(_Defect(Reason.DUPLICATE_KEY, detail, of_split=entry.split))
         if entry.annotations:
             merged.append(entry.annotations)
     exclusion = next((entry.exclusion for entry in good if entry.exclusion is not None), None)

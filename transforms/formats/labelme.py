@@ -8,8 +8,9 @@ from __future__ import annotations
 import codecs
 import functools
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -50,6 +51,7 @@ from shardbeam.transforms.formats.names import (
 )
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted
 from shardbeam.transforms.formats.root_files import RootFiles
+from shardbeam.transforms.formats.split_folders import TopFolders, is_split_name, sort_splits
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.png import scan_png
@@ -60,6 +62,8 @@ _WITHOUT_BOX = frozenset({"line", "linestrip", "point", "points"})
 # LabelMe's own names of what is no class.
 _NO_CLASSES = frozenset({"__ignore__", "_background_"})
 _CIRCLE_POINTS = 64
+# A root with more names is no folder of splits. Of a folder's JSON files so many are looked into.
+_LOOK_AT, _FILES = 1000, 100
 
 # Of another machine: it names nothing below the root.
 _ABSOLUTE = re.compile(r"/|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")
@@ -97,24 +101,32 @@ _encoder = msgspec.json.Encoder()
 class LabelMeFormat(Format, frozen=True, kw_only=True):
     """LabelMe: JSON files and their images below one folder.
 
-    A file is about the image that `imagePath` names, relative to the file; where that leads out
-    of the root, the image of that name beside the file. Where it is not there, the image is the
-    one in `imageData`.
+    A file is about the image beside it that has the name in `imagePath`, or else about the image
+    at that path, relative to the file, unless it leads out of the root. Where neither is there,
+    the image is the one in `imageData`.
+
+    Top folders that are named like splits are splits, those that hold a picture with a JSON file.
 
     Attributes:
         root: The folder that holds everything, at any depth.
         keypoints: Labels of points that are keypoints, in their order: of the object that has
             the same `group_id`.
         _masks: Whether objects carry their polygons and masks.
+        _splits: The folders that are splits.
+        _mixed: What the root holds where some of its folders are named like splits and others are
+            not.
     """
 
     SUMMARY = "LabelMe JSON: boxes, polygons, masks, and flags as labels"
+    UNANNOTATED = "drop"
     ROOTS = ("root",)
     lists_annotations = True
 
     root: Annotated[Location, named("folder of the JSON files and their images", metavar="DIR")]
     keypoints: Annotated[list[str], named("label of points that are keypoints, in order")] = []
     _masks: bool = False
+    _splits: tuple[str, ...] = ()
+    _mixed: str = ""
 
     def __post_init__(self) -> None:
         if "" in self.keypoints or len(set(self.keypoints)) < len(self.keypoints):
@@ -138,6 +150,48 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         what = counted(len(files), "JSON file")
         return Recognized(what=what, sources={"": {"root": folder.uri(root)}})
 
+    @classmethod
+    def predefines_splits(cls, keys: Mapping[str, object]) -> bool:
+        """Whether there are folders of splits; see the base class.
+
+        Raises:
+            InputError: The root cannot be listed.
+        """
+        found = cls(root=os.path.expanduser(str(keys["root"])))._look()
+        return found.are_splits or found.is_mixed
+
+    def resolve(self) -> LabelMeFormat:
+        """Finds the folders of splits; see the base class.
+
+        Raises:
+            InputError: The root cannot be listed.
+        """
+        found = self._look()
+        return msgspec.structs.replace(
+            self,
+            _splits=tuple(sort_splits(found.splits)) if found.are_splits else (),
+            _mixed=found.describe() if found.is_mixed else "",
+        )
+
+    def predefined_splits(self) -> Sequence[str]:
+        """The folders that are splits.
+
+        Raises:
+            Problem: Some folders are named like splits and others are not.
+        """
+        if self._mixed:
+            raise Problem(
+                ("root",),
+                f"{self.root} holds annotated images {self._mixed}: --split NAME puts all of them "
+                "into one split, and `splits` of a config names a folder for each",
+            )
+        return self._splits
+
+    def split_listed(self, key: str) -> str:
+        """The top folder, where it is a split; see the base class."""
+        folder = key.partition("/")[0]
+        return folder if folder in self._splits else ""
+
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
         """Objects and labels, and keypoints and masks if they are asked for."""
@@ -149,6 +203,38 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     @functools.cached_property
     def _files(self) -> RootFiles:
         return RootFiles(self.root)
+
+    def _look(self) -> TopFolders:
+        """Finds the top folders that hold an image with a JSON file."""
+        if not any(map(is_split_name, self._files.folders(limit=_LOOK_AT))):
+            return TopFolders({}, ())
+        # {top folder: its first JSON files}
+        files: dict[str, list[tuple[str, ImageRef]]] = {}
+        for path, file in self._files.walk():
+            top, slash, _ = path.partition("/")
+            found = files.setdefault(top if slash else "", [])
+            if self.place(path, root=0).role is Role.CONTAINER and len(found) < _FILES:
+                found.append((path, file))
+        tops = [top for top in sorted(files) if any(self._has_image(*each) for each in files[top])]
+        return TopFolders(
+            {top: frozenset() for top in tops if is_split_name(top)},
+            [top or "the root itself" for top in tops if not is_split_name(top)],
+        )
+
+    def _has_image(self, path: str, file: ImageRef) -> bool:
+        try:
+            found, _ = _read(file, path=path)
+            image_path = self._locate(found, beside=path)
+        except (InputError, RejectedError):
+            return False
+        return bytes(found.imageData) not in _ABSENT or self._files.find(image_path) is not None
+
+    def _locate(self, found: _File, *, beside: str) -> str:
+        """The path below the root of the image that a file is about."""
+        path = _image_path(found.imagePath or "", beside=beside)
+        # Who moves images and their files elsewhere leaves the old folder in `imagePath`.
+        near = "/".join([*beside.split("/")[:-1], path.rpartition("/")[2]])
+        return near if near != path and self._files.find(near) is not None else path
 
     def place(self, path: str, *, root: int) -> Place:
         """Takes JSON files, which may hold a picture, for containers; see the base class."""
@@ -165,10 +251,10 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         What is wrong with it is the defect of its entry.
         """
         key = normalize_key(path)
+        split = self.split_listed(key)
         try:
-            data = read_bytes(file, unreadable=Reason.ANNOTATION_MALFORMED)
-            found = decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path)
-            image_path = _image_path(found.imagePath or "", beside=path)
+            found, data = _read(file, path=path)
+            image_path = self._locate(found, beside=path)
             key = normalize_key(image_path)
             if (problem := key_problem(key)) is not None:
                 key = normalize_key(path)
@@ -183,7 +269,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
                 corrections = {**annotations.corrections, **count}
                 annotations = msgspec.structs.replace(annotations, corrections=corrections)
         except (InputError, RejectedError) as error:
-            yield _defect(error, key=key, path=path)
+            yield _defect(error, key=key, path=path, split=split)
             return
         names = (*annotations.labels, *(item.label for item in annotations.objects))
         for name in dict.fromkeys(names):
@@ -191,7 +277,10 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             yield Category(name=name, origin=self.root, keypoints=tuple(self.keypoints))
         # Two files about one image are not to be added up.
         yield AnnotationEntry(
-            key=key, annotations=encode_annotations(annotations), image_id=normalize_key(path)
+            key=key,
+            annotations=encode_annotations(annotations),
+            image_id=normalize_key(path),
+            split=split,
         )
 
     def _annotations(self, found: _File, *, uri: str) -> ImageAnnotations:
@@ -281,13 +370,21 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         )
 
 
-def _defect(error: InputError | RejectedError, *, key: str, path: str) -> AnnotationEntry:
+def _read(file: ImageRef, *, path: str) -> tuple[_File, bytes]:
+    """Reads a JSON file: what it holds, and its text."""
+    data = read_bytes(file, unreadable=Reason.ANNOTATION_MALFORMED)
+    return decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path), data
+
+
+def _defect(
+    error: InputError | RejectedError, *, key: str, path: str, split: str
+) -> AnnotationEntry:
     if isinstance(error, RejectedError):
         reason, text = error.reason, error.detail
     else:
         place = f"{error.place}: " if error.place else ""
         reason, text = Reason.ANNOTATION_MALFORMED, f"{place}{error.problem}"
-    return AnnotationEntry(key=key, defect=reason, detail=f"{path}: {text}")
+    return AnnotationEntry(key=key, defect=reason, detail=f"{path}: {text}", split=split)
 
 
 def _image_path(text: str, *, beside: str) -> str:

@@ -24,7 +24,7 @@ from shardbeam.transforms.examples.features import (
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.coco_file import AnnotationReader, CocoFile, CocoImage, Int64
-from shardbeam.transforms.formats.coco_sniff import recognize_coco
+from shardbeam.transforms.formats.coco_sniff import recognize_coco, warn_of_missing_section
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
@@ -69,6 +69,7 @@ class LvisFormat(Format, frozen=True, kw_only=True):
     """
 
     SUMMARY = "LVIS JSON: boxes and masks, and which categories were not looked for"
+    UNANNOTATED = "drop"
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     annotations: Annotated[list[Location], msgspec.Meta(min_length=1), named("LVIS JSON file")]
@@ -91,6 +92,10 @@ class LvisFormat(Format, frozen=True, kw_only=True):
             value_list(f"image/{name}", FeatureKind.INT64, FeatureRole.LABEL) for name in _LISTS
         )
         return [*map(ExtraFeature, specs)]
+
+    def warnings(self) -> Sequence[str]:
+        """Names the files without annotations; see the base class."""
+        return [*warn_of_missing_section(self.annotations)]
 
     def place(self, path: str, *, root: int) -> Place:
         """Finds what an image is joined by; see the class."""

@@ -87,6 +87,8 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     SOME_OF = ("boxes", "image_labels")
     SUMMARY = "Open Images CSV: boxes and image-level labels"
+    # Nobody has verified what is in the other images.
+    UNANNOTATED = "drop"
     chunk_bytes = 32 << 20
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -54,6 +55,15 @@ class RootFiles:
         if self.find(folder) is not None or folder.startswith(("../", "/")) or "\0" in folder:
             return False
         return next(self.walk(folder), None) is not None
+
+    def folders(self, *, limit: int) -> list[str]:
+        """The folders right below the root; none where more than `limit` names lie there."""
+        if self._in_archive:
+            names = dict.fromkeys("".join(path.partition("/")[:2]) for path in self._archived)
+        else:
+            found = itertools.islice(storage_for(self.root).names(self.root), limit + 1)
+            names = dict.fromkeys(found)
+        return [name[:-1] for name in names if name.endswith("/") and len(names) <= limit]
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, ImageRef]]:
         """Yields `(path below the root, where it lies)` for each file below a folder.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.names import is_hidden, is_image_name
@@ -21,10 +22,14 @@ from shardbeam.transforms.storage.find import storage_for
 _NAMES = ("train", "training", "val", "valid", "validation", "test", "testing")
 # A root with more names is no folder of splits; of a split's folder so many are looked at.
 _LOOK_AT = 1000
+# Folders that an error names.
+_NAMED = 3
 
 
 class SplitFolderFormat(Format, frozen=True, kw_only=True):
     """Images below one root, which is looked at before the run: are its top folders splits?
+
+    Folders without images do not count.
 
     Attributes:
         needs_classes: Whether a split's folder must hold folders.
@@ -50,23 +55,33 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         """
         asked = keys.get("split_folders")
         if asked is None:
-            return bool(_look(os.path.expanduser(str(keys["images"])), by_name=True))
+            return _look(os.path.expanduser(str(keys["images"])), by_name=True).are_splits
         return bool(asked)
 
     def resolve(self) -> Format:
         """Finds the top folders that are splits; see the base class.
 
         Raises:
+            Problem: Some of them are named like splits and others are not.
             InputError: They hold images where folders of classes are expected, or the root cannot
                 be listed.
         """
         if self.split_folders is False:
             return self
         found = _look(self.images, by_name=self.split_folders is None)
-        if self.split_folders and not found:
+        if self.split_folders and not found.splits:
             raise InputError(uri=self.images, problem="split_folders: there are no folders")
-        splits = sorted(found, key=_order)
-        flat = [f"{name}/" for name in splits if found[name] == {False}]
+        if found.is_mixed:
+            raise Problem(
+                ("split_folders",),
+                f"{self.images} holds images {found.describe()}: --split-folders (split_folders: "
+                "true) takes each of them for a split, --no-split-folders (split_folders: false) "
+                "takes none for one",
+            )
+        if not found.are_splits:
+            return self
+        splits = sort_splits(found.splits)
+        flat = [f"{name}/" for name in splits if found.splits[name] == {False}]
         if flat and self.needs_classes:
             raise InputError(
                 uri=self.images,
@@ -91,43 +106,99 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         return key.partition("/")[2] if self.split_listed(key) else key
 
 
-def _look(root: str, *, by_name: bool) -> dict[str, set[bool]]:
-    """Looks at the two upper levels of a root.
+class TopFolders(NamedTuple):
+    """The top folders of a root, as far as they hold images.
 
-    Only an archive whose top folders are named like splits is listed to its end.
-
-    Returns:
-        `{top folder: whether it holds folders, whether it holds images directly}` as a set of True
-        and False; empty where the top folders are not splits.
+    Attributes:
+        splits: Those that may be splits: `{name: whether it holds folders, whether it holds images
+            directly}`, as a set of True and False.
+        others: A few of the others.
     """
-    found: dict[str, set[bool]] = {}
-    for path in _upper_paths(root, limit=_LOOK_AT if by_name else None):
-        folder, slash, below = path.partition("/")
-        if not slash or is_hidden(folder):
-            continue
-        if by_name and folder.casefold() not in _NAMES:
-            return {}
-        if below and not is_hidden(below) and ("/" in below or is_image_name(below)):
-            found.setdefault(folder, set()).add("/" in below)
-    return found
+
+    splits: Mapping[str, Set[bool]]
+    others: Sequence[str]
+
+    @property
+    def are_splits(self) -> bool:
+        """Whether all are splits."""
+        return bool(self.splits) and not self.others
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there is no telling: one class may be called `test`, hardly two like splits."""
+        return len(self.splits) > 1 and bool(self.others)
+
+    def describe(self) -> str:
+        """Names the folders, as a part of an error."""
+        return (
+            f"in folders named like splits ({', '.join(sort_splits(self.splits))}) and in others "
+            f"({', '.join(self.others)})"
+        )
 
 
-def _upper_paths(root: str, *, limit: int | None) -> Iterator[str]:
-    """Yields paths below a root, of folders with a slash behind; none if they are too many."""
+def is_split_name(folder: str) -> bool:
+    """Whether a folder is named like a split."""
+    return folder.casefold() in _NAMES
+
+
+def sort_splits(folders: Iterable[str]) -> list[str]:
+    """Puts folders into the usual order of splits, and others behind them, by name."""
+    return sorted(folders, key=_order)
+
+
+def _look(root: str, *, by_name: bool) -> TopFolders:
+    """Looks at the upper levels of a root, and further down until there is an image.
+
+    An archive is listed to its end only where its first folder with images is named like a split:
+    archives of classes may be many, and long.
+    """
+    splits: dict[str, set[bool]] = {}
+    others: dict[str, None] = {}
     for uri in expand_root(root):
-        if is_archive(uri):
-            yield from (path for path, _ in list_root(uri))
+        in_archive = is_archive(uri)
+        for folder, holds_folder in (
+            _look_into_archive(uri) if in_archive else _look_into_folder(uri, by_name=by_name)
+        ):
+            if not by_name or is_split_name(folder):
+                splits.setdefault(folder, set()).add(holds_folder)
+                continue
+            others[folder] = None
+            if not splits or (len(others) == _NAMED and not in_archive):
+                return TopFolders(splits, list(others))
+    return TopFolders(splits, list(others)[:_NAMED])
+
+
+def _look_into_archive(uri: str) -> Iterator[tuple[str, bool]]:
+    """Yields the top folder of each image, and whether it lies in a folder in there."""
+    for path, _ in list_root(uri):
+        folder, slash, below = path.partition("/")
+        if slash and folder and is_image_name(path) and not is_hidden(path):
+            yield folder, "/" in below
+
+
+def _look_into_folder(uri: str, *, by_name: bool) -> Iterator[tuple[str, bool]]:
+    """Yields the same of some images of each top folder, those named like splits first."""
+    storage = storage_for(uri)
+    limit = _LOOK_AT if by_name else None
+    names = list(itertools.islice(storage.names(uri), limit and limit + 1))
+    folders = [name[:-1] for name in names if name.endswith("/") and not is_hidden(name)]
+    if by_name and (len(names) > _LOOK_AT or not any(map(is_split_name, folders))):
+        return
+    for folder in sorted(folders, key=lambda folder: (not is_split_name(folder), folder)):
+        below = join_uri(uri, folder)
+        found = set()
+        for name in itertools.islice(storage.names(below), _LOOK_AT):
+            if not is_hidden(name) and (name.endswith("/") or is_image_name(name)):
+                found.add(name.endswith("/"))
+            if True in found:
+                break
+        # A folder in it may hold anything.
+        if found == {True} and not any(
+            is_image_name(path) and not is_hidden(path) for path, _ in list_root(below)
+        ):
             continue
-        storage = storage_for(uri)
-        names = list(itertools.islice(storage.names(uri), limit and limit + 1))
-        if limit and len(names) > limit:
-            continue
-        yield from names
-        for folder in (name for name in names if name.endswith("/")):
-            for name in itertools.islice(storage.names(join_uri(uri, folder[:-1])), _LOOK_AT):
-                yield folder + name
-                if name.endswith("/"):
-                    break
+        for holds_folder in found:
+            yield folder, holds_folder
 
 
 def _order(folder: str) -> tuple[int, str]:

@@ -34,7 +34,6 @@ from shardbeam.transforms.formats.names import (
     escape_key,
     is_image_name,
     key_problem,
-    listing_exclusion,
     normalize_key,
 )
 from shardbeam.transforms.formats.recognition import TABLE, Folder, Recognized, counted, split_in
@@ -138,9 +137,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
     """A table.
 
     With `image_root` each row is an image, or an object of one where there are columns xmin,
-    ymin, xmax and ymax; images that no row names are left out, except beside objects. Without,
-    each row is an Example of its own. Columns that no key names are found by their names, and
-    their types follow from the first rows; docs/formats/csv.md says how.
+    ymin, xmax and ymax. Without, each row is an Example of its own. Columns that no key names are
+    found by their names, and their types follow from the first rows; docs/formats/csv.md says how.
 
     Attributes:
         cells_are_text: Whether all cells are texts, and all rows have all columns.
@@ -150,6 +148,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
     """
 
     ROOTS = ("image_root",)
+    UNANNOTATED = "drop"
 
     cells_are_text: ClassVar[bool]
     extensions: ClassVar[tuple[str, ...]]
@@ -306,12 +305,6 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if self._layout.by_stem and is_image_name(key):
             join = key.rpartition(".")[0]
         return Place(role=Role.IMAGE, key=key, join=join)
-
-    def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
-        """Leaves an image out that no row names, unless rows are its objects."""
-        if Kind.DETECTION in self.kinds:
-            return None
-        return listing_exclusion(key) or Exclusion.UNANNOTATED
 
     def _first_rows(
         self, uri: str, *, storage: Storage, size_bytes: int

@@ -110,6 +110,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
     """
 
     SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
+    UNANNOTATED = "drop"
     ROOTS = ("root",)
     CHOOSES_SPLITS = True
     lists_annotations = True

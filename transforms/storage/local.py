@@ -39,7 +39,9 @@ class LocalStorage(Storage):
         try:
             with os.scandir(root) as entries:
                 for entry in entries:
-                    yield f"{entry.name}/" if entry.is_dir() else entry.name
+                    # A link may lead nowhere, or to itself.
+                    is_folder = os.path.isdir if entry.is_symlink() else os.DirEntry.is_dir
+                    yield f"{entry.name}/" if is_folder(entry) else entry.name
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
