@@ -8,6 +8,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from shardbeam.configs.convert import FormatFinder, convert
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.problem import Path, Problem, format_path
 from shardbeam.configs.schema import Config
 from shardbeam.configs.yaml_text import YamlError, parse_yaml
@@ -29,7 +30,8 @@ class ConfigError(ValueError):
         self.origin = origin
         self.path = path
         self.problem = problem
-        super().__init__(": ".join(part for part in (origin, format_path(path), problem) if part))
+        parts = (origin, format_path(path), problem)
+        super().__init__(hide_passwords(": ".join(filter(None, parts))))
 
 
 def ready_configs() -> dict[str, FilePath]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -13,9 +12,10 @@ import msgspec
 import yaml
 
 from shardbeam.configs.load import ConfigError, make_config
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.commands import InitArguments
 from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.logs import escape, write_stderr, write_stdout
 from shardbeam.pipelines.plan import Plan, absolute_path, make_plan
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.kinds import Kind
@@ -63,8 +63,10 @@ def run_init(arguments: InitArguments) -> int:
     found = _choose(folder, only=arguments.format)
     assert found.plan is not None
     told = [*_describe(found, plan=found.plan, folder=folder)]
-    text = _write_yaml(found, plan=found.plan, told=told)
-    sys.stderr.write("".join(f"{escape(line)}\n" for line in told))
+    if hide_passwords(arguments.path) != arguments.path:
+        told.append("*** is the password of the URI: put it there, or where fsspec looks for it")
+    text = hide_passwords(_write_yaml(found, plan=found.plan, told=told))
+    write_stderr("".join(f"{escape(line)}\n" for line in told))
     if arguments.output is None:
         write_stdout(text)
         return 0
@@ -75,7 +77,7 @@ def run_init(arguments: InitArguments) -> int:
         storage.replace(arguments.output, text.encode())
     except OSError as error:
         raise UsageError(f"{arguments.output}: {error.strerror or error}") from error
-    sys.stderr.write(
+    write_stderr(
         f"wrote {escape(arguments.output)}; next: shardbeam plan {escape(arguments.output)}\n"
     )
     return 0

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardbeam.configs.load import ConfigError
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.placeholders import (
     DATE,
     FINGERPRINT,
@@ -138,6 +139,11 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
         )
     if not plan.latest:
         return
+    if hide_passwords(plan.output_template) != plan.output_template:
+        raise UsageError(
+            f"{plan.latest}: output.latest would show the password in output.path to its readers; "
+            "leave the password out, and set it where fsspec looks for it (docs/storage.md)"
+        )
     if re.match(f"{_version_pattern(plan.output_template.rstrip('/'))}(/|$)", plan.latest):
         raise UsageError(
             f"{plan.latest}: output.latest lies within the folder of a version; choose another path"
@@ -345,7 +351,8 @@ def _find_current(
             listed = list_files(output)
         wrong = damage or [str(each) for each in find_missing(manifest, listed=listed)]
         if not wrong:
-            wrong = [f"{uri}: can be read now" for uri in _readable(last.unread)]
+            unread = _with_passwords(last.unread, sources=plan.sources)
+            wrong = [f"{uri}: can be read now" for uri in _readable(unread)]
             if wrong and latest == output:
                 # Readers are there, and it is whole.
                 if output == plan.output:
@@ -363,6 +370,18 @@ def _find_current(
             is_pointer_stale=bool(plan.latest) and latest != output,
         )
     return None
+
+
+def _with_passwords(files: Iterable[ImageRef], *, sources: Iterable[Source]) -> list[ImageRef]:
+    """Puts back the passwords of roots, which the record of a run does not hold."""
+    roots = [root for source in sources for root in source.format.roots()]
+    hidden = {hide_passwords(root): root for root in roots}
+    found = []
+    for file in files:
+        shown = next((each for each in hidden if file.uri.startswith(each)), "")
+        uri = hidden.get(shown, "") + file.uri.removeprefix(shown)
+        found.append(msgspec.structs.replace(file, uri=uri))
+    return found
 
 
 def _readable(files: Sequence[ImageRef]) -> Iterator[str]:

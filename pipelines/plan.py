@@ -16,6 +16,7 @@ import msgspec
 import shardbeam.configs.schema as schema
 from shardbeam.configs.keys import keys_of
 from shardbeam.configs.load import ConfigError
+from shardbeam.configs.passwords import hide_in, hide_passwords
 from shardbeam.configs.placeholders import fill_template
 from shardbeam.configs.problem import Path, Problem
 from shardbeam.transforms.containers.base import find_container
@@ -142,7 +143,7 @@ def make_plan(config: schema.Config) -> Plan:
         dataset=DatasetSettings(
             name=config.name,
             version=config.version,
-            description=config.description,
+            description=hide_passwords(config.description),
             splits=splits.names,
             seed=config.seed,
             max_reject_ratio=config.rejects.max_ratio,
@@ -152,7 +153,7 @@ def make_plan(config: schema.Config) -> Plan:
             # A sample does not hold what the whole dataset must.
             expect=config.expect if config.limit is None else schema.ExpectConfig(),
             features=plan.schema(),
-            config=_portable_config(config),
+            config=hide_in(_portable_config(config)),
             codecs={**library_versions(), **versions},
             shardbeam=importlib.metadata.version("shardbeam"),
             naming=ShardNaming(

@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineRunner
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.build import build_dataset, gather_records, list_inputs
 from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.failures import (
@@ -445,7 +446,8 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
             stored = storage_for(uri).stat(uri)
             if stored is None:
                 raise InputError(uri=uri, problem="no such file")
-            files.append((uri, stored.size_bytes, stored.version))
+            # Another password is no other file.
+            files.append((hide_passwords(uri), stored.size_bytes, stored.version))
     return tuple(files)
 
 

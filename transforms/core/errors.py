@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.reasons import Reason
 
 
@@ -18,7 +19,9 @@ class InputError(Exception):
         self.uri = uri
         self.place = place
         self.problem = problem
-        super().__init__(f"{uri}: {place}: {problem}" if place else f"{uri}: {problem}")
+        super().__init__(
+            hide_passwords(f"{uri}: {place}: {problem}" if place else f"{uri}: {problem}")
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # Keyword-only arguments do not survive BaseException's own pickling.

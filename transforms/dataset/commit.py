@@ -53,7 +53,7 @@ from shardbeam.transforms.dataset.reuse import (
     keep_record,
     record_path,
 )
-from shardbeam.transforms.dataset.runs import RunSettings, end_run, run_path
+from shardbeam.transforms.dataset.runs import RunSettings, encode_run, end_run, run_path
 from shardbeam.transforms.dataset.staging import (
     COMMIT_FILE,
     OUTCOME,
@@ -305,7 +305,7 @@ def finish(
             ),
             unread=(file for shard in shards for file in shard.unread),
         )
-        files[run_path(staging.run_id)] = msgspec.json.format(msgspec.json.encode(record)) + b"\n"
+        files[run_path(staging.run_id)] = encode_run(record)
         # Readers that see this file see a whole dataset.
         info = files.pop(DATASET_INFO)
         staged_info = staging.stage_file(DATASET_INFO, info)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, shard_index
@@ -105,7 +106,8 @@ def write_rejects(
     edges = Edges()
     for reject in ordered:
         edges.receive(REJECTS, encode_element(reject))
-    data = b"".join(msgspec.json.encode(reject) + b"\n" for reject in ordered)
+    lines = (hide_passwords(msgspec.json.encode(reject).decode()) for reject in ordered)
+    data = "".join(f"{line}\n" for line in lines).encode()
     storage_for(staging.root).replace(staging.uri(staging.run_folder, path), data)
     return RejectsFile(
         split=split,

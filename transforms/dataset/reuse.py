@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
@@ -57,7 +58,7 @@ def encode_record(shard: ShardResult) -> bytes:
     record = msgspec.structs.replace(
         shard, staged="", origin=Origin.WRITTEN, run_id="", resumed=False
     )
-    text = msgspec.json.encode(record, order="deterministic")
+    text = hide_passwords(msgspec.json.encode(record, order="deterministic").decode()).encode()
     sealed = _SealedRecord(hashlib.sha256(text).hexdigest(), msgspec.Raw(text))
     return msgspec.json.encode(sealed) + b"\n"
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
@@ -81,6 +82,12 @@ def end_run(
         outcome=outcome,
         unread=tuple(unread),
     )
+
+
+def encode_run(record: RunRecord) -> bytes:
+    """Renders the record of a run, without the passwords of URIs."""
+    text = hide_passwords(msgspec.json.encode(record).decode())
+    return msgspec.json.format(text.encode()) + b"\n"
 
 
 def run_path(run_id: str) -> str:

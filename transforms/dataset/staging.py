@@ -25,6 +25,7 @@ from typing import TypeVar
 import google_crc32c
 import msgspec
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
@@ -189,7 +190,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
     def write_state(self, name: str, state: msgspec.Struct) -> None:
         """Writes a file of the run's own folder: its outcome, its totals, how far a shard is."""
-        storage_for(self.root).replace(self.uri(self.run_folder, name), _json.encode(state))
+        text = hide_passwords(_json.encode(state).decode())
+        storage_for(self.root).replace(self.uri(self.run_folder, name), text.encode())
 
     def read_state(self, name: str, state_type: type[T]) -> T | None:
         """Returns what `write_state` has written; None where it has not."""

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 import fsspec
 from fsspec.spec import AbstractFileSystem
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
 from shardbeam.transforms.storage.failures import make_retry, one_line
@@ -115,9 +116,9 @@ class FsspecStorage(Storage):
         if version is not None:
             stored = self.stat(uri)
             if stored is None:
-                raise ChangedError(f"{uri} was deleted after it was listed")
+                raise ChangedError(f"{hide_passwords(uri)} was deleted after it was listed")
             if stored.version != version:
-                raise ChangedError(f"{uri} was changed after it was listed")
+                raise ChangedError(f"{hide_passwords(uri)} was changed after it was listed")
         if size_bytes == 0:
             return b""
         system, path = _file_system(uri)
@@ -172,7 +173,7 @@ class FsspecStorage(Storage):
         """
         del replaces
         if self.stat(source) is None:
-            raise FileNotFoundError(f"{source}: no such file")
+            raise FileNotFoundError(f"{hide_passwords(source)}: no such file")
         system, old = _file_system(source)
         _, new = _file_system(destination)
         if _has_moves(system):
@@ -213,7 +214,7 @@ class FsspecStorage(Storage):
         try:
             return make_retry(_may_pass)(function)()
         except FileNotFoundError as error:
-            raise FileNotFoundError(errno.ENOENT, "no such file", uri) from error
+            raise FileNotFoundError(errno.ENOENT, "no such file", hide_passwords(uri)) from error
         except Exception as error:
             # Each file system has errors of its own.
             raise _inaccessible(uri, error) from error
