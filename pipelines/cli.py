@@ -35,9 +35,13 @@ from shardbeam.pipelines.logs import (
     everything_as_json,
     log_everything,
     wants_json_log,
+    write_error,
+    write_stderr,
     write_stdout,
 )
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.load import FormatError
+from shardbeam.transforms.storage.local import check_encoding
 
 # What Beam takes of addresses, with its libraries and threads, before anything is decoded: with
 # less, libraries in C abort here and there. Of each CPU's thread the stack and what glibc keeps.
@@ -63,25 +67,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         writes to the output, 5 `verify` has found damage.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words:
-        sys.stderr.write(_help(words))
-        return _USAGE
-    if {"-h", "--help"} & set(words):
-        try:
-            write_stdout(_help(words))
-        except FormatError as error:
-            sys.stderr.write(f"shardbeam: error: {escape(str(error))}\n")
-            return _USAGE
-        return 0
-    if words == ["--version"]:
-        import importlib.metadata
-
-        write_stdout(f"shardbeam {importlib.metadata.version('shardbeam')}\n")
-        return 0
     json_log = wants_json_log(words)
     with everything_as_json() if json_log else nullcontext():
         configure_logging(as_json=json_log)
         return _run(words, json_log=json_log)
+
+
+def _print_help(words: Sequence[str]) -> bool:
+    """Prints help or the version on stdout, where a command line asks for it."""
+    if {"-h", "--help"} & set(words):
+        write_stdout(_help(words))
+        return True
+    if words == ["--version"]:
+        import importlib.metadata
+
+        write_stdout(f"shardbeam {importlib.metadata.version('shardbeam')}\n")
+        return True
+    if not words:
+        write_stderr(_help(words))
+    return False
+
+
+def _check_encoding() -> None:
+    try:
+        check_encoding()
+    except InputError as error:
+        raise UsageError(str(error)) from error
 
 
 def _help(words: Sequence[str]) -> str:
@@ -97,7 +108,10 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
     started_s = time.monotonic()
     build = None
     try:
-        if words[0] in _RUNS_BEAM:
+        if _print_help(words):
+            return 0
+        _check_encoding()
+        if _RUNS_BEAM & set(words[:1]):
             _check_room()
         with without_collector():
             arguments = parse_arguments(words)
@@ -145,10 +159,10 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             error, code = shortage, _FAILED
         if code is None and not json_log:
             raise
-        if not json_log:
-            sys.stderr.write(f"shardbeam: error: {escape(str(error))}\n")
         if json_log or (build is not None and build.json):
             _print_failure(error, code=code, build=build, started_s=started_s, json_log=json_log)
+        else:
+            write_error(str(error))
         return _FAILED if code is None else code
 
 
@@ -170,7 +184,6 @@ def _exit_code(error: Exception) -> int | None:
     """Returns the exit code of an error whose message is for users; None for any other error."""
     from shardbeam.configs.load import ConfigError
     from shardbeam.pipelines.failures import RunError
-    from shardbeam.transforms.core.errors import InputError
     from shardbeam.transforms.dataset.lease import LeaseError
 
     if isinstance(error, (ConfigError, FormatError, UsageError)):

@@ -7,7 +7,6 @@ import importlib.util
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from apache_beam.utils.retry import PermanentException
 
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.interrupts import say_when_interrupted
-from shardbeam.pipelines.logs import escape, write_line, write_stdout
+from shardbeam.pipelines.logs import escape, write_line, write_stderr, write_stdout
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, check_image
 
 try:
@@ -94,7 +93,7 @@ class Job(NamedTuple):
         if json_log:
             write_line(message)
         else:
-            sys.stderr.write(f"shardbeam: {message}\n")
+            write_stderr(f"shardbeam: {message}\n")
         try:
             while not PipelineState.is_terminal(state := self.result.state):
                 time.sleep(_POLL_S)

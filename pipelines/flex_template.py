@@ -22,6 +22,7 @@ from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.flags import flags_of
+from shardbeam.pipelines.logs import write_error
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, beam_parser, make_runner
 from shardbeam.transforms.storage.find import storage_for
 
@@ -80,7 +81,7 @@ def launch(arguments: Sequence[str]) -> int:
         if code == 0:
             _write_empty_job(words)
     except (UsageError, RunError) as error:
-        sys.stderr.write(f"shardbeam: error: {error}\n")
+        write_error(str(error))
         return 2 if isinstance(error, UsageError) else 1
     return code
 

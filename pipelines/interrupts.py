@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end the command at once, with one line that says what is kept.
+"""SIGINT, SIGTERM and SIGHUP end the command at once, with one line that says what is kept.
 
 A build that is killed loses nothing (a finished shard is there for the next run), so nothing is
 brought to an end: a thread that waits for the signals kills the child processes, writes the line
@@ -29,12 +29,15 @@ _ASKING_S = 1.5
 
 _words: tuple[str, Callable[[], str] | None] = (NOTHING_WRITTEN, None)
 _interrupted = False
+_signals: tuple[signal.Signals, ...] = ()
 _actions: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
 def end_on_signals() -> Iterator[None]:
-    """Makes SIGINT and SIGTERM end this process, with exit code 130, until it has left.
+    """Makes SIGINT, SIGTERM and SIGHUP end this process, with exit code 130, until it has left.
+
+    SIGHUP stays ignored where it is ignored at the start, as by `nohup`.
 
     For the entry point of a command, before it imports anything else; what is left to do after
     the context is to leave. Python then joins the threads of executors, and one that waits for
@@ -44,7 +47,11 @@ def end_on_signals() -> Iterator[None]:
     os.set_blocking(writer, False)
     # Python writes the numbers of those signals there that have a handler of its own.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    global _signals
+    _signals = (signal.SIGINT, signal.SIGTERM)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        _signals += (signal.SIGHUP,)
+    for number in _signals:
         signal.signal(number, _note)
     threading.Thread(target=_end, args=(reader,), name="signals", daemon=True).start()
     # Called after what is registered later, by which libraries end what they have started.
@@ -84,7 +91,7 @@ def handles_signals() -> bool:
 def _stop_handling() -> None:
     # Python would take its handlers away, and a signal would then end the process with an exit
     # code of its own.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _signals:
         signal.signal(number, signal.SIG_IGN)
     _leave_end_to_thread()
 

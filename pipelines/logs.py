@@ -15,7 +15,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, TextIO
+
+from shardbeam.configs.passwords import hide_passwords
+from shardbeam.pipelines.failures import RunError
 
 from shardbeam.transforms.core.memory import is_shortage
 
@@ -35,26 +39,94 @@ _log = logging.getLogger(OWN_LOGGER)
 
 
 def escape(text: str) -> str:
-    r"""Writes what a terminal would obey, or cannot show, as `\x1b` or `\udcff`."""
+    r"""Writes what a terminal would obey, or cannot show, as `\x1b` or `\udcff`.
+
+    It also hides passwords: in a table, a long URI is folded before it is printed.
+    """
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text
+        for character in hide_passwords(text)
     )
 
 
 def write_stdout(text: str) -> bool:
-    """Writes to stdout, whatever its encoding.
+    """Writes to stdout, whatever its encoding; passwords in URIs are hidden.
 
     Returns:
         Whether somebody reads it; a reader that has left is no error.
+
+    Raises:
+        RunError: It cannot be written, for example to a full disk.
     """
     encoding = sys.stdout.encoding or "utf-8"
+    shown = hide_passwords(text).encode(encoding, "backslashreplace").decode(encoding)
     try:
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
+        _write(sys.stdout, shown)
     except BrokenPipeError:
+        return False
+    except OSError as error:
+        raise RunError(f"stdout: {error.strerror or error}") from error
+    return True
+
+
+def write_stderr(text: str) -> None:
+    """Writes to what stderr is at the moment; passwords in URIs are hidden.
+
+    A live progress line replaces stderr for a while.
+    """
+    # Where stderr is gone, there is nobody to tell.
+    with _lock, contextlib.suppress(OSError):
+        _write(sys.stderr, hide_passwords(text))
+
+
+def write_error(message: str) -> None:
+    """Writes why the command fails, as one line on stderr."""
+    write_stderr(f"shardbeam: error: {escape(message)}\n")
+
+
+def write_traceback(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Writes a traceback as the interpreter does, without passwords; for `sys.excepthook`."""
+    write_stderr("".join(traceback.format_exception(kind, error, trace)))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
         # The interpreter flushes once more when it ends, and would complain then.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, stream.fileno())
+        os.close(nothing)
+        raise
+
+
+def open_standard_streams() -> None:
+    """Opens what is closed of stdin, stdout and stderr.
+
+    Otherwise the next file that is opened would take its number, and receive what is printed.
+    A closed stdout becomes a pipe that nobody reads.
+    """
+    closed = [number for number in range(3) if not _is_open(number)]
+    for _ in closed:
+        # It gets the lowest number that is free; processes that are started have it, too.
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if 1 in closed:
+        reader, writer = os.pipe()
+        os.dup2(writer, 1)
+        os.close(reader)
+        os.close(writer)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if 2 in closed:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
         return False
     return True
 
@@ -100,12 +172,12 @@ def render_line(
         "logger": logger,
         **{key: value for key, value in fields.items() if value != ""},
     }
-    return json.dumps(line, default=str) + "\n"
+    return hide_passwords(json.dumps(line, default=str)) + "\n"
 
 
 def write_line(message: str, **fields: Any) -> None:  # noqa: ANN401  # As above.
     """Writes a log line to stderr, as `render_line` makes it."""
-    _write_stderr(render_line(message, **fields))
+    write_stderr(render_line(message, **fields))
 
 
 def configure_logging(*, as_json: bool = False) -> None:
@@ -174,15 +246,7 @@ class JsonHandler(logging.Handler):
 
 class _TextHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        _write_stderr(f"{self.format(record)}\n")
-
-
-def _write_stderr(text: str) -> None:
-    """Writes to what stderr is at the moment: a live progress line replaces it for a while."""
-    # Where stderr is gone, there is nobody to tell.
-    with _lock, contextlib.suppress(OSError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        write_stderr(f"{self.format(record)}\n")
 
 
 def _is_news(record: logging.LogRecord) -> bool:

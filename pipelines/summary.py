@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,14 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from shardbeam.pipelines.logs import escape, write_line, write_stdout
+from shardbeam.pipelines.failures import RunError
+from shardbeam.pipelines.logs import (
+    escape,
+    write_error,
+    write_line,
+    write_stderr,
+    write_stdout,
+)
 from shardbeam.pipelines.tables import (
     PLAIN,
     Layout,
@@ -69,31 +77,58 @@ class Summary:
 
 
 def print_summary(summary: Summary, *, as_json: bool, json_log: bool = False) -> None:
-    """Prints a summary.
+    """Prints a summary on stdout; the reason of a failure is the last line on stderr.
+
+    If stdout cannot be written, stderr says that a dataset is committed.
 
     Args:
         summary: The summary.
         as_json: Whether stdout gets one JSON object instead of a table.
         json_log: Whether it is (also) the last line of a JSON log on stderr, and stdout gets no
             table: who gathers logs, gathers both.
+
+    Raises:
+        RunError: The summary of a plan cannot be written.
     """
-    if as_json:
-        write_stdout(render_json(summary))
-    elif not json_log:
-        write_stdout(render_text(summary, layout=stdout_layout()))
-    if json_log:
-        fields = _json_fields(summary)
-        message = fields.pop("message")
+    is_read, problem = True, ""
+    try:
+        if as_json:
+            is_read = write_stdout(render_json(summary))
+        elif not json_log:
+            is_read = write_stdout(render_text(summary, layout=stdout_layout()))
+    except RunError as error:
+        if summary.outcome.status is Status.APPROVED:
+            raise
+        is_read, problem = False, str(error)
+    if not json_log:
+        if summary.exit_code:
+            # A terminal has just shown all lines.
+            write_error(_reason(summary, lines=1 if is_read and sys.stdout.isatty() else None))
+        elif not is_read and summary.outcome.status is Status.COMMITTED:
+            write_stderr(f"shardbeam: {escape(_join(_heading(summary), problem))}\n")
+        return
+    fields = _json_fields(summary)
+    del fields["message"]
+    write_line(
+        _join(_reason(summary), problem),
+        severity="ERROR" if summary.exit_code else "INFO",
+        step="summary",
+        stack_trace=summary.trace,
+        **fields,
+    )
+
+
+def _reason(summary: Summary, *, lines: int | None = None) -> str:
+    """Says in one line what a run has come to, and why: by the first lines of its message."""
+    message = summary.outcome.message
+    if message and summary.outcome.status is Status.FAILED:
         # What went wrong begins with the file that it concerns.
-        failed = message and summary.outcome.status is Status.FAILED
-        told = [message] if failed else [_heading(summary), message]
-        write_line(
-            "; ".join(filter(None, told)),
-            severity="ERROR" if summary.exit_code else "INFO",
-            step="summary",
-            stack_trace=summary.trace,
-            **fields,
-        )
+        return message
+    return _join(_heading(summary), *message.split("\n")[:lines])
+
+
+def _join(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
 
 
 def render_json(summary: Summary) -> str:

@@ -3,10 +3,13 @@
 import sys
 
 from shardbeam.pipelines.interrupts import end_on_signals
+from shardbeam.pipelines.logs import open_standard_streams, write_traceback
 
 
 def console() -> None:
     """Runs the command, and ends the process with its exit code."""
+    open_standard_streams()
+    sys.excepthook = write_traceback
     with end_on_signals():
         # Imported here, so that a signal during the imports ends the command, too.
         from shardbeam.pipelines.cli import main

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a command at once, with all that it has started; a build goes on later.
+"""SIGINT, SIGTERM and SIGHUP end a command and all that it has started; a build goes on later.
 
 `SHARDBEAM_FAULTS=long` (`make faults`) goes through 200 moments of each command.
 """
@@ -26,6 +26,7 @@ from shardbeam.transforms.dataset.files import ShardResult
 from tests.support.builds import wait_for, wait_for_a_shard
 from tests.support.crash_points import LONG
 from tests.support.dataset import (
+    COMMAND,
     TIMEOUT_S,
     Run,
     Tree,
@@ -57,6 +58,39 @@ def dataset(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(dataset: Path) -> Tree:
     return read_dataset(dataset)
+
+
+def test_sighup_ends_a_command(shapes: Path, tmp_path: Path) -> None:
+    """The terminal is gone: all processes get the signal."""
+    output = tmp_path / "out"
+    process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
+    wait_for_a_shard(process, output)
+    workers = workers_of(process)
+    os.killpg(process.pid, signal.SIGHUP)
+    result = finish(process)
+    assert result.exit_code == 130
+    last = result.stderr.splitlines()[-1]
+    assert last.endswith("shards are finished, and the same command goes on with the others")
+    check_gone(workers)
+
+
+def test_nohup_is_respected(shapes: Path, expected: Tree, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = ["nohup", str(COMMAND), *coco_words(shapes, output, *SHARDS, *WORKERS)]
+    process = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    wait_for_a_shard(process, output)
+    os.killpg(process.pid, signal.SIGHUP)
+    result = finish(process)
+    assert result.exit_code == 0, result.stderr
+    assert read_dataset(output) == expected
 
 
 def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:

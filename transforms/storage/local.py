@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
@@ -18,9 +19,17 @@ _WRITE_BUFFER_BYTES = 1 << 20
 
 
 class LocalStorage(Storage):
-    """Files and folders. Symbolic links are followed, loops among them are not."""
+    """Files and folders. Symbolic links are followed, loops among them are not.
+
+    Raises:
+        InputError: Python does not read the names of files as UTF-8.
+    """
 
     is_remote: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        # Here it also covers worker processes, and programs that use the library.
+        check_encoding()
 
     def list(self, root: str) -> Iterator[StoredFile]:
         """Yields every regular file below `root`; see the base class."""
@@ -136,6 +145,23 @@ class LocalStorage(Storage):
 
 
 STORAGE = LocalStorage
+
+
+def check_encoding() -> None:
+    """Makes sure that Python reads the names of files as UTF-8.
+
+    In another encoding, `café.jpg` would be written as `cafÃ©.jpg`, in keys and labels, too.
+
+    Raises:
+        InputError: It does not.
+    """
+    encoding = sys.getfilesystemencoding()
+    if encoding.lower() != "utf-8":
+        raise InputError(
+            uri="names of files",
+            problem=f"Python reads them as {encoding} in this locale, and would change every one "
+            "that is not ASCII; set PYTHONUTF8=1, or a UTF-8 locale such as LC_ALL=C.UTF-8",
+        )
 
 
 def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[StoredFile]:
