@@ -17,6 +17,9 @@ from shardbeam.transforms.core.memory import COMMAND_FOLDER, machine_folder
 
 # A command that has just made its folder is about to lock it.
 _YOUNG_S = 60
+# A folder without this file is not ours, whatever its name.
+_MARKER = "shardbeam-temporary"
+_MARKER_TEXT = b"Shardbeam removes this folder when no command uses it.\n"
 
 
 @contextlib.contextmanager
@@ -61,6 +64,8 @@ def own_temporary_files(*, outlived: bool = False) -> None:
         folder = stack.enter_context(temporary_folder(prefix=COMMAND_FOLDER))
         # Until this process ends.
         _lock(folder)
+        with open(os.path.join(folder, _MARKER), "xb") as marker:
+            marker.write(_MARKER_TEXT)
         tempfile.tempdir = os.environ["TMPDIR"] = folder
         # Not before the interpreter ends: Beam's job servers remove what they have in it then, by
         # functions that are registered later and so called before.
@@ -79,7 +84,7 @@ def _lock(folder: str) -> int:
 
 
 def _remove_left(outer: str) -> None:
-    """Removes the folders of this user's commands that were killed."""
+    """Removes the folders of this user's commands that were killed: those with our marker."""
     for entry in os.scandir(outer):
         with contextlib.suppress(OSError):
             if not entry.name.startswith(COMMAND_FOLDER):
@@ -89,6 +94,24 @@ def _remove_left(outer: str) -> None:
                 continue
             descriptor = _lock(entry.path)
             try:
-                shutil.rmtree(entry.path, ignore_errors=True)
+                if _is_marked(entry.path):
+                    _empty(entry.path)
             finally:
                 os.close(descriptor)
+
+
+def _is_marked(folder: str) -> bool:
+    descriptor = os.open(os.path.join(folder, _MARKER), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        return file.read(len(_MARKER_TEXT) + 1) == _MARKER_TEXT
+
+
+def _empty(folder: str) -> None:
+    """Removes a folder; its marker last, so that it is known when this is cut short."""
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        elif entry.name != _MARKER:
+            os.unlink(entry.path)
+    os.unlink(os.path.join(folder, _MARKER))
+    os.rmdir(folder)

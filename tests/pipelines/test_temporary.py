@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import functools
 import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from shardbeam.transforms.core import memory
 from shardbeam.transforms.core.memory import COMMAND_FOLDER, MemoryBudget
+from shardbeam.transforms.core.worker import Worker
 from tests.support.dataset import TIMEOUT_S
 
 # Prints where it, and a process that it starts, put temporary files; ends when stdin does.
@@ -81,16 +88,24 @@ def test_a_later_command_removes_what_a_killed_one_has_left(outer: Path) -> None
     link = outer / f"{COMMAND_FOLDER}link"
     foreign.mkdir()
     link.symlink_to(foreign)
+    marker = Path(left) / "shardbeam-temporary"
+    theirs = [outer / f"{COMMAND_FOLDER}{name}" for name in ("notes", "like", "pipe")]
+    for folder in theirs:
+        folder.mkdir()
+        (folder / "mine.txt").touch()
+    (theirs[1] / marker.name).write_bytes(marker.read_bytes() + b"more")
+    os.mkfifo(theirs[2] / marker.name)
     for path in outer.iterdir():
         make_old(path)
 
     process, _ = begin()
     process.communicate(timeout=TIMEOUT_S)
 
-    assert set(outer.iterdir()) == {Path(other), foreign, link}
+    assert set(outer.iterdir()) == {Path(other), foreign, link, *theirs}
+    assert all((folder / "mine.txt").exists() for folder in theirs)
     assert list(Path(other).iterdir()) != []
     alive.communicate(timeout=TIMEOUT_S)
-    assert set(outer.iterdir()) == {foreign, link}
+    assert set(outer.iterdir()) == {foreign, link, *theirs}
 
 
 def test_a_job_on_a_cluster_keeps_what_its_server_needs(outer: Path) -> None:
@@ -110,3 +125,56 @@ def test_commands_take_turns_with_what_takes_all_memory(
         with pytest.raises(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Locks a folder as another program would."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def take_all() -> str:
+    """Takes more than there is, as a large image does."""
+    with MemoryBudget(100).take(101):
+        return "taken"
+
+
+def prepare_to_take() -> Callable[[str], str]:
+    memory._WARN_AFTER_S = 0.01
+    return lambda _: take_all()
+
+
+@pytest.mark.parametrize("where", ["here", "in a worker process"])
+def test_a_lock_of_another_program_is_no_silent_wait(
+    where: str, outer: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(outer))
+    monkeypatch.setattr(memory, "_WARN_AFTER_S", 0.01)
+    memory._warn_of_lock.cache_clear()
+    worker: Worker[str, str] | None = None
+    take = take_all
+    if where != "here":
+        worker = Worker(prepare_to_take, task="took memory")
+        take = functools.partial(worker.call, "")
+    with ThreadPoolExecutor() as threads:
+        with locked(outer):
+            taken = threads.submit(take)
+            deadline_s = time.monotonic() + TIMEOUT_S
+            while not caplog.messages and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+            assert not taken.done()
+        assert taken.result(TIMEOUT_S) == "taken"
+    (message,) = caplog.messages
+    assert message.startswith(f"{outer}: waiting for another process, which has locked this folder")
+    assert message.endswith("set TMPDIR to another folder")
+    # Where nobody else holds it, nothing is said.
+    caplog.clear()
+    assert take() == "taken"
+    assert caplog.messages == []
+    if worker is not None:
+        worker.close()

@@ -6,6 +6,8 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
+import logging
 import math
 import mmap
 import os
@@ -14,9 +16,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
+_log = logging.getLogger(__name__)
+
 # What the folder's name begins with that a command has for its temporary files alone.
 COMMAND_FOLDER = "shardbeam-command-"
 
+# A large image takes some seconds.
+_WARN_AFTER_S = 10.0
 _DEFAULT_BYTES = 500_000_000
 _SHARE_OF_MACHINE = 4
 
@@ -70,13 +76,38 @@ def _alone_on_machine() -> Iterator[None]:
     """Waits for a lock of the kernel on the folder of temporary files, and holds it inside.
 
     A process that is killed frees it. Where folders cannot be locked, nothing is waited for.
+    Another program may lock the folder, too: a warning names the folder after a while.
     """
+    folder = machine_folder()
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
-            descriptor = os.open(machine_folder(), os.O_RDONLY)
+            descriptor = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, folder=folder)
         yield
+
+
+def _lock(descriptor: int, *, folder: str) -> None:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    warning = threading.Timer(_WARN_AFTER_S, _warn_of_lock, args=(folder,))
+    warning.daemon = True
+    warning.start()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    finally:
+        warning.cancel()
+
+
+# Once is enough.
+@functools.cache
+def _warn_of_lock(folder: str) -> None:
+    _log.warning(
+        "%s: waiting for another process, which has locked this folder, before a large image is "
+        "decoded; if it is no build, set TMPDIR to another folder",
+        folder,
+    )
 
 
 def machine_folder() -> str:

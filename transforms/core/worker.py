@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import logging.handlers
 import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import queue
 import signal
 import sys
 import threading
@@ -14,7 +17,7 @@ import types
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -64,11 +67,12 @@ class Worker(Generic[Question, Answer]):
         """
         try:
             self._connection.send(question)
-            answer: Answer = self._connection.recv()
+            while isinstance(answer := self._connection.recv(), logging.LogRecord):
+                logging.getLogger(answer.name).handle(answer)
         except (EOFError, OSError) as error:
             pid = self._process.pid
             raise WorkerLostError(f"process {pid}, which {self._task}, has ended") from error
-        return answer
+        return cast(Answer, answer)
 
     def close(self) -> None:
         """Ends the process, perhaps in the middle of an answer."""
@@ -112,9 +116,35 @@ def _serve(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # What goes wrong is an answer; what libraries print must not come between the program's lines.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    send = _sender(connection)
+    # What we log ourselves is logged by the program.
+    logging.getLogger(__name__.partition(".")[0]).addHandler(_LogSender(send))
     answer = prepare(*arguments)
     while True:
-        connection.send(answer(connection.recv()))
+        send(answer(connection.recv()))
+
+
+def _sender(connection: Connection) -> Callable[[object], None]:
+    lock = threading.Lock()
+
+    def send(message: object) -> None:
+        # Any thread may log.
+        with lock:
+            connection.send(message)
+
+    return send
+
+
+class _LogSender(logging.handlers.QueueHandler):
+    """Sends log records to the program that started this process."""
+
+    def __init__(self, send: Callable[[object], None]) -> None:
+        super().__init__(queue.SimpleQueue())
+        self._send = send
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Sends a record, which the base class has made picklable."""
+        self._send(record)
 
 
 def _end_with_parent() -> None:
