@@ -20,6 +20,10 @@ _Report = Annotated[
     str | None,
     named("write the result as JSON to this file; with --runner it must be named", metavar="URI"),
 ]
+_Overwrite = Annotated[
+    bool,
+    named("replace the file there, whatever it is; by default, only an older one of this dataset"),
+]
 # Of the commands that run a job to read a dataset.
 _BEAM_EPILOG = """\
 All of Apache Beam's pipeline options are taken, too. Without --runner, it runs on this machine.
@@ -196,6 +200,7 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
         str | None,
         named("draw the picture with its annotations into this PNG file", metavar="FILE"),
     ] = None
+    overwrite: _Overwrite = False
     rejects: Annotated[bool, named("what was rejected, and why")] = False
     corrections: Annotated[bool, named("what was changed or left out in Examples")] = False
     json: Annotated[
@@ -233,6 +238,7 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
         ),
     ] = None
     report: _Report = None
+    overwrite: _Overwrite = False
     json: _JsonResult = False
     anonymous: _Anonymous = False
 
@@ -261,6 +267,7 @@ Shardbeam's was counted while it was written (statistics.json); other files are 
         bool, named("read the shards and count anew, whatever statistics.json says")
     ] = False
     report: _Report = None
+    overwrite: _Overwrite = False
     json: _JsonResult = False
     anonymous: _Anonymous = False
 
@@ -282,6 +289,7 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
 
     path: str
     output: Annotated[str, named("the page (default: report.html)", metavar="FILE")] = "report.html"
+    overwrite: _Overwrite = False
     examples: Annotated[
         _Examples, named("how many pictures it shows at most (default: 200)", metavar="N")
     ] = 200

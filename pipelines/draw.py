@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.pipelines.logs import escape
@@ -121,10 +122,12 @@ def class_colour(label: str, label_id: int = NO_ID) -> Colour:
     return red, green, blue
 
 
-def encode_png(image: Image.Image) -> bytes:
-    """Encodes an image as a PNG file."""
+def encode_png(image: Image.Image, *, mark: str) -> bytes:
+    """Encodes an image as a PNG file whose text chunk holds the mark of our files."""
     file = io.BytesIO()
-    image.save(file, "PNG")
+    text = PngInfo()
+    text.add_text("Software", mark)
+    image.save(file, "PNG", pnginfo=text)
     return file.getvalue()
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import UsageError, explain_failure
 from shardbeam.pipelines.interrupts import say_when_interrupted
+from shardbeam.pipelines.own_files import Mark, check_replaceable
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import join_uri
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_MARK = "made_by"
 _INTERRUPTED = "interrupted; nothing was changed"
 
 
@@ -117,23 +120,31 @@ def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
     job.follow(kept="")
 
 
-def check_report(uri: str) -> None:
+def check_report(uri: str, *, mark: Mark, overwrite: bool) -> None:
     """Makes sure that a result can be written, and that none is left of another run.
 
+    Args:
+        uri: The file.
+        mark: What it is.
+        overwrite: Whether a file that is no such result may be replaced, too.
+
     Raises:
-        UsageError: It cannot be written.
+        UsageError: It cannot be written, or would replace something else.
     """
-    write_report(msgspec.Raw(b"{}"), uri=uri)
+    start = f'{{"{_MARK}":'.encode()
+    check_replaceable(uri, flag="--report", start=start, mark=mark, overwrite=overwrite)
+    write_report({}, uri=uri, mark=mark)
     storage_for(uri).delete(uri)
 
 
-def write_report(report: msgspec.Struct | msgspec.Raw, *, uri: str) -> None:
-    """Writes a result as JSON.
+def write_report(report: msgspec.Struct | Mapping[str, object], *, uri: str, mark: Mark) -> None:
+    """Writes a result as JSON; its first key says what it is.
 
     Raises:
         UsageError: It cannot be written.
     """
+    document = msgspec.json.encode({_MARK: mark.text, **msgspec.to_builtins(report)})
     try:
-        storage_for(uri).replace(uri, msgspec.json.encode(report))
+        storage_for(uri).replace(uri, hide_passwords(document.decode()).encode())
     except OSError as error:
         raise UsageError(f"--report: {uri}: {error.strerror or error}") from error

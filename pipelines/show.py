@@ -23,6 +23,7 @@ from shardbeam.pipelines.commands import ShowArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import describe_format
 from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
 from shardbeam.pipelines.tables import (
     PLAIN,
     Layout,
@@ -58,6 +59,7 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 # As many are shown unless the caller says otherwise.
 _EXAMPLES, _LINES = 3, 20
 _NO_SPLIT = "(no split)"
+_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class _Shown(NamedTuple):
@@ -100,8 +102,16 @@ def run_show(arguments: ShowArguments) -> None:
     dataset = open_dataset(arguments.path)
     legend = read_legend(dataset) if _needs_legend(arguments) else Legend()
     if arguments.output is not None:
+        mark = Mark("picture", dataset_name(dataset.path))
+        check_replaceable(
+            arguments.output,
+            flag="--output",
+            start=_PNG,
+            mark=mark,
+            overwrite=arguments.overwrite,
+        )
         (found, *_) = _find(arguments, dataset=dataset, legend=legend)
-        _draw(found, legend=legend, path=arguments.output)
+        _draw(found, legend=legend, path=arguments.output, mark=mark)
     elif arguments.json:
         _print_json(arguments, dataset=dataset, legend=legend)
     else:
@@ -186,13 +196,13 @@ def _no_example(number: int, *, split: StoredSplit, path: str) -> InputError:
     )
 
 
-def _draw(shown: _Shown, *, legend: Legend, path: str) -> None:
+def _draw(shown: _Shown, *, legend: Legend, path: str, mark: Mark) -> None:
     # Imported here, as Pillow takes a while.
     from shardbeam.pipelines.draw import draw_picture, encode_png
 
     picture = draw_picture(shown.picture(legend), legend=legend)
     try:
-        storage_for(path).replace(path, encode_png(picture))
+        storage_for(path).replace(path, encode_png(picture, mark=mark.text))
     except OSError as error:
         raise UsageError(f"--output: {path}: {error.strerror or error}") from error
     size = f"{picture.width} {_TIMES} {picture.height} pixels"

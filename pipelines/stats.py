@@ -12,6 +12,7 @@ from shardbeam.pipelines.commands import StatsArguments
 from shardbeam.pipelines.failures import RunError
 from shardbeam.pipelines.histograms import HISTOGRAMS, Histogram
 from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.pipelines.summary import codes_table
 from shardbeam.pipelines.tables import (
@@ -74,8 +75,9 @@ def run_stats(arguments: StatsArguments) -> None:
         RunError: A worker could not read it.
         UsageError: A cluster's workers need a `--report`.
     """
+    mark = Mark("result of stats", dataset_name(arguments.path))
     if arguments.report:
-        check_report(arguments.report)
+        check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
     dataset = open_dataset(arguments.path)
     # A file alone may be one of a dataset's shards.
     manifest = None if dataset.features is None else read_manifest(dataset.path)
@@ -83,7 +85,7 @@ def run_stats(arguments: StatsArguments) -> None:
     if manifest is not None and not arguments.recount:
         splits = read_statistics(dataset.path)
     if splits is None:
-        splits = _count(dataset, arguments=arguments)
+        splits = _count(dataset, arguments=arguments, mark=mark)
     splits = {split.name: splits[split.name] for split in dataset.splits if split.name in splits}
     report = StatisticsReport(
         path=dataset.path,
@@ -94,11 +96,13 @@ def run_stats(arguments: StatsArguments) -> None:
         findings=tuple(find_imbalances(splits)),
     )
     if arguments.report:
-        write_report(report, uri=arguments.report)
+        write_report(report, uri=arguments.report, mark=mark)
     write_stdout(render_json(report) if arguments.json else render_text(report, stdout_layout()))
 
 
-def _count(dataset: StoredDataset, *, arguments: StatsArguments) -> Mapping[str, Statistics]:
+def _count(
+    dataset: StoredDataset, *, arguments: StatsArguments, mark: Mark
+) -> Mapping[str, Statistics]:
     # Imported here: what is counted already needs no Beam.
     import apache_beam as beam
     from apache_beam.transforms.combiners import ToList
@@ -115,7 +119,7 @@ def _count(dataset: StoredDataset, *, arguments: StatsArguments) -> Mapping[str,
             | beam.Create(shards)
             | CountStatistics(legend=legend)
             | ToList()
-            | "WriteReport" >> beam.Map(_write_counts, splits=splits, uri=uri)
+            | "WriteReport" >> beam.Map(_write_counts, splits=splits, uri=uri, mark=mark)
         )
 
     counts = run_shard_job(
@@ -131,11 +135,13 @@ def _count(dataset: StoredDataset, *, arguments: StatsArguments) -> Mapping[str,
     return counts.splits
 
 
-def _write_counts(counted: Iterable[CountedShard], *, splits: Sequence[str], uri: str) -> None:
+def _write_counts(
+    counted: Iterable[CountedShard], *, splits: Sequence[str], uri: str, mark: Mark
+) -> None:
     shards = list(counted)
     problems = sorted(shard.problem for shard in shards if shard.problem)
     counts = _Counts(splits=merge_counts(shards, splits=splits), problem="".join(problems[:1]))
-    write_report(counts, uri=uri)
+    write_report(counts, uri=uri, mark=mark)
 
 
 def render_json(report: StatisticsReport) -> str:

@@ -11,8 +11,9 @@ from rich.filesize import decimal
 
 from shardbeam.pipelines.arguments import load_config
 from shardbeam.pipelines.commands import BuildArguments, VerifyArguments
-from shardbeam.pipelines.failures import UsageError
-from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.failures import RunError, UsageError
+from shardbeam.pipelines.logs import escape, write_error, write_stdout
+from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
 from shardbeam.transforms.dataset.verify_shard import ShardReport, merge_reports
@@ -35,21 +36,28 @@ def run_verify(arguments: VerifyArguments) -> int:
         RunError: A worker could not read it.
         UsageError: A cluster's workers need a `--report`; or the dataset cannot be repaired.
     """
+    mark = Mark("result of verify", dataset_name(arguments.path))
     if arguments.report:
         # Whether it can be written shows now; what is there is of another look at the dataset.
-        check_report(arguments.report)
+        check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
     checks = plan_checks(arguments.path)
     repair = _plan_repair(checks, arguments=arguments) if arguments.repair else None
     found = ShardReport(count=len(checks.problems), problems=checks.problems)
     if not arguments.quick:
-        found = merge_reports([found, _check_shards(checks, arguments=arguments)])
+        found = merge_reports([found, _check_shards(checks, arguments=arguments, mark=mark)])
     if arguments.report:
-        write_report(found, uri=arguments.report)
-    _print(found, checks=checks, arguments=arguments)
+        write_report(found, uri=arguments.report, mark=mark)
+    try:
+        _print(found, checks=checks, arguments=arguments)
+    except RunError:
+        # Damage matters more than a stdout that is full.
+        if not found.count:
+            raise
     if not found.count:
         return WHOLE
     damage = _find_mendable(found, checks=checks)
     if repair is None or not damage:
+        write_error(f"damaged: {checks.path}: {_count_problems(found)}")
         return DAMAGED
     from shardbeam.pipelines.run import run_build
 
@@ -81,7 +89,7 @@ def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArgument
     )
 
 
-def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
+def _check_shards(checks: Checks, *, arguments: VerifyArguments, mark: Mark) -> ShardReport:
     # Imported here: a quick look needs no Beam.
     import apache_beam as beam
     from apache_beam.transforms.combiners import ToList
@@ -94,7 +102,7 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
             | beam.Create(checks.shards)
             | VerifyShards(decode=arguments.decode)
             | ToList()
-            | "WriteReport" >> beam.Map(_write_merged, uri=uri)
+            | "WriteReport" >> beam.Map(_write_merged, uri=uri, mark=mark)
         )
 
     return run_shard_job(
@@ -107,9 +115,9 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments) -> ShardReport:
     )
 
 
-def _write_merged(reports: Iterable[ShardReport], *, uri: str) -> None:
+def _write_merged(reports: Iterable[ShardReport], *, uri: str, mark: Mark) -> None:
     ordered = sorted(reports, key=lambda report: [str(problem) for problem in report.problems])
-    write_report(merge_reports(ordered), uri=uri)
+    write_report(merge_reports(ordered), uri=uri, mark=mark)
 
 
 def _print(found: ShardReport, *, checks: Checks, arguments: VerifyArguments) -> None:
@@ -128,10 +136,13 @@ def _print(found: ShardReport, *, checks: Checks, arguments: VerifyArguments) ->
         else f"shards: {found.shards:,}, examples: {found.examples:,}, {decimal(found.num_bytes)}"
     )
     if found.count:
-        problems = "1 problem" if found.count == 1 else f"{found.count:,} problems"
-        write_stdout(f"damaged: {escape(path)}: {problems} ({read})\n")
+        write_stdout(f"damaged: {escape(path)}: {_count_problems(found)} ({read})\n")
         if checks.is_ours and not arguments.repair and _find_mendable(found, checks=checks):
             command = f"shardbeam verify {shlex.quote(escape(path))} --repair CONFIG.yaml"
             write_stdout(f"to repair it, by the config that it was built by: {command}\n")
     else:
         write_stdout(f"whole: {escape(path)}: {read}\n")
+
+
+def _count_problems(found: ShardReport) -> str:
+    return "1 problem" if found.count == 1 else f"{found.count:,} problems"

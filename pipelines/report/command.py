@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
+from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
 from shardbeam.pipelines.report.cards import class_numbers
 from shardbeam.pipelines.report.changes import find_changes
@@ -29,8 +31,7 @@ from shardbeam.transforms.dataset.read.pictures import Picture, read_pictures
 from shardbeam.transforms.storage.find import storage_for
 
 MAX_BYTES = 10_000_000
-# How a page of ours begins, and no other file: only such a one is replaced.
-_BEGINNING = b"<!doctype html>\n<!-- Shardbeam report -->\n"
+_BEGINNING = b"<!doctype html>\n<!-- "
 # The longer sides of thumbnails that are tried, in pixels, until the page is small enough.
 _SIDES = (1024, 800, 640, 512, 400, 320, 256, 200, 160, 128, 96, 64)
 # Of pictures that are there several times.
@@ -47,7 +48,13 @@ def run_report(arguments: ReportArguments) -> None:
             folder of images is not there.
     """
     output = arguments.output
-    _check_output(output)
+    check_replaceable(
+        output,
+        flag="--output",
+        start=_BEGINNING,
+        mark=Mark("report", dataset_name(arguments.path)),
+        overwrite=arguments.overwrite,
+    )
     keys = _read_keys(arguments.keys) if arguments.keys else None
     dataset = open_dataset(arguments.path)
     for folder in arguments.images:
@@ -62,12 +69,14 @@ def run_report(arguments: ReportArguments) -> None:
             roots=arguments.images,
             previous=arguments.previous,
             seen=seen,
-        ).encode()
+        )
+    # An older dataset may hold some.
+    data = hide_passwords(page).encode()
     try:
-        storage_for(output).replace(output, page)
+        storage_for(output).replace(output, data)
     except OSError as error:
         raise UsageError(f"--output: {output}: {error.strerror or error}") from error
-    write_stdout(f"wrote {escape(output)}, {len(page):,} bytes\n")
+    write_stdout(f"wrote {escape(output)}, {len(data):,} bytes\n")
 
 
 def _show_progress(
@@ -201,26 +210,6 @@ def _without_masks(picture: Picture) -> Picture:
 
 def _read_map(picture: Picture, *, names: Mapping[int, str]) -> Collection[str]:
     return map_names(picture.class_map, size=(picture.width, picture.height), names=names)
-
-
-def _check_output(output: str) -> None:
-    """Makes sure that no other file is replaced.
-
-    Raises:
-        UsageError: There is one, or no name is given.
-    """
-    if not output:
-        raise UsageError("--output: expected the name of a file, got ''")
-    try:
-        file = storage_for(output).stat(output)
-        beginning = None if file is None else storage_for(output).read(output, size_bytes=100)
-    except OSError as error:
-        raise UsageError(f"--output: {output}: {error.strerror or error}") from error
-    if beginning is not None and not beginning.startswith(_BEGINNING):
-        raise UsageError(
-            f"--output: {output} is there, and is no report of Shardbeam; delete it, or name "
-            "another file"
-        )
 
 
 def _read_keys(path: str) -> frozenset[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import heapq
 import json
-import os
-import posixpath
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from shardbeam.pipelines.own_files import dataset_name
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.core.records import Corrected
@@ -20,7 +19,7 @@ from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
-from shardbeam.transforms.storage.base import is_uri, join_uri
+from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # As many rejects are listed, and as many corrections; all of them are counted.
@@ -142,7 +141,6 @@ class _Manifest(msgspec.Struct, frozen=True):
 class _Info(msgspec.Struct, frozen=True):
     """What is shown of `dataset_info.json`, whoever wrote it."""
 
-    name: str = ""
     version: str = ""
     description: str = ""
     citation: str = ""
@@ -158,7 +156,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
     manifest = _read(dataset, MANIFEST, _Manifest)
     known = manifest.splits if manifest is not None else {}
     facts = Facts(
-        name=info.name or _name_of(dataset.path),
+        name=dataset_name(dataset.path),
         version=info.version,
         description=info.description,
         splits=tuple(
@@ -213,13 +211,6 @@ def read_facts(dataset: StoredDataset) -> Facts:
         labels=manifest.labels,
         duplicates=manifest.duplicates,
     )
-
-
-def _name_of(path: str) -> str:
-    if not is_uri(path):
-        # `.` is a path, too.
-        path = os.path.abspath(path)
-    return posixpath.basename(path.rstrip("/"))
 
 
 def _read(dataset: StoredDataset, name: str, kind: type[_T]) -> _T | None:

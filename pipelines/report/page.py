@@ -21,6 +21,7 @@ from markupsafe import Markup
 from rich.filesize import decimal
 
 from shardbeam.pipelines.logs import escape
+from shardbeam.pipelines.own_files import Mark
 from shardbeam.pipelines.report.cards import Card, class_numbers, make_card
 from shardbeam.pipelines.report.changes import Changes
 from shardbeam.pipelines.report.charts import MOST_SPLITS, Charts
@@ -136,6 +137,7 @@ def render_page(report: Report) -> str:
         for number, reject in enumerate(facts.listed_rejects)
     ]
     return _template().render(
+        mark=Mark("report", facts.name).text,
         policy=_policy(style, script),
         style=Markup(style),
         script=Markup(script),

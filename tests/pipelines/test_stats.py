@@ -175,7 +175,8 @@ def test_the_report_is_what_is_printed(dataset: Build, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     printed = stats(dataset.output, "--report", report)
 
-    assert json.loads(report.read_bytes()) == printed
+    made_by = "Shardbeam result of stats (shapes)"
+    assert json.loads(report.read_bytes()) == {"made_by": made_by, **printed}
     assert set(read_tree(tmp_path)) == {"report.json"}
 
 

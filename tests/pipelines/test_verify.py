@@ -80,7 +80,9 @@ def test_json_and_a_file_for_the_result(damaged: Path, tmp_path: Path) -> None:
     result = run("verify", str(damaged), "--json", "--report", str(report))
     assert result.exit_code == 5
     document = json.loads(result.stdout)
-    assert document == {"path": str(damaged), **json.loads(report.read_bytes())}
+    written = json.loads(report.read_bytes())
+    assert next(iter(written.items())) == ("made_by", "Shardbeam result of verify (coco)")
+    assert {"made_by": written["made_by"], **document} == {"path": str(damaged), **written}
     assert (document["count"], document["examples"]) == (2, 39)
     assert [problem.get("place") for problem in document["problems"]] == [None, "byte 0"]
 
@@ -148,7 +150,8 @@ def test_a_file_too_many_is_for_a_person_to_delete(
     before = read_tree(folder)
     for flags in ((), ("--repair", str(config))):
         result = run("verify", str(folder), *flags)
-        assert (result.exit_code, result.stderr) == (5, "")
+        assert result.exit_code == 5
+        assert result.stderr == f"shardbeam: error: damaged: {folder}: 1 problem\n"
         problem, last = result.stdout.splitlines()
         assert problem.startswith("index/mine.parquet: is not in the manifest: ")
         assert problem.endswith("; delete it")
@@ -299,7 +302,7 @@ def test_wrong_usage(words: tuple[str, ...], code: int, message: str, whole: Pat
 
 def test_no_report_is_left_of_a_dataset_that_was_not_looked_at(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    report.write_text("of the last time")
+    report.write_text('{"made_by":"Shardbeam result of verify (nowhere)","count":0}')
     assert run("verify", str(tmp_path / "nowhere"), "--report", str(report)).exit_code == 1
     assert not report.exists()
 

@@ -1,0 +1,105 @@
+"""Files that commands write for people: each says what it is, so that no other is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
+from shardbeam.transforms.dataset.pointer import pointed_folder
+from shardbeam.transforms.storage.base import is_uri, join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+# A file of ours holds its mark in the first of its bytes.
+_MARK_BYTES = 2000
+# A larger file is cut, and so is no JSON: it names no dataset.
+_INFO_BYTES = 200_000_000
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """The name in `dataset_info.json`, and in `manifest.json`, whose config has it."""
+
+    name: str = ""
+    config: dict[str, Any] = {}
+
+
+class Mark(NamedTuple):
+    """What a file of ours says of itself.
+
+    Attributes:
+        kind: What it is.
+        name: The dataset's name.
+    """
+
+    kind: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        """The text that is in the file: ASCII without quotes."""
+        return f"Shardbeam {self.kind} ({quote(self.name, safe='', errors='backslashreplace')})"
+
+
+def dataset_name(path: str) -> str:
+    """Returns the name of a dataset; the file's or folder's where it has none.
+
+    Args:
+        path: What `open_dataset` opens, also where there is none.
+    """
+    # Damage is found elsewhere.
+    with contextlib.suppress(InputError, OSError):
+        file = storage_for(path).stat(path)
+        path = (file and pointed_folder(file)) or path
+    for name in (DATASET_INFO, MANIFEST):
+        uri = join_uri(path, name)
+        with contextlib.suppress(InputError, OSError, ValueError, RecursionError):
+            # Only a regular file; a pipe would never end.
+            if storage_for(uri).stat(uri) is None:
+                continue
+            data = storage_for(uri).read(uri, size_bytes=_INFO_BYTES)
+            said = msgspec.json.decode(data, type=_Named, strict=False)
+            if found := said.name or str(said.config.get("name", "")):
+                return found
+    if not is_uri(path):
+        # `.` is a path, too.
+        path = os.path.abspath(path)
+    return posixpath.basename(path.rstrip("/"))
+
+
+def check_replaceable(uri: str, *, flag: str, start: bytes, mark: Mark, overwrite: bool) -> None:
+    """Makes sure that a file may be written: none is there, or an older one of the same dataset.
+
+    Args:
+        uri: The file.
+        flag: The flag that names it.
+        start: How all files of its kind begin.
+        mark: What it is.
+        overwrite: Whether any other file may be replaced, too.
+
+    Raises:
+        UsageError: It may not be written, or no name is given.
+    """
+    if not uri:
+        raise UsageError(f"{flag}: expected the name of a file, got ''")
+    try:
+        storage = storage_for(uri)
+        file = storage.stat(uri)
+        if file is None and not storage.is_remote and storage.holds(uri):
+            raise UsageError(f"{flag}: {uri} is there, and is no file; name another one")
+        if file is None or overwrite:
+            return
+        beginning = storage.read(uri, size_bytes=_MARK_BYTES)
+    except OSError as error:
+        raise UsageError(f"{flag}: {uri}: {error.strerror or error}") from error
+    if not (beginning.startswith(start) and mark.text.encode() in beginning):
+        raise UsageError(
+            f"{flag}: {uri} is there, and is no {mark.kind} that Shardbeam wrote for a dataset "
+            f"named {mark.name!r}; name another file, or replace it with --overwrite"
+        )

@@ -1,0 +1,128 @@
+"""What a command writes into a file replaces nothing but its own file about the same dataset."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shardbeam.pipelines.own_files import dataset_name
+from tests.support.dataset import coco_words, read_tree, run
+
+# {the file: the command that writes it}
+WRITERS = {
+    "v.json": "verify {dataset} --report {file}",
+    "s.json": "stats {dataset} --report {file}",
+    "c.json": "stats {dataset} --recount --report {file}",
+    "p.png": "show {dataset} --image 1 --output {file}",
+    "r.html": "report {dataset} --examples 2 --output {file}",
+}
+
+
+@pytest.fixture(scope="module")
+def datasets(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two of the same images, whose names begin alike."""
+    folder = tmp_path_factory.mktemp("own")
+    for name in ("shapes_1", "shapes_12"):
+        assert run(*coco_words(shapes, folder / name, "--set", f"name={name}")).exit_code == 0
+    return folder / "shapes_1", folder / "shapes_12"
+
+
+def write(name: str, dataset: Path, file: Path, *flags: str) -> str:
+    words = WRITERS[name].format(dataset=dataset, file=file).split()
+    result = run(*words, *flags)
+    assert result.exit_code in (0, 2), result
+    if result.exit_code == 0:
+        return ""
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_is_replaced(name: str, datasets: tuple[Path, Path], tmp_path: Path) -> None:
+    first, other = datasets
+    file = tmp_path / name
+    assert write(name, first, file) == ""
+    ours = file.read_bytes()
+    # The same again, and another version of the dataset.
+    shutil.copytree(first, tmp_path / "moved")
+    assert write(name, tmp_path / "moved", file) == ""
+    kept = file.read_bytes()
+    refused = f"{file} is there, and is no "
+    assert refused in (message := write(name, other, file))
+    assert "named 'shapes_12'; name another file, or replace it with --overwrite" in message
+    assert file.read_bytes() == kept
+    assert write(name, other, file, "--overwrite") == ""
+    assert refused in write(name, first, file)
+    # What others made.
+    for content in (b"", b"mine", b"x" + ours, ours[:20], b"{}", b"\x89PNG\r\n\x1a\n", ours[20:]):
+        file.write_bytes(content)
+        assert refused in write(name, first, file)
+        assert file.read_bytes() == content
+        assert write(name, first, file, "--overwrite") == ""
+
+
+def test_one_kind_does_not_replace_another(datasets: tuple[Path, Path], tmp_path: Path) -> None:
+    file = tmp_path / "x.png"
+    for name in ("v.json", "s.json", "p.png", "r.html"):
+        file.unlink(missing_ok=True)
+        assert write(name, datasets[0], file) == ""
+        for other in WRITERS.keys() - {name}:
+            if {name, other} != {"s.json", "c.json"}:
+                assert "is there, and is no " in write(other, datasets[0], file)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("flags", [(), ("--overwrite",)])
+def test_what_is_no_file_stays(
+    name: str, flags: tuple[str, ...], datasets: tuple[Path, Path], tmp_path: Path
+) -> None:
+    pipe, folder, link = (tmp_path / f"{kind}.png" for kind in ("pipe", "folder", "link"))
+    os.mkfifo(pipe)
+    folder.mkdir()
+    link.symlink_to(tmp_path / "nowhere")
+    for path in (pipe, folder, link):
+        message = write(name, datasets[0], path, *flags)
+        assert f"{path} is there, and is no file; name another one" in message
+    assert pipe.is_fifo()
+    assert folder.is_dir()
+    assert link.is_symlink()
+
+
+def test_a_damaged_dataset_keeps_its_name(datasets: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(datasets[0], folder)
+    report = ("--report", str(tmp_path / "v.json"))
+    assert run("verify", str(folder), *report).exit_code == 0
+    for name in ("dataset_info.json", "labels.txt"):
+        (folder / name).write_bytes(b"\xff{")
+        assert run("verify", str(folder), *report).exit_code == 5
+    (folder / "manifest.json").write_bytes(b"{")
+    assert dataset_name(str(folder)) == "copy"
+
+
+def test_names_of_datasets(datasets: tuple[Path, Path], tmp_path: Path) -> None:
+    pointer = tmp_path / "latest"
+    pointer.write_text(f"{datasets[0]}\n")
+    shard = next(datasets[0].glob("*.tfrecord-*"))
+    for path, name in (
+        (datasets[0], "shapes_1"),
+        (pointer, "shapes_1"),
+        (shard, shard.name),
+        (tmp_path / "none", "none"),
+    ):
+        assert dataset_name(str(path)) == name
+
+
+def test_nothing_is_left_beside_a_file_that_is_refused(
+    datasets: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for name in WRITERS:
+        (tmp_path / name).write_bytes(b"mine")
+    before = read_tree(tmp_path)
+    for name in WRITERS:
+        assert write(name, datasets[0], tmp_path / name)
+    assert read_tree(tmp_path) == before
