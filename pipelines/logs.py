@@ -20,7 +20,6 @@ from typing import Any, TextIO
 
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.failures import RunError
-
 from shardbeam.transforms.core.memory import is_shortage
 
 LOG_FORMAT = "--log-format"
