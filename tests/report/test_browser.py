@@ -329,8 +329,9 @@ def test_texts_have_contrast_and_nothing_is_wider_than_the_page(
     *, made: str, width: int, dark: bool, request: pytest.FixtureRequest, open_page: OpenPage
 ) -> None:
     page = open_page(request.getfixturevalue(made).page, width=width, dark=dark)
-    for folded in page.locator("details:not([open]) > summary").all():
-        folded.click()
+    folded = page.locator("details:not([open]) > summary")
+    while folded.count():
+        folded.first.click()
     assert page.evaluate("document.scrollingElement.scrollWidth") <= width
     page.locator(".card .open").first.click()
     assert page.evaluate("document.querySelector('#enlarged').scrollWidth") <= width
