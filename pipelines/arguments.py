@@ -96,7 +96,8 @@ def named_format(words: Sequence[str]) -> str | None:
 
 
 def _is_file(target: str) -> bool:
-    return is_uri(target) or Path(target).is_file()
+    # A pipe is refused where it is read, by its name.
+    return is_uri(target) or (Path(target).exists() and not Path(target).is_dir())
 
 
 def _parse_words(command: str, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

@@ -10,7 +10,7 @@ import traceback
 from shardbeam.transforms.core.memory import address_space_limit, is_shortage
 
 # How an error of ours looks in the text of a runner's error, which has lost its type.
-_INPUT_ERROR = re.compile(r"\bInputError: (?P<message>[^\n]+)")
+_INPUT_ERROR = re.compile(r"\b(?:Input|Damaged|SpecialFile|WriteFailed)Error: (?P<message>[^\n]+)")
 # What Flink's job server says of a job that failed, and what Beam makes of it.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")

@@ -56,7 +56,6 @@ from shardbeam.pipelines.runners import (
 )
 from shardbeam.pipelines.summary import Summary, print_summary
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.labels import build_label_map
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings
@@ -72,6 +71,7 @@ from shardbeam.transforms.dataset.pointer import write_pointer
 from shardbeam.transforms.dataset.runs import RunRecord, RunSettings, run_path
 from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
 from shardbeam.transforms.dataset.staging import OUTCOME, Staging
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.usage import StorageUsage
@@ -431,7 +431,8 @@ def _read_outcome(staging: Staging) -> Outcome | None:
     # The finish may have failed between the two files.
     if storage.stat(join_uri(staging.output, DATASET_INFO)) is not None:
         with contextlib.suppress(FileNotFoundError):
-            data = storage.read(join_uri(staging.output, run_path(staging.run_id)))
+            path = join_uri(staging.output, run_path(staging.run_id))
+            data = storage.read_small(path, max_bytes=limits.METADATA_BYTES)
             return msgspec.json.decode(data, type=RunRecord).outcome
     return staging.read_state(OUTCOME, Outcome)
 
@@ -443,9 +444,7 @@ def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
         path, own_format, _ = source.format.format.rpartition(".py:")
         formats = [f"{path}.py"] if own_format else []
         for uri in (*source.format.annotation_files(), *formats):
-            stored = storage_for(uri).stat(uri)
-            if stored is None:
-                raise InputError(uri=uri, problem="no such file")
+            stored = storage_for(uri).find(uri)
             # Another password is no other file.
             files.append((hide_passwords(uri), stored.size_bytes, stored.version))
     return tuple(files)

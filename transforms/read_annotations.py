@@ -19,7 +19,6 @@ from shardbeam.transforms.core.edges import (
     LISTED_FILES,
     encode_element,
 )
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ListedFile, ListedImage
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census
@@ -130,9 +129,7 @@ def _split_file(part: FilePart, sources: Mapping[str, Source]) -> Iterator[FileP
         yield part
         return
     uri = source_format.annotation_files()[file_index]
-    stored = storage_for(uri).stat(uri)
-    if stored is None:
-        raise InputError(uri=uri, problem="there is no such file")
+    stored = storage_for(uri).find(uri)
     # An empty file is one part as well: its format says what is wrong with it.
     for begin in range(0, max(1, stored.size_bytes), source_format.chunk_bytes):
         end = min(begin + source_format.chunk_bytes, stored.size_bytes)

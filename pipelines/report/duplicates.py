@@ -7,20 +7,19 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-from pyarrow import parquet
-
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.dataset.duplicates import DUPLICATES, Row, find_pair
+from shardbeam.transforms.dataset.duplicates import DUPLICATES, MOST_ROWS, Row, find_pair
 from shardbeam.transforms.dataset.index import index_path, load_index
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.examples import parse_example
 from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.read.pictures import Picture, make_picture
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.parquet import read_parquet
 
 # So many groups are drawn, those that do harm first, and so many pictures of each.
 _GROUPS, _OF_GROUP = 40, 4
@@ -98,18 +97,16 @@ def _order(row: Row) -> tuple[object, ...]:
 
 def _read_rows(uri: str) -> list[Row]:
     try:
-        file = parquet.ParquetFile(pa.BufferReader(storage_for(uri).read(uri)))
-        columns = [*_COLUMNS, *_NEW_COLUMNS]
-        rows: list[Row] = file.read(columns=columns, use_threads=False).to_pylist()
-        if any(set(_COLUMNS) - row.keys() for row in rows[:1]):
-            raise InputError(
-                uri=uri, problem="not the duplicates of a dataset: a column is missing"
-            )
+        data = storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
     except FileNotFoundError as error:
         raise InputError(uri=uri, problem="is missing, and the manifest counts it") from error
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(uri=uri, problem=f"not the duplicates of a dataset: {error}") from error
-    return [{**_NEW_COLUMNS, **row} for row in rows]
+    except OSError as error:
+        raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
+    columns = [*_COLUMNS, *_NEW_COLUMNS]
+    table = read_parquet(data, uri=uri, columns=columns, max_rows=MOST_ROWS)
+    if set(_COLUMNS) - set(table.column_names):
+        raise InputError(uri=uri, problem="not the duplicates of a dataset: a column is missing")
+    return [{**_NEW_COLUMNS, **row} for row in table.to_pylist()]
 
 
 def _read_group(rows: Sequence[Row], *, read: Callable[[Row], Picture]) -> Group:
@@ -173,7 +170,8 @@ def _read_picture(
         shard = split.shards[row["shard"]]
         uri = join_uri(dataset.path, index_path(shard.path))
         if uri not in indexes:
-            indexes[uri] = load_index(uri, columns=["offset"]).column("offset").to_pylist()
+            table = load_index(uri, columns=["offset"], max_rows=split.shard_examples[row["shard"]])
+            indexes[uri] = table.column("offset").to_pylist()
         place = indexes[uri][row["row"]]
     except IndexError as error:
         uri = join_uri(dataset.path, DUPLICATES)

@@ -19,6 +19,7 @@ from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -217,7 +218,8 @@ def _read(dataset: StoredDataset, name: str, kind: type[_T]) -> _T | None:
     """Reads a file of a dataset's folder; None where there is none."""
     uri = join_uri(dataset.path, name)
     try:
-        return msgspec.json.decode(storage_for(uri).read(uri), type=kind, strict=False)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+        return msgspec.json.decode(data, type=kind, strict=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -51,6 +51,6 @@ def _read(key: str, *, roots: Sequence[str]) -> Iterator[bytes]:
         try:
             file = storage_for(uri).stat(uri)
             if file is not None and file.size_bytes <= _MAX_FILE_BYTES:
-                yield storage_for(uri).read(uri)
+                yield storage_for(uri).read(uri, size_bytes=file.size_bytes)
         except (OSError, InputError):
             continue

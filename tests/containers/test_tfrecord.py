@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, read_records
+from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES, frame, read_records
 from tests.support.tfrecords import tfrecord
 
 
@@ -40,3 +40,12 @@ def test_tensorflow_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "x.tfrecord"
     path.write_bytes(tfrecord(*records))
     assert [item.numpy() for item in tf.data.TFRecordDataset(str(path))] == records
+
+
+def test_a_record_longer_than_any_example_is_not_read() -> None:
+    """Its length has the right checksum, and a sparse file would give as many bytes."""
+    length = (30 << 30).to_bytes(8, "little")
+    header = frame(30 << 30, crc32c=0)[0]
+    assert header.startswith(length)
+    with pytest.raises(ValueError, match="byte 0: a record of 32212254720 bytes is too long"):
+        list(read_records(io.BytesIO(header + b"0" * 100)))

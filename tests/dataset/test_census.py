@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import Category, ImageRef, Record, Reject
+from shardbeam.transforms.dataset import census as census_module
 from shardbeam.transforms.dataset.census import (
     Census,
     SourceCensus,
@@ -176,3 +178,45 @@ def test_a_listings_fingerprint_changes_with_place_size_and_version(other: Image
     listing, again = count([file()]).listing, count([file()]).listing
     assert listing == again
     assert listing.fingerprint != count([other]).listing.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        (
+            ["x" * 1001],
+            r"file\.json: class 'x{40}'\.\.\. has a name of 1,001 characters; at most 1,000",
+        ),
+        (["a", "b"], r"file\.json: with it there are more than 2 classes"),
+    ],
+)
+def test_classes_and_their_names_are_bounded(
+    names: list[str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(census_module, "MAX_CLASSES", 2)
+    census = Census()
+    census.add_category(Category(name="y" * 1000, origin="file.json"))
+    *first, last = [Category(name=name, origin="file.json") for name in names]
+    for category in first:
+        census.add_category(category)
+    with pytest.raises(InputError, match=problem):
+        census.add_category(last)
+
+
+def test_linked_folders_are_counted_and_the_first_are_named() -> None:
+    parts = []
+    for key in ("d/", "b/", "a/", "c/"):
+        parts.append(Census())
+        parts[-1].add_joined(
+            JoinedKey(split="train", excluded=Exclusion.LINKED_FOLDER),
+            source="s",
+            key=key,
+            listed=1,
+            referenced=0,
+        )
+    merged = merge_censuses(parts)
+    assert merged.splits["train"].excluded == {"linked_folder": 4}
+    assert merged.describe_linked_folders().startswith(
+        "4 linked folders are left out, such as 'a/', 'b/', 'c/': "
+    )
+    assert Census().describe_linked_folders() == ""

@@ -242,7 +242,7 @@ def test_very_large_groups_are_cut_in_each_split(
 def test_of_very_many_groups_those_that_do_harm_are_listed(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_ROWS", 4)
+    monkeypatch.setattr(module, "MOST_ROWS", 4)
     rows = [(f"t{number}", number // 2, "a", None) for number in range(8)]
     rows[5] = ("t5", 2, "b", None)
     dataset.add("train", rows)

@@ -54,12 +54,12 @@ def test_rows_come_back() -> None:
     table = parquet.read_table(io.BytesIO(data))
     assert table.schema == INDEX_SCHEMA
     assert table.to_pylist() == [msgspec.structs.asdict(row) for row in ROWS]
-    assert decode_index(data, uri="index") == ROWS
+    assert list(decode_index(data, uri="index")) == ROWS
 
 
 @pytest.mark.parametrize("columns", [11, 14])
 def test_an_index_of_fewer_columns_is_read(columns: int) -> None:
-    rows = decode_index(old_index(columns), uri="index")
+    rows = list(decode_index(old_index(columns), uri="index"))
     missing = dict.fromkeys(INDEX_SCHEMA.names[columns:])
     assert rows == [msgspec.structs.replace(row, **missing) for row in ROWS]
 

@@ -209,7 +209,7 @@ def test_a_record_that_was_exchanged_with_its_checksums_is_named(copy: Path) -> 
 
 def test_an_index_with_the_checksum_of_another_example(copy: Path) -> None:
     index = next((copy / "index").glob("*.parquet"))
-    rows = decode_index(index.read_bytes(), uri="index")
+    rows = list(decode_index(index.read_bytes(), uri="index"))
     assert rows[0].crc32c is not None
     rows[0] = msgspec.structs.replace(rows[0], crc32c=rows[0].crc32c ^ 1)
     index.write_bytes(index_parquet(rows))
@@ -287,3 +287,28 @@ def test_tfrecord_files_of_others(tmp_path: Path, whole: Path) -> None:
 def test_no_dataset_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing is there"):
         plan_checks(str(tmp_path / "nowhere"))
+
+
+def test_an_index_of_more_rows_than_the_shard_has_examples(copy: Path) -> None:
+    """A file of 0.5 MB may have ten million."""
+    index = next((copy / "index").glob("*.parquet"))
+    rows = list(decode_index(index.read_bytes(), uri="index"))
+    index.write_bytes(index_parquet([*rows, rows[0]]))
+    assert [each for each in lines(verify(copy)) if "declares" in each] == [
+        f"index/{index.name}: declares {len(rows) + 1} rows; expected at most {len(rows)}"
+    ]
+
+
+def test_an_index_that_is_longer_than_any(copy: Path) -> None:
+    index = next((copy / "index").glob("*.parquet"))
+    os.truncate(index, 30 << 30)
+    assert any(
+        each.startswith(f"index/{index.name}: has more than 1,073,741,824 bytes")
+        for each in lines(verify(copy))
+    )
+
+
+def test_what_is_no_file_is_named_as_such(copy: Path) -> None:
+    (copy / "labels.txt").unlink()
+    os.mkfifo(copy / "labels.txt")
+    assert lines(verify(copy)) == ["labels.txt: is no regular file, or a link to nothing"]

@@ -15,6 +15,7 @@ from shardbeam.transforms.formats.key_file import (
     image_groups,
     is_excluded,
 )
+from shardbeam.transforms.storage import limits
 
 
 def text_file(folder: Path, content: bytes) -> KeyFile:
@@ -114,3 +115,16 @@ def test_a_file_that_changes_or_goes(tmp_path: Path) -> None:
         excluded_images(file)
     with pytest.raises(InputError, match="cannot be read: No such file"):
         find_key_file(file.uri)
+
+
+def test_a_list_of_more_images_than_can_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "KEY_FILE_ROWS", 4)
+    with pytest.raises(InputError, match=r"keys\.txt: names more than 4 images"):
+        excluded_images(text_file(tmp_path, b"a\nb\nc\nd\ne\n"))
+    assert len(excluded_images(text_file(tmp_path, b"a\nb\nc\nd\n"))) == 4
+    file = duplicates_file(tmp_path, **GOOD)
+    for read in (excluded_images, image_groups):
+        with pytest.raises(InputError, match="declares 5 rows; expected at most 4"):
+            read(file)

@@ -658,7 +658,7 @@ def test_folders_that_are_no_dataset(
 
 
 def test_a_file_of_classes_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"x\.yaml: there is no such file"):
+    with pytest.raises(InputError, match=r"x\.yaml: no such file"):
         resolve(tmp_path, _NO_DATASET, data=f"{tmp_path}/x.yaml")
 
 

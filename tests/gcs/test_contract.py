@@ -64,6 +64,20 @@ def test_a_scheme_that_is_named_like_a_module_of_ours_is_fsspecs(
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 
+def test_a_small_file_is_read_whole_if_it_is_small(root: str, storage: Storage) -> None:
+    stored = write(storage, f"{root}/x", DATA)
+    assert storage.read_small(stored.uri, max_bytes=len(DATA)) == DATA
+    assert storage.read_small(stored.uri, max_bytes=len(DATA), version=stored.version) == DATA
+    for version in (None, stored.version):
+        with pytest.raises(InputError, match=f"x: has more than {len(DATA) - 1:,} bytes"):
+            storage.read_small(stored.uri, max_bytes=len(DATA) - 1, version=version)
+    assert storage.find(stored.uri) == stored
+    with pytest.raises(FileNotFoundError):
+        storage.read_small(f"{root}/none", max_bytes=1)
+    with pytest.raises(InputError, match="none: no such file"):
+        storage.find(f"{root}/none")
+
+
 def test_lists_what_was_written_below_a_root_only(root: str, storage: Storage) -> None:
     assert list(storage.list(root)) == []
     for path in ("a b/ü #1?.jpg", "x", "deep/er/y", ".hidden"):

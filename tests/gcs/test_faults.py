@@ -334,6 +334,8 @@ def test_objects_compressed_by_the_storage(gcs: ProxiedGcs, bucket: str) -> None
     assert gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=False) == DATA
     with pytest.raises(OSError, match="Content-Encoding: gzip"):
         gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=True)
+    with pytest.raises(InputError, match="has more than 9 bytes"):
+        gcs_storage._unpack(gzip.compress(DATA), uri=bucket, pinned=False, max_bytes=9)
     with pytest.raises(InputError, match="not compressed"):
         gcs_storage._unpack(b"{}", uri=bucket, pinned=False)
 

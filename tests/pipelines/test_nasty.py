@@ -87,12 +87,12 @@ ANNOTATED: dict[str, tuple[str, Outcome]] = {
     "cat/zero.jpg": ("cat/zero.jpg", Reason.ZERO_BYTE),
     "cat/damaged.jpg": ("cat/damaged.jpg", Reason.JPEG_DAMAGED),
     "cat/dangling.jpg": ("cat/dangling.jpg", Reason.IMAGE_UNREADABLE),
+    "cat/pipe.jpg": ("cat/pipe.jpg", Reason.IMAGE_UNREADABLE),
 }
 # {file_name: (key, outcome)} of entries that name no file of the listing, whatever they name.
 UNLISTED: dict[str, tuple[str, Reason]] = {
     "cat/absent.jpg": ("cat/absent.jpg", Reason.MISSING_IMAGE),
     "cat": ("cat", Reason.MISSING_IMAGE),
-    "cat/pipe.jpg": ("cat/pipe.jpg", Reason.MISSING_IMAGE),
     "CAT/good.jpg": ("CAT/good.jpg", Reason.MISSING_IMAGE),
     "cat\\good.jpg": ("cat\\good.jpg", Reason.MISSING_IMAGE),
     "cat/../cat/good.jpg": ("cat/../cat/good.jpg", Reason.MISSING_IMAGE),
@@ -103,7 +103,9 @@ UNLISTED: dict[str, tuple[str, Reason]] = {
     "https://example.com/a.jpg": ("https:/example.com/a.jpg", Reason.MISSING_IMAGE),
     "cat/nul\0.jpg": ("cat/nul\\x00.jpg", Reason.UNREADABLE_NAME),
     "cat/half\ud83d.jpg": ("cat/half\ufffd.jpg", Reason.MISSING_IMAGE),
-    "": ("image_id=23", Reason.UNREADABLE_NAME),
+    # What a linked folder that is left out is listed as.
+    "outside/": ("outside", Reason.MISSING_IMAGE),
+    "": ("image_id=24", Reason.UNREADABLE_NAME),
 }
 # (key, outcome) of what contradicts the entries above; `nasty_coco` says how.
 CONTRADICTIONS: list[tuple[str, Reason]] = [

@@ -499,7 +499,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "index gone": (lambda folder: first_index(folder).unlink(), "is gone"),
     "record a folder": (
         lambda folder: swap_for_a_folder(record_of_first(folder)),
-        "cannot be read: Is a directory",
+        "cannot be read: a folder, and only regular files are read",
     ),
 }
 

@@ -588,3 +588,22 @@ def test_listing_a_tar_keeps_no_members(tmp_path: Path, monkeypatch: pytest.Monk
     for _ in list_root(str(path)):
         assert not any(isinstance(value, list) and value for value in vars(opened[-1]).values())
     assert len(opened) > 100
+
+
+@pytest.mark.parametrize("name", ["x.tar", "x.zip"])
+def test_a_name_that_no_system_takes_is_a_reject_with_its_extension(
+    tmp_path: Path, name: str
+) -> None:
+    write = write_zip if name.endswith("zip") else write_tar
+    long = "n" * 5000
+    write(tmp_path / name, {f"a/{long}.jpg": b"1", "b.jpg": b"2"})
+    (key,) = rejects(tmp_path / name)
+    assert len(key) < 300
+    assert (key[:4], key[-4:]) == ("a/nn", ".jpg")
+
+
+def test_a_tar_with_endless_zeros_behind_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    write_tar(path, {"a.jpg": b"1"})
+    os.truncate(path, 30 << 30)
+    assert "1 GiB of zeros follows the end of the tar" in refusal(path).problem

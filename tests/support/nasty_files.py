@@ -102,8 +102,11 @@ LINKS: dict[str, tuple[str, Outcome | None]] = {
     "cat/link.jpg": ("good.jpg", EXAMPLE),
     "cat/dangling.jpg": ("nowhere.jpg", Reason.IMAGE_UNREADABLE),
     "cat/itself.jpg": ("itself.jpg", Reason.IMAGE_UNREADABLE),
-    # Folders: one that leads into itself, and one whose files are listed under both names.
-    "cat/deep/loop": ("..", None),
+    # Folders: one that leads into itself, two that lead out of the root, and one whose files are
+    # listed under both names.
+    "cat/deep/loop": ("..", Exclusion.LINKED_FOLDER),
+    "outside": ("../..", Exclusion.LINKED_FOLDER),
+    ".linked": ("../..", Exclusion.HIDDEN_FILE),
     "wolf": ("\N{DOG FACE} d\u00f6g", None),
 }
 BEHIND_LINKS: dict[str, Outcome] = {"wolf/1.jpg": EXAMPLE}
@@ -134,8 +137,9 @@ def make_nasty_folder(root: Path) -> dict[str, list[Outcome]]:
     for name, outcome in BEHIND_LINKS.items():
         expect(name, outcome)
     (root / "cat" / "empty_folder.jpg").mkdir()
-    # A pipe is no file: reading it would block for ever.
+    # Reading it would block for ever.
     os.mkfifo(root / "cat" / "pipe.jpg")
+    expect("cat/pipe.jpg", Reason.IMAGE_UNREADABLE)
     for name, outcome in _picky_files(root):
         expect(name, outcome)
     return outcomes
@@ -157,17 +161,17 @@ def _picky_files(root: Path) -> Iterator[tuple[str, Outcome]]:
 
 
 def count_files(root: Path) -> int:
-    """Counts files, also behind links, and dangling links; folders within themselves once."""
+    """Counts all but folders, also behind links, and the links to folders that are left out."""
     count = 0
+    inside = os.path.realpath(root) + os.sep
     above: list[tuple[str, set[str]]] = [(str(root), {os.path.realpath(root)})]
     while above:
         folder, folders = above.pop()
         with os.scandir(folder) as entries:
             for entry in entries:
                 real = os.path.realpath(entry.path)
-                if os.path.isdir(entry.path):
-                    if real not in folders:
-                        above.append((entry.path, {*folders, real}))
-                elif os.path.isfile(entry.path) or not os.path.exists(entry.path):
+                if os.path.isdir(entry.path) and real not in folders and real.startswith(inside):
+                    above.append((entry.path, {*folders, real}))
+                else:
                     count += 1
     return count

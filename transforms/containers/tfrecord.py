@@ -16,6 +16,7 @@ import google_crc32c
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
 from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
@@ -29,6 +30,8 @@ _FOOTER = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
 # An image or two at a time, and few requests to an object store.
 _BUFFER_BYTES = 1 << 20
+# A long record is read into its place in parts, and not a second time beside it.
+_PART_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -109,6 +112,8 @@ def read_records(file: BinaryIO, *, start: int = 0) -> Iterator[bytes]:
         if _masked(google_crc32c.value(header[: _LENGTH.size])) != length_crc:
             raise ValueError(f"byte {offset}: the checksum of a record's length does not match")
         try:
+            if length > limits.RECORD_BYTES:
+                raise OverflowError
             data = file.read(length)
         except (MemoryError, OverflowError) as error:
             raise ValueError(f"byte {offset}: a record of {length} bytes is too long") from error
@@ -140,7 +145,7 @@ class _StoredFileReader(io.RawIOBase):
         data = self._storage.read(
             self._file.uri,
             offset=self._position,
-            size_bytes=max(0, min(len(view), self._file.size_bytes - self._position)),
+            size_bytes=max(0, min(len(view), _PART_BYTES, self._file.size_bytes - self._position)),
         )
         view[: len(data)] = data
         self._position += len(data)

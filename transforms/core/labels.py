@@ -12,6 +12,10 @@ from shardbeam.configs.schema import LabelsConfig
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Category
 
+# Characters of a class's name; what is longer is a caption or damage.
+MAX_CLASS_NAME = 1_000
+# Classes of all sources: one takes 5 KB while a dataset is built.
+MAX_CLASSES = 1_000_000
 # More names than these nobody reads in a line.
 _NAMED = 10
 
@@ -68,6 +72,20 @@ def shifted_class(label_map: LabelMap) -> str | None:
         if 0 in ids and written is not None and written[1] == 1:
             return name
     return None
+
+
+def check_class_name(name: str, *, uri: str) -> None:
+    """Refuses a text that is too long for the name of a class, such as a caption.
+
+    Raises:
+        InputError: It is longer than `MAX_CLASS_NAME`.
+    """
+    if len(name) > MAX_CLASS_NAME:
+        raise InputError(
+            uri=uri,
+            problem=f"class {name[:40]!r}... has a name of {len(name):,} characters; at most "
+            f"{MAX_CLASS_NAME:,} are taken (docs/limits.md)",
+        )
 
 
 def build_label_map(

@@ -69,6 +69,7 @@ class Exclusion(str, enum.Enum):
     ANNOTATION_FOLDER = "annotation_folder"
     OUTSIDE_IMAGE_FOLDER = "outside_image_folder"
     BEYOND_LIMIT = "beyond_limit"
+    LINKED_FOLDER = "linked_folder"
 
 
 class Correction(str, enum.Enum):

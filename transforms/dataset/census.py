@@ -12,6 +12,8 @@ from collections.abc import Iterable
 import msgspec
 
 from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import MAX_CLASSES, check_class_name
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import Category, ImageRef, Reject
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
@@ -110,6 +112,7 @@ class Census(msgspec.Struct):
         first_rejects: The first rejects, by split.
         left_out: The first images that are left out because nothing names them, by split.
         edges: What was sent and received.
+        linked_folders: The first links to folders that are left out, by their paths.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
@@ -119,13 +122,25 @@ class Census(msgspec.Struct):
     first_rejects: dict[str, tuple[Reject, ...]] = {}
     left_out: dict[str, tuple[str, ...]] = {}
     edges: Edges = msgspec.field(default_factory=Edges)
+    linked_folders: tuple[str, ...] = ()
 
     def add_category(self, category: Category) -> None:
-        """Adds a declared class: once, however many files declare it."""
+        """Adds a declared class: once, however many files declare it.
+
+        Raises:
+            InputError: Its name is too long, or there are too many classes.
+        """
+        check_class_name(category.name, uri=category.origin)
         identity = msgspec.json.encode(msgspec.structs.replace(category, origin="")).decode()
         known = self.categories.get(identity)
         if known is None or category.origin < known.origin:
             self.categories[identity] = category
+        if len(self.categories) > MAX_CLASSES:
+            raise InputError(
+                uri=category.origin,
+                problem=f"with it there are more than {MAX_CLASSES:,} classes, the most that a "
+                "dataset may have (docs/limits.md)",
+            )
 
     def add_reject(self, reject: Reject) -> None:
         """Adds an input that cannot be used, and is sent on as such."""
@@ -160,6 +175,8 @@ class Census(msgspec.Struct):
             counts.excluded = add_counts(counts.excluded, {joined.excluded.value: 1})
         if joined.excluded is Exclusion.UNANNOTATED:
             self._add_left_out(joined.split, key)
+        if joined.excluded is Exclusion.LINKED_FOLDER:
+            self._add_linked_folders(key)
         for reject in joined.rejects:
             self.add_reject(reject)
         names_a_file = all(r.reason is not Reason.UNKNOWN_IMAGE_ID for r in joined.rejects)
@@ -193,6 +210,23 @@ class Census(msgspec.Struct):
         for split, keys in other.left_out.items():
             self._add_left_out(split, *keys)
         self.edges.add(other.edges)
+        self._add_linked_folders(*other.linked_folders)
+
+    def describe_linked_folders(self) -> str:
+        """Describes the linked folders that are left out; empty where there are none."""
+        code = Exclusion.LINKED_FOLDER.value
+        count = sum(split.excluded.get(code, 0) for split in self.splits.values())
+        if not count:
+            return ""
+        folders = "1 linked folder is" if count == 1 else f"{count:,} linked folders are"
+        return (
+            f"{folders} left out, such as {', '.join(map(repr, self.linked_folders))}: links are "
+            "followed only to folders within the one that is listed; name the other folder as a "
+            "source, or copy it there"
+        )
+
+    def _add_linked_folders(self, *paths: str) -> None:
+        self.linked_folders = tuple(sorted({*self.linked_folders, *paths})[:_NAMED])
 
     def _add_first(self, split: str, *rejects: Reject) -> None:
         known = self.first_rejects.get(split, ())

@@ -65,6 +65,7 @@ from shardbeam.transforms.dataset.staging import (
     staged_commits,
 )
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -385,7 +386,7 @@ def prepare_output(
     storage = storage_for(output)
     found = _look_alone(staging)
     commits = {
-        path: decode_commit(storage.read(file.uri, version=file.version), uri=file.uri)
+        path: decode_commit(_read(file), uri=file.uri)
         for path, file in found.items()
         if COMMIT_FILE.fullmatch(path)
     }
@@ -479,7 +480,7 @@ def _publish(staged: str, data: bytes, *, seen: StoredFile | None, staging: Stag
     """Moves `dataset_info.json` into place; done already, by this very run, is done."""
     storage = storage_for(staging.output)
     destination = join_uri(staging.output, DATASET_INFO)
-    if seen is not None and storage.read(seen.uri, version=seen.version) == data:
+    if seen is not None and _read(seen) == data:
         return
     try:
         # The gate has removed the old one.
@@ -487,6 +488,12 @@ def _publish(staged: str, data: bytes, *, seen: StoredFile | None, staging: Stag
     except FileNotFoundError as error:
         staging.check_lease()
         raise ChangedError(f"{staged} was deleted meanwhile") from error
+
+
+def _read(file: StoredFile) -> bytes:
+    """Reads a small file of an output as it was seen."""
+    storage = storage_for(file.uri)
+    return storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES, version=file.version)
 
 
 def foreign_files(output: str) -> list[str]:

@@ -35,6 +35,7 @@ from shardbeam.transforms.dataset.matching import (
 )
 from shardbeam.transforms.dataset.outcome import DuplicateCounts
 from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -42,7 +43,7 @@ DUPLICATES = "duplicates.parquet"
 
 # What the file holds at most: of each group in each split, and in all.
 _MOST_OF_GROUP = 1_000
-_MOST_ROWS = 100_000
+MOST_ROWS = 100_000
 # As many pairs are named where there are leaks or contradictions.
 _NAMED = 3
 
@@ -112,7 +113,8 @@ def _read_staged(shard: ShardResult, *, staging: Staging) -> pa.Table:
     staged = staging.uri(shard.staged, shard.index.path)
     for uri in (staged, join_uri(staging.output, shard.index.path)):
         with contextlib.suppress(FileNotFoundError):
-            return read_index(storage_for(uri).read(uri), uri=uri, columns=COLUMNS)
+            data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
+            return read_index(data, uri=uri, columns=COLUMNS, max_rows=shard.examples)
     raise InputError(uri=staged, problem="is gone; was it deleted? Run the same command again")
 
 
@@ -195,7 +197,7 @@ def _choose(found: Groups, split: Indexes, *, first: Flags) -> Indexes:
     rank = np.arange(len(order)) - first_of_runs(runs)
     order = order[rank < _MOST_OF_GROUP]
     groups = found.groups[order]
-    chosen = order[np.lexsort((groups, ~first[groups]))][:_MOST_ROWS]
+    chosen = order[np.lexsort((groups, ~first[groups]))][:MOST_ROWS]
     return chosen[np.lexsort((found.places[chosen], found.groups[chosen]))]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -13,8 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import parquet
 
-from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.parquet import read_parquet
 
 
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,8 @@ INDEX_SCHEMA = pa.schema(
         ("classes", pa.string()),
     ]
 )
+# Rows that are made at a time.
+_BLOCK_ROWS = 1024
 # How many hex digits of a digest are compared.
 _HEX_DIGITS = 16
 # Older datasets have only the first 11 of these columns, or the first 14.
@@ -122,63 +126,101 @@ def index_parquet(rows: Sequence[IndexRow]) -> bytes:
     return buffer.getvalue()
 
 
-def decode_index(data: bytes, *, uri: str) -> list[IndexRow]:
-    """Decodes the index of a shard.
+class IndexRows:
+    """The rows of a shard's index, of which a block at a time is made from the columns.
+
+    Args:
+        table: All columns, as `read_index` gives them.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._begin = 0
+        self._block: list[IndexRow] = []
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[IndexRow]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, number: int, /) -> IndexRow:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        if not self._begin <= number < self._begin + len(self._block):
+            self._begin = number - number % _BLOCK_ROWS
+            rows = self._table.slice(self._begin, _BLOCK_ROWS).to_pylist()
+            self._block = [IndexRow(**row) for row in rows]
+        return self._block[number - self._begin]
+
+
+def decode_index(data: bytes, *, uri: str, max_rows: int = limits.INDEX_ROWS) -> IndexRows:
+    """Decodes the index of a shard; see `read_index`.
 
     Raises:
-        DamagedError: It is damaged, or has other columns.
+        DamagedError: It is damaged, or has other columns or more rows.
     """
-    return [IndexRow(**row) for row in read_index(data, uri=uri).to_pylist()]
+    return IndexRows(read_index(data, uri=uri, max_rows=max_rows))
 
 
-def load_index(uri: str, *, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)) -> pa.Table:
+def load_index(
+    uri: str,
+    *,
+    columns: Sequence[str] = tuple(INDEX_SCHEMA.names),
+    max_rows: int = limits.INDEX_ROWS,
+) -> pa.Table:
     """Reads columns of a shard's index from storage, as `read_index` decodes them.
 
     Raises:
         InputError: It is not there, cannot be read, or is damaged.
     """
     try:
-        data = storage_for(uri).read(uri)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.INDEX_BYTES)
     except FileNotFoundError as error:
         raise InputError(uri=uri, problem="the index of a shard is missing") from error
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
-    return read_index(data, uri=uri, columns=columns)
+    return read_index(data, uri=uri, columns=columns, max_rows=max_rows)
 
 
-def read_known_columns(data: bytes, *, uri: str) -> list[dict[str, Any]]:
+def read_known_columns(data: bytes, *, uri: str, max_rows: int) -> list[dict[str, Any]]:
     """Decodes those columns of any version's index that are the same in this one: a row each.
 
     Raises:
-        DamagedError: It is damaged.
+        DamagedError: It is damaged, or has more rows.
     """
-    try:
-        file = parquet.ParquetFile(pa.BufferReader(data))
-        known = [field.name for field in file.schema_arrow if field in list(INDEX_SCHEMA)]
-        return file.read(columns=known, use_threads=False).to_pylist()
-    except (OSError, pa.ArrowException) as error:
-        raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error
+    table = read_parquet(data, uri=uri, columns=INDEX_SCHEMA.names, max_rows=max_rows)
+    known = [field.name for field in table.schema if field in list(INDEX_SCHEMA)]
+    rows: list[dict[str, Any]] = table.select(known).to_pylist()
+    return rows
 
 
 def read_index(
-    data: bytes, *, uri: str, columns: Sequence[str] = tuple(INDEX_SCHEMA.names)
+    data: bytes,
+    *,
+    uri: str,
+    columns: Sequence[str] = tuple(INDEX_SCHEMA.names),
+    max_rows: int = limits.INDEX_ROWS,
 ) -> pa.Table:
     """Decodes columns of a shard's index, or as many of them as an older dataset has.
 
+    Args:
+        data: The index.
+        uri: Where it lies, for errors.
+        columns: The columns.
+        max_rows: How many Examples the shard holds, where that is known: none has more than
+            `limits.INDEX_ROWS`.
+
     Raises:
-        DamagedError: It is damaged, or has other columns.
+        DamagedError: It is damaged, or has other columns or more rows.
     """
-    try:
-        # With a file of Python's, or threads, the program aborts at its end at times
-        # (https://github.com/apache/arrow/issues/33975).
-        file = parquet.ParquetFile(pa.BufferReader(data))
-        schema = file.schema_arrow.remove_metadata()
-        if schema not in _SCHEMAS:
-            raise DamagedError(uri=uri, problem=f"its columns are {schema.names}")
-        names = [name for name in columns if name in schema.names]
-        return file.read(columns=names, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error
+    return read_parquet(
+        data,
+        uri=uri,
+        columns=columns,
+        max_rows=min(max_rows, limits.INDEX_ROWS),
+        schemas=_SCHEMAS,
+    )
 
 
 def first_bits(digests: pa.ChunkedArray) -> npt.NDArray[np.uint64]:

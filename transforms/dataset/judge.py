@@ -468,6 +468,7 @@ def find_warnings(
         *(describe_duplicates(duplicates).values() if duplicates else ()),
         *_warn_of_exclude(splits, named=dataset.excluded),
         *_warn_of_sizes(splits, corrected=first_corrections(corrected), config=dataset.config),
+        *filter(None, [census.describe_linked_folders()]),
     )
 
 

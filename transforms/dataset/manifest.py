@@ -13,6 +13,7 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, check_paths
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.examples.features import FeatureSpec
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -100,7 +101,7 @@ def read_manifest(output: str) -> Manifest | None:
     """
     uri = join_uri(output, MANIFEST)
     try:
-        data = storage_for(uri).read(uri)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
     except FileNotFoundError:
         return None
     return decode_manifest(data, uri=uri)

@@ -50,7 +50,7 @@ def pointed_folder(file: StoredFile) -> str | None:
     """Returns the folder that a file names; None if it is no pointer. What is long is not read."""
     if not _may_be_pointer(file.size_bytes):
         return None
-    return decode_pointer(storage_for(file.uri).read(file.uri))
+    return decode_pointer(storage_for(file.uri).read(file.uri, size_bytes=_MAX_BYTES + 1))
 
 
 def _may_be_pointer(size_bytes: int) -> bool:

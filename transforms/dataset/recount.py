@@ -31,6 +31,7 @@ from shardbeam.transforms.dataset.statistics import (
     StatisticsCounter,
 )
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -90,13 +91,14 @@ def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> Sh
     check_countable(result, settings=settings.encoder)
     staging = settings.staging
     index_uri = _find(result.index, staged=result.staged, staging=staging).uri
-    old_rows = read_known_columns(storage_for(index_uri).read(index_uri), uri=index_uri)
+    data = storage_for(index_uri).read_small(index_uri, max_bytes=limits.INDEX_BYTES)
+    old_rows = read_known_columns(data, uri=index_uri, max_rows=result.examples)
     legend = _legend(shard, settings=settings.encoder)
     counter = StatisticsCounter(class_names=legend.class_names)
-    data = _find(result.data, staged=result.staged, staging=staging)
+    shard_file = _find(result.data, staged=result.staged, staging=staging)
     examples = count_examples(
         ShardCount(
-            data=msgspec.structs.replace(data, crc32c=result.data.crc32c),
+            data=msgspec.structs.replace(shard_file, crc32c=result.data.crc32c),
             container=settings.container,
             split=shard.split,
         ),

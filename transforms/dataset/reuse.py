@@ -24,6 +24,7 @@ from shardbeam.transforms.dataset.files import (
 )
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, create_file
 from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -132,7 +133,7 @@ def find_record(previous: str, *, shard: Shard) -> ShardResult | None:
     """
     uri = join_uri(previous, record_path(shard.key))
     try:
-        data = storage_for(uri).read(uri)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

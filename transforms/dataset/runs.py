@@ -14,6 +14,7 @@ from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.dataset.census import ListingSummary
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
 from shardbeam.transforms.dataset.outcome import Outcome
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -103,5 +104,6 @@ def read_runs(output: str) -> list[RunRecord]:
         if RUN_FILE.fullmatch(f"{RUNS_FOLDER}/{file.path}"):
             # One of another version may look different.
             with contextlib.suppress(msgspec.DecodeError):
-                runs.append(msgspec.json.decode(storage.read(file.uri), type=RunRecord))
+                data = storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES)
+                runs.append(msgspec.json.decode(data, type=RunRecord))
     return runs

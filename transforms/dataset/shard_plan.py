@@ -147,6 +147,8 @@ def no_examples(split: str, *, census: Census) -> InputError:
             problem = f"has no examples: all images are excluded, {excluded}"
             if Exclusion.UNANNOTATED.value in counts.excluded:
                 problem += "; --unannotated keep writes images that nothing names as negatives"
+            if linked := census.describe_linked_folders():
+                problem += f"; {linked}"
             break
     else:
         problem = (

@@ -37,6 +37,7 @@ from shardbeam.transforms.dataset.files import (
 from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
 from shardbeam.transforms.dataset.outcome import ShardProgress
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -75,6 +76,9 @@ def explain_write_errors(output: str) -> Iterator[None]:
             problem=f"another run writes here: {error}; let only one run at a time write to an "
             "output, and run the same command again",
         ) from error
+    except InputError:
+        # An OSError may be one, too, which names its file.
+        raise
     except OSError as error:
         # Of a disk that fails, a person wants to know where.
         where = f", {error.filename}" if error.errno == errno.EIO and error.filename else ""
@@ -168,7 +172,9 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         None, too, where another version of Shardbeam has written it in a way of its own.
         """
         try:
-            done = storage_for(self.root).read(self._done_uri(shard_key))
+            done = storage_for(self.root).read_small(
+                self._done_uri(shard_key), max_bytes=limits.METADATA_BYTES
+            )
             return convert_result(msgspec.msgpack.decode(done))
         except (FileNotFoundError, msgspec.DecodeError):
             return None
@@ -197,7 +203,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         """Returns what `write_state` has written; None where it has not."""
         uri = self.uri(self.run_folder, name)
         try:
-            return msgspec.json.decode(storage_for(uri).read(uri), type=state_type)
+            data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+            return msgspec.json.decode(data, type=state_type)
         except FileNotFoundError:
             return None
 
@@ -352,7 +359,8 @@ def staged_commits(output: str) -> Mapping[str, list[str]]:
         plan, _, name = file.path.partition("/")
         commits.setdefault(plan, [])
         if name == "commit.json":
-            commits[plan] = decode_commit(storage.read(file.uri), uri=file.uri)
+            data = storage.read_small(file.uri, max_bytes=limits.METADATA_BYTES)
+            commits[plan] = decode_commit(data, uri=file.uri)
     return commits
 
 

@@ -13,6 +13,7 @@ from shardbeam.transforms.dataset.statistics import (
     STATISTICS_VERSION,
     Statistics,
 )
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -46,7 +47,7 @@ def read_statistics(folder: str) -> dict[str, Statistics] | None:
     """
     uri = join_uri(folder, STATISTICS)
     try:
-        data = storage_for(uri).read(uri)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
         if msgspec.json.decode(data, type=_Version).version != STATISTICS_VERSION:
             return None
         return msgspec.json.decode(data, type=_Splits).splits

@@ -20,8 +20,15 @@ from shardbeam.transforms.dataset.manifest import (
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.features import StoredFeature, read_features
-from shardbeam.transforms.dataset.verify_shard import Problem, ShardCheck, find_change, read_file
+from shardbeam.transforms.dataset.verify_shard import (
+    Problem,
+    ShardCheck,
+    find_change,
+    read_file,
+    read_parts,
+)
 from shardbeam.transforms.examples.features import FeatureRole
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
@@ -62,7 +69,7 @@ def plan_checks(path: str) -> Checks:
     listed = {} if folder == path and file else list_files(folder)
     if MANIFEST not in listed:
         return _plan_foreign(open_dataset(path), listed=listed)
-    data = read_file(listed[MANIFEST])
+    data = read_file(listed[MANIFEST], max_bytes=limits.METADATA_BYTES)
     try:
         manifest = decode_manifest(data, uri=listed[MANIFEST].uri)
     except InputError as error:
@@ -100,6 +107,9 @@ def find_missing(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> lis
         if file is None:
             hint = ": readers see no dataset" if entry.path == DATASET_INFO else ""
             problems.append(Problem(file=entry.path, problem=f"is missing{hint}"))
+        elif not (file.version or file.size_bytes):
+            problem = "is no regular file, or a link to nothing"
+            problems.append(Problem(file=entry.path, problem=problem))
         elif file.size_bytes != entry.size_bytes:
             problem = f"has {file.size_bytes:,} bytes; the manifest says {entry.size_bytes:,}"
             problems.append(Problem(file=entry.path, problem=problem))
@@ -154,7 +164,7 @@ def _small_files(
         # Of another size it was named already.
         if file is None or file.size_bytes != entry.size_bytes or entry.path in indexes:
             continue
-        if problem := find_change(read_file(file), crc32c=entry.crc32c):
+        if problem := find_change(read_parts(file), crc32c=entry.crc32c):
             problems.append(Problem(file=entry.path, problem=problem))
     return problems
 

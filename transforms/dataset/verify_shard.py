@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import google_crc32c
@@ -13,17 +14,20 @@ import msgspec
 from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.errors import DamagedError, InputError, RejectedError
-from shardbeam.transforms.dataset.index import IndexRow, decode_index
+from shardbeam.transforms.dataset.index import IndexRow, IndexRows, decode_index
 from shardbeam.transforms.dataset.manifest import FEATURES
 from shardbeam.transforms.dataset.read.examples import feature_values, parse_example
 from shardbeam.transforms.dataset.read.features import StoredFeature
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.images.check import check_image
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
 # Of each shard; the others are counted.
 _MAX_PROBLEMS = 100
+# Of a file that is compared by its checksum alone.
+_PART_BYTES = 8 << 20
 # Those of JPEG and PNG, of which all stored images are.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 _STRICT = ImageConfig(verify="decode", max_pixels=1 << 31, max_decoded_mb=1 << 31)
@@ -126,7 +130,7 @@ class _ShardReader:
         self._decode = decode
         self._features = {feature.key: feature for feature in check.features}
         self._container = find_container(check.container)
-        self._rows: Sequence[IndexRow] | None = None
+        self._rows: IndexRows | None = None
         self._examples = 0
         self._crc32c = 0
         self._num_bytes = 0
@@ -156,11 +160,14 @@ class _ShardReader:
         )
 
     def _read_index(self, file: StoredFile) -> None:
-        data = read_file(file)
-        if problem := find_change(data, crc32c=file.crc32c):
-            self._add(problem, file=file.path)
+        most = self._check.examples
         try:
-            self._rows = decode_index(data, uri=file.uri)
+            data = read_file(file, max_bytes=limits.INDEX_BYTES)
+            if problem := find_change([data], crc32c=file.crc32c):
+                self._add(problem, file=file.path)
+            self._rows = decode_index(
+                data, uri=file.uri, max_rows=limits.INDEX_ROWS if most is None else most
+            )
         except DamagedError as error:
             self._add(error.problem, file=file.path)
 
@@ -274,22 +281,39 @@ class _ShardReader:
             self._problems.append(Problem(file=path, place=place, key=key, problem=problem))
 
 
-def find_change(data: bytes, *, crc32c: str) -> str:
+def find_change(parts: Iterable[bytes], *, crc32c: str) -> str:
     """Says in words that content has another checksum; empty where it has not, or none is known."""
-    found = f"{google_crc32c.value(data):08x}"
+    found = f"{functools.reduce(google_crc32c.extend, parts, 0):08x}"
     if crc32c in ("", found):
         return ""
     return f"was changed: its checksum is {found}, not {crc32c}"
 
 
-def read_file(file: StoredFile) -> bytes:
+def read_file(file: StoredFile, *, max_bytes: int) -> bytes:
     """Reads a small file.
+
+    Raises:
+        InputError: It cannot be read, or is longer.
+    """
+    try:
+        return storage_for(file.uri).read_small(file.uri, max_bytes=max_bytes)
+    except OSError as error:
+        raise _unreadable(file, error) from error
+
+
+def read_parts(file: StoredFile) -> Iterator[bytes]:
+    """Reads a file, of whatever length, bit by bit.
 
     Raises:
         InputError: It cannot be read.
     """
-    try:
-        return storage_for(file.uri).read(file.uri)
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise InputError(uri=file.uri, problem=problem) from error
+    storage = storage_for(file.uri)
+    for offset in range(0, file.size_bytes, _PART_BYTES):
+        try:
+            yield storage.read(file.uri, offset=offset, size_bytes=_PART_BYTES)
+        except OSError as error:
+            raise _unreadable(file, error) from error
+
+
+def _unreadable(file: StoredFile, error: OSError) -> InputError:
+    return InputError(uri=file.uri, problem=f"cannot be read: {error.strerror or error}")

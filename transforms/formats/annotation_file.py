@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
 from collections.abc import Iterator
 from typing import TypeVar
@@ -10,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage
 
 T = TypeVar("T")
@@ -45,25 +47,39 @@ _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
-    """Reads an annotation file whole, without its UTF-8 byte order mark; raises as `read_part`."""
-    return read_part(uri, storage=storage).removeprefix(codecs.BOM_UTF8)
+    """Reads an annotation file whole, without its UTF-8 byte order mark.
+
+    Raises:
+        InputError: It is not there, cannot be read, or is too large for that.
+    """
+    with _explain_errors(uri):
+        data = storage.read_small(uri, max_bytes=limits.ANNOTATION_BYTES)
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
-def read_part(
-    uri: str, *, storage: Storage, offset: int = 0, size_bytes: int | None = None
-) -> bytes:
-    """Reads bytes of an annotation file: by default all.
+def read_part(uri: str, *, storage: Storage, offset: int = 0, size_bytes: int) -> bytes:
+    """Reads bytes of an annotation file.
 
     Raises:
         InputError: It is not there, or cannot be read.
     """
-    try:
+    with _explain_errors(uri):
         return storage.read(uri, offset=offset, size_bytes=size_bytes)
+
+
+@contextlib.contextmanager
+def _explain_errors(uri: str) -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError as error:
         raise InputError(uri=uri, problem="there is no such file") from error
     except OSError as error:
         raise InputError(
             uri=uri, problem=f"the file cannot be read: {error.strerror or error}"
+        ) from error
+    except MemoryError as error:
+        raise InputError(
+            uri=uri, problem="is read whole, and the memory is too small for it; split the file"
         ) from error
 
 

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.coco_file import panoptic_file_error
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, split_in
-from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import Storage, too_large
 from shardbeam.transforms.storage.find import storage_for
 
 _READ_BYTES = 4 << 20
@@ -97,9 +98,9 @@ def _first_items(
 ) -> list[dict[str, Any]] | None:
     """Decodes the first items of a section; None where there is no such section, or `null`."""
     try:
-        stored = storage.stat(uri)
-        if stored is None:
-            raise InputError(uri=uri, problem="no such file")
+        stored = storage.find(uri)
+        if stored.size_bytes > limits.ANNOTATION_BYTES:
+            raise too_large(uri, max_bytes=limits.ANNOTATION_BYTES)
         window = b""
         is_inside = False
         for offset in range(0, stored.size_bytes, _READ_BYTES):

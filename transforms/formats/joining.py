@@ -26,7 +26,7 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.sharding import NO_SPLIT, SplitAssignment
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.key_file import KeyFile, image_groups, is_excluded
-from shardbeam.transforms.formats.names import listing_exclusion, loosened
+from shardbeam.transforms.formats.names import is_linked_folder, listing_exclusion, loosened
 
 # Reasons for which a part of what a source says about an image cannot be read.
 _INCOMPLETE = frozenset({Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING})
@@ -299,6 +299,8 @@ _Verdict: TypeAlias = Exclusion | _Defect | None
 
 def _join_listed(case: _Case) -> JoinedKey:
     merged, settings = case.merged, case.settings
+    if is_linked_folder(case.key):
+        return case.done(excluded=listing_exclusion(case.key))
     ambiguity = _find_ambiguity(case)
     if ambiguity is not None:
         return case.done(

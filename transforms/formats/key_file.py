@@ -7,19 +7,23 @@ read it by themselves, since it may be too long to travel with the graph.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+import io
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import google_crc32c
 import msgspec
-import pyarrow as pa
-from pyarrow import parquet
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.parquet import read_parquet
 
 _PARQUET = b"PAR1"
 _COLUMNS = {"source": str, "key": str, "group": int, "keep": bool}
+
+# Rows that are made at a time.
+_BATCH_ROWS = 1024
 
 # The source and the key of an image; of any source where the file does not say.
 _Image = tuple[str, str]
@@ -60,17 +64,20 @@ def excluded_images(file: KeyFile) -> frozenset[_Image]:
     if data.startswith(_PARQUET):
         rows = _decode_parquet(data, uri=file.uri)
         return frozenset((row["source"], row["key"]) for row in rows if not row["keep"])
+    images = set()
     try:
-        lines = data.decode("utf-8-sig").split("\n")
+        for line in io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="\n"):
+            source, tab, key = line.removesuffix("\n").removesuffix("\r").partition("\t")
+            if source:
+                images.add((source, key) if tab else ("", source))
+            if len(images) > limits.KEY_FILE_ROWS:
+                raise InputError(
+                    uri=file.uri, problem=f"names more than {limits.KEY_FILE_ROWS:,} images"
+                )
     except UnicodeDecodeError as error:
         raise InputError(
             uri=file.uri, problem=f"neither UTF-8 text nor a duplicates.parquet: {error}"
         ) from error
-    images = set()
-    for line in lines:
-        source, tab, key = line.removesuffix("\r").partition("\t")
-        if source:
-            images.add((source, key) if tab else ("", source))
     return frozenset(images)
 
 
@@ -97,7 +104,7 @@ def image_groups(file: KeyFile) -> Mapping[_Image, _Image]:
 
 def _read(uri: str) -> bytes:
     try:
-        return storage_for(uri).read(uri)
+        return storage_for(uri).read_small(uri, max_bytes=limits.KEY_FILE_BYTES)
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
 
@@ -109,20 +116,15 @@ def _read_unchanged(file: KeyFile) -> bytes:
     return data
 
 
-def _decode_parquet(data: bytes, *, uri: str) -> Iterable[Mapping[str, Any]]:
-    try:
-        table = parquet.ParquetFile(pa.BufferReader(data)).read(
-            columns=list(_COLUMNS), use_threads=False
-        )
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(uri=uri, problem=f"no Parquet file: {error}") from error
-    rows: list[dict[str, Any]] = table.to_pylist()
-    for number, row in enumerate(rows):
-        for name, kind in _COLUMNS.items():
-            if not isinstance(row.get(name), kind):
-                raise InputError(
-                    uri=uri,
-                    problem=f"row {number}: {name} is no {kind.__name__}; expected a "
-                    "duplicates.parquet, which a build writes",
-                )
-    return rows
+def _decode_parquet(data: bytes, *, uri: str) -> Iterator[Mapping[str, Any]]:
+    table = read_parquet(data, uri=uri, columns=list(_COLUMNS), max_rows=limits.KEY_FILE_ROWS)
+    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+        for row in batch.to_pylist():
+            for name, kind in _COLUMNS.items():
+                if not isinstance(row.get(name), kind):
+                    raise InputError(
+                        uri=uri,
+                        problem=f"{name} is no {kind.__name__}; expected a duplicates.parquet, "
+                        "which a build writes",
+                    )
+            yield row

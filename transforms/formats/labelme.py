@@ -19,6 +19,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -55,6 +56,7 @@ from shardbeam.transforms.formats.split_folders import TopFolders, is_split_name
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.images.png import scan_png
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.image_bytes import decode_base64, read_bytes
 
 # A line or a point has no area.
@@ -268,10 +270,12 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
                 count = {Correction.LONE_SURROGATE_REPLACED.value: lone}
                 corrections = {**annotations.corrections, **count}
                 annotations = msgspec.structs.replace(annotations, corrections=corrections)
+            names = (*annotations.labels, *(item.label for item in annotations.objects))
+            for name in names:
+                check_class_name(name, uri=path)
         except (InputError, RejectedError) as error:
             yield _defect(error, key=key, path=path, split=split)
             return
-        names = (*annotations.labels, *(item.label for item in annotations.objects))
         for name in dict.fromkeys(names):
             # The same origin for all, so that equal ones are one.
             yield Category(name=name, origin=self.root, keypoints=tuple(self.keypoints))
@@ -372,7 +376,9 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
 
 def _read(file: ImageRef, *, path: str) -> tuple[_File, bytes]:
     """Reads a JSON file: what it holds, and its text."""
-    data = read_bytes(file, unreadable=Reason.ANNOTATION_MALFORMED)
+    data = read_bytes(
+        file, unreadable=Reason.ANNOTATION_MALFORMED, max_bytes=limits.IMAGE_ANNOTATION_BYTES
+    )
     return decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path), data
 
 

@@ -78,6 +78,11 @@ def is_hidden(key: str) -> bool:
     return any(part.startswith(".") or part.casefold() in _SYSTEM_NAMES for part in key.split("/"))
 
 
+def is_linked_folder(path: str) -> bool:
+    """Whether a listed path is a link to a folder whose files are not listed."""
+    return path.endswith("/")
+
+
 def is_image_name(key: str) -> bool:
     """Whether a file's extension is an image format's; its case does not matter."""
     return key.lower().endswith(_IMAGE_EXTENSIONS)
@@ -87,6 +92,8 @@ def listing_exclusion(key: str) -> Exclusion | None:
     """Which rule leaves a listed file out; None if it is to be read as an image."""
     if is_hidden(key):
         return Exclusion.HIDDEN_FILE
+    if is_linked_folder(key):
+        return Exclusion.LINKED_FOLDER
     if not is_image_name(key):
         return Exclusion.NOT_AN_IMAGE_NAME
     return None

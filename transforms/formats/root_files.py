@@ -14,8 +14,9 @@ from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import AnnotationEntry, ImageRef
 from shardbeam.transforms.formats.annotation_file import text_lines
 from shardbeam.transforms.formats.names import escape_key, key_problem, normalize_key
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives import expand_root, is_pattern, list_root, nothing_found
-from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
@@ -98,15 +99,22 @@ def list_keys(root: str) -> dict[str, ImageRef]:
 def find_file(uri: str) -> ImageRef | None:
     """Finds a file; None where there is none."""
     stored = storage_for(uri).stat(uri)
-    if stored is None:
-        return None
-    return ImageRef(uri=stored.uri, size_bytes=stored.size_bytes, version=stored.version)
+    return None if stored is None else _image_ref(stored)
 
 
-def read_file(file: ImageRef) -> bytes:
-    """Reads a small file; raises InputError where it cannot be read."""
+def require_file(uri: str) -> ImageRef:
+    """Finds a file; raises InputError where there is none."""
+    return _image_ref(storage_for(uri).find(uri))
+
+
+def _image_ref(file: StoredFile) -> ImageRef:
+    return ImageRef(uri=file.uri, size_bytes=file.size_bytes, version=file.version)
+
+
+def read_file(file: ImageRef, *, max_bytes: int = limits.LIST_BYTES) -> bytes:
+    """Reads a small file; raises InputError where it cannot be read, or is longer."""
     try:
-        return read_bytes(file)
+        return read_bytes(file, max_bytes=max_bytes)
     except RejectedError as error:
         raise InputError(uri=file.uri, problem=f"cannot be read: {error.detail}") from error
 

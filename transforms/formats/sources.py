@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.labels import check_class_name
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -23,7 +24,8 @@ from shardbeam.transforms.core.records import (
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.formats.base import Format, Place, Role
 from shardbeam.transforms.formats.load import name_format, restore_format
-from shardbeam.transforms.formats.names import escape_key, is_encodable
+from shardbeam.transforms.formats.names import escape_key, is_encodable, is_linked_folder
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.archives import begin_root, list_root_part, nothing_found
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.image_bytes import read_bytes
@@ -169,7 +171,11 @@ def read_listed_file(
         yield from source_format.read_container(file.file, path=file.path, root=file.root)
         return
     try:
-        data = read_bytes(file.file, unreadable=Reason.ANNOTATION_MALFORMED)
+        data = read_bytes(
+            file.file,
+            unreadable=Reason.ANNOTATION_MALFORMED,
+            max_bytes=limits.IMAGE_ANNOTATION_BYTES,
+        )
     except RejectedError as error:
         yield AnnotationEntry(
             key=file.join,
@@ -178,7 +184,10 @@ def read_listed_file(
         )
         return
     try:
-        yield from source_format.read_listed(data, path=file.path, root=file.root)
+        for item in source_format.read_listed(data, path=file.path, root=file.root):
+            if isinstance(item, Category):
+                check_class_name(item.name, uri=file.path)
+            yield item
     except InputError as error:
         place = f"{error.place}: " if error.place else ""
         yield AnnotationEntry(
@@ -202,5 +211,9 @@ def _place(
             detail="the file's name is not valid UTF-8; rename the file",
             listed=True,
         )
-    place = source.format.place(path, root=root)
+    if is_linked_folder(path):
+        # An input of every format, so that the join counts it as excluded.
+        place = Place(role=Role.IMAGE, key=path, join=path)
+    else:
+        place = source.format.place(path, root=root)
     return PlacedFile(source=source.name, root=root, path=path, place=place, file=file)

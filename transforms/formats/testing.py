@@ -210,10 +210,7 @@ def _read_file(
     if made.chunk_bytes is None:
         yield from made.read_annotations(storage=storage, file_index=file_index)
         return
-    stored = storage.stat(uri)
-    if stored is None:
-        raise InputError(uri=uri, problem="there is no such file")
-    size_bytes = stored.size_bytes
+    size_bytes = storage.find(uri).size_bytes
     bounds = sorted({size_bytes * part // parts for part in range(parts + 1)})
     for begin, end in zip(bounds, bounds[1:] or bounds, strict=False):
         yield from made.read_chunk(storage=storage, file_index=file_index, begin=begin, end=end)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import yaml
 
+from shardbeam.configs.load import MAX_CONFIG_BYTES
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.yaml_text import YamlError, compose_yaml
 from shardbeam.transforms.core.errors import InputError
@@ -24,10 +25,10 @@ from shardbeam.transforms.formats.names import is_hidden, is_image_name, normali
 from shardbeam.transforms.formats.root_files import (
     RootFiles,
     SplitList,
-    find_file,
     path_parts,
     read_file,
     relative_path,
+    require_file,
     resolve_path,
 )
 from shardbeam.transforms.storage.base import join_uri
@@ -178,7 +179,7 @@ class LayoutFinder:
         folder = resolve_path(self._data_uri.rpartition("/")[0], "")
         # What paths in the file may be relative to.
         self._bases = [folder, root]
-        self._described = self._describe(read_file(file))
+        self._described = self._describe(read_file(file, max_bytes=MAX_CONFIG_BYTES))
         if self._described.path:
             self._bases.insert(0, resolve_path(folder, self._described.path.replace("\\", "/")))
 
@@ -234,8 +235,7 @@ class LayoutFinder:
             path = relative_path(data, root=self._root)
             if path is not None and (file := self._files.find(path)) is not None:
                 return data, file
-            if (file := find_file(data)) is None:
-                raise InputError(uri=data, problem="there is no such file")
+            file = require_file(data)
             return file.uri, file
         for path in (*_DATA_FILES, *_NAMES_FILES):
             if (file := self._files.find(path)) is not None:

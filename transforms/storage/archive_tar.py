@@ -16,6 +16,7 @@ from shardbeam.transforms.storage.reader import StorageReader
 _BLOCK_BYTES = tarfile.BLOCKSIZE
 # Two blocks of zeros.
 _END_BYTES = 2 * _BLOCK_BYTES
+_MAX_PADDING_BYTES = 1 << 30
 # A longer name, or longer attributes, are damage.
 _MAX_EXTENSION_BYTES = 1 << 20
 _MAX_LINKS = 40
@@ -207,6 +208,8 @@ def _check_end(reader: StorageReader, *, begin: int) -> tuple[int, str]:
     """
     position = begin
     while data := reader.read_at(position, 128 * _BLOCK_BYTES):
+        if position - begin > _MAX_PADDING_BYTES:
+            return begin, "1 GiB of zeros follows the end of the tar here; fetch it anew"
         zeros = len(data) - len(data.lstrip(b"\0"))
         if zeros < len(data):
             at = (position + zeros) // _BLOCK_BYTES * _BLOCK_BYTES

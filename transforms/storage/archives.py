@@ -28,6 +28,9 @@ _REFUSED = (
 )
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _WILDCARD = re.compile(r"[*?\[]")
+# Characters of a path: systems take no longer ones.
+_MAX_NAME = 4_096
+_SHOWN = 100
 # The first folders of an archive that an error names.
 _MAX_FOLDERS = 5
 
@@ -160,6 +163,10 @@ def _list_archive(archive: ImageRef, *, inner: str) -> Iterator[tuple[str, Image
         if not path or "\0" in path:
             # A name that no file can have.
             path = path.replace("\0", "\\x00") or f"unnamed-{file.offset}"
+            file = _unnamed(file)
+        elif len(path) > _MAX_NAME:
+            # With its extension, so that it is counted as the image it may be.
+            path = f"{path[:_SHOWN]}...{file.offset}...{path[-_SHOWN:]}"
             file = _unnamed(file)
         if path.startswith(prefix):
             found = True

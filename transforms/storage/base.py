@@ -10,7 +10,7 @@ from typing import BinaryIO, ClassVar, TypeVar
 
 import msgspec
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.read_ahead import map_many
 
 # Where it is set, requests to Google Cloud Storage go without credentials. The worker processes of
@@ -38,11 +38,23 @@ class WriteFailedError(InputError):
     """
 
 
+class SpecialFileError(InputError, OSError):
+    """What a name stands for is no regular file: a folder, a named pipe, a socket, a device.
+
+    It is an OSError, too, so that an image of that name becomes a reject like any unreadable one.
+    """
+
+    def __init__(self, *, uri: str, place: str = "", problem: str) -> None:
+        super().__init__(uri=uri, place=place, problem=problem)
+        self.strerror = problem
+
+
 class StoredFile(msgspec.Struct, frozen=True):
     """A file as a listing shows it.
 
     Attributes:
-        path: Relative to the listed root, `/`-separated.
+        path: Relative to the listed root, `/`-separated. One that ends in a slash is a link to a
+            folder whose files are not listed.
         uri: What `Storage.read` takes.
         size_bytes: Its length.
         version: Changes when the content does (`ImageRef.version`).
@@ -125,6 +137,17 @@ class Storage(abc.ABC):
     def stat(self, uri: str) -> StoredFile | None:
         """Describes one file; None where there is none."""
 
+    def find(self, uri: str) -> StoredFile:
+        """Describes a file that has to be there.
+
+        Raises:
+            InputError: It is not.
+        """
+        stored = self.stat(uri)
+        if stored is None:
+            raise InputError(uri=uri, problem="no such file")
+        return stored
+
     @abc.abstractmethod
     def read(
         self,
@@ -147,6 +170,24 @@ class Storage(abc.ABC):
             FileNotFoundError: There is no such file.
             OSError: It cannot be read.
         """
+
+    def read_small(self, uri: str, *, max_bytes: int, version: str | None = None) -> bytes:
+        """Reads a whole file that is small by its purpose.
+
+        Args:
+            uri: The file.
+            max_bytes: The most bytes that a file of its purpose has; a longer one is not read.
+            version: As for `read`.
+
+        Raises:
+            DamagedError: It is longer.
+            ChangedError: As `read`.
+            OSError: As `read`.
+        """
+        data = self.read(uri, size_bytes=max_bytes + 1, version=version)
+        if len(data) > max_bytes:
+            raise too_large(uri, max_bytes=max_bytes)
+        return data
 
     @abc.abstractmethod
     def create(self, uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
@@ -273,6 +314,15 @@ class Storage(abc.ABC):
     def prune(self, root: str) -> None:
         """Removes the empty folders below `root`, and `root` if it is one, where folders exist."""
         del root
+
+
+def too_large(uri: str, *, max_bytes: int) -> DamagedError:
+    """Makes the error of a file that is longer than any of its purpose."""
+    return DamagedError(
+        uri=uri,
+        problem=f"has more than {max_bytes:,} bytes, which no file of its purpose has "
+        "(docs/limits.md); is it the right file?",
+    )
 
 
 def join_uri(root: str, *parts: str) -> str:

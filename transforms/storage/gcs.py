@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 
 import google_crc32c
 from google.api_core.exceptions import (
@@ -35,6 +35,7 @@ from shardbeam.transforms.storage.base import (
     Storage,
     StoredFile,
     WriteFailedError,
+    too_large,
 )
 from shardbeam.transforms.storage.failures import one_line
 from shardbeam.transforms.storage.gcs_client import (
@@ -184,13 +185,28 @@ class GcsStorage(Storage):
         version: str | None = None,
     ) -> bytes:
         """Reads an object or a range of it, in one request; see the base class."""
+        return self._read(uri, offset=offset, size_bytes=size_bytes, version=version)
+
+    def read_small(self, uri: str, *, max_bytes: int, version: str | None = None) -> bytes:
+        """Reads an object whole, as a range's checksum is not known; see the base class."""
+        return self._read(uri, offset=0, size_bytes=None, version=version, max_bytes=max_bytes)
+
+    def _read(
+        self,
+        uri: str,
+        *,
+        offset: int,
+        size_bytes: int | None,
+        version: str | None,
+        max_bytes: int | None = None,
+    ) -> bytes:
         if size_bytes == 0:
             return b""
         whole = offset == 0 and size_bytes is None
         blob = _blob(uri, generation=version)
         try:
             data: bytes = _request(
-                blob.download_as_bytes,
+                partial(_download, blob, max_bytes=max_bytes),
                 uri=uri,
                 operation="get",
                 start=None if whole else offset,
@@ -199,7 +215,7 @@ class GcsStorage(Storage):
                 # A range's checksum is not known.
                 checksum="crc32c" if whole else None,
                 # Faster, but twice as much memory: for images, and not for long annotation files.
-                single_shot_download=bool(version),
+                single_shot_download=bool(version) and max_bytes is None,
             )
         except RequestRangeNotSatisfiable:
             return b""
@@ -208,7 +224,7 @@ class GcsStorage(Storage):
                 raise FileNotFoundError(f"{uri}: no such object") from error
             raise self._explain_gone(uri, version=version) from error
         if whole and blob.content_encoding == "gzip":
-            return _unpack(data, uri=uri, pinned=bool(version))
+            return _unpack(data, uri=uri, pinned=bool(version), max_bytes=max_bytes)
         return data
 
     def _explain_gone(self, uri: str, *, version: str) -> Exception:
@@ -523,13 +539,43 @@ def _is(stored: StoredFile, *, size_bytes: int, crc32c: str) -> bool:
     return (stored.size_bytes, stored.crc32c) == (size_bytes, crc32c)
 
 
-def _unpack(data: bytes, *, uri: str, pinned: bool) -> bytes:
+class _SmallFile(io.BytesIO):
+    """What a download is written to, until it is too long."""
+
+    def __init__(self, uri: str, *, max_bytes: int) -> None:
+        super().__init__()
+        self._uri = uri
+        self._max_bytes = max_bytes
+
+    def write(self, data: Buffer, /) -> int:
+        written = super().write(data)
+        if self.tell() > self._max_bytes:
+            raise too_large(self._uri, max_bytes=self._max_bytes)
+        return written
+
+
+def _download(blob: Blob, *, max_bytes: int | None, **options: Any) -> bytes:  # noqa: ANN401
+    if max_bytes is None:
+        return cast(bytes, blob.download_as_bytes(**options))
+    uri = f"{_SCHEME}{blob.bucket.name}/{blob.name}"
+    with _SmallFile(uri, max_bytes=max_bytes) as file:
+        blob.download_to_file(file, **options)
+        return file.getvalue()
+
+
+def _unpack(data: bytes, *, uri: str, pinned: bool, max_bytes: int | None = None) -> bytes:
     if pinned:
         # Its size is not the one that was listed.
         raise OSError(0, "the object is stored with Content-Encoding: gzip; store it as it is", uri)
     try:
-        return gzip.decompress(data)
+        if max_bytes is None:
+            return gzip.decompress(data)
+        with gzip.open(io.BytesIO(data)) as file:
+            unpacked = file.read(max_bytes + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(
             uri=uri, problem="its metadata say Content-Encoding: gzip, but it is not compressed"
         ) from error
+    if len(unpacked) > max_bytes:
+        raise too_large(uri, max_bytes=max_bytes)
+    return unpacked

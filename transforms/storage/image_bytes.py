@@ -17,19 +17,29 @@ from shardbeam.transforms.storage.find import storage_for
 _WORKER_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-def read_bytes(file: ImageRef, *, unreadable: Reason = Reason.IMAGE_UNREADABLE) -> bytes:
+def read_bytes(
+    file: ImageRef,
+    *,
+    unreadable: Reason = Reason.IMAGE_UNREADABLE,
+    max_bytes: int | None = None,
+) -> bytes:
     """Reads a file, or a member of a container, and decompresses it where need be.
 
     Args:
         file: Where it lies.
         unreadable: The reason code where it cannot be read or decompressed.
+        max_bytes: The most bytes that a file of its purpose has; any number where None.
 
     Raises:
-        RejectedError: It is not what was listed any more, or cannot be read.
+        RejectedError: It is longer, is not what was listed any more, or cannot be read.
         OSError: The worker is out of file descriptors or memory.
     """
     if file.problem:
         raise RejectedError(unreadable, file.problem)
+    size_bytes = max(file.size_bytes, file.decoded_bytes)
+    if max_bytes is not None and size_bytes > max_bytes:
+        problem = f"{size_bytes:,} bytes are more than {max_bytes:,}, the most for such a file"
+        raise RejectedError(unreadable, problem)
     try:
         return _read_checked(file, unreadable=unreadable)
     except RejectedError:

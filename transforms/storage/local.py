@@ -12,14 +12,37 @@ from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.storage.base import ChangedError, Storage, StoredFile
+from shardbeam.transforms.storage.base import (
+    ChangedError,
+    SpecialFileError,
+    Storage,
+    StoredFile,
+    too_large,
+)
 
 # Shards are written in records of 100 KB and more: few, large system calls.
 _WRITE_BUFFER_BYTES = 1 << 20
+# Folders that link to each other have as many paths as there are orders to visit them in.
+_MAX_LINKED_FOLDERS = 10_000
+
+# Of Linux alone: opens whatever there is without touching it.
+_O_PATH: int = getattr(os, "O_PATH", 0)
+_DESCRIPTORS = "/proc/self/fd"
+_REOPENS = bool(_O_PATH) and os.path.isdir(_DESCRIPTORS)
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 
 
 class LocalStorage(Storage):
-    """Files and folders. Symbolic links are followed, loops among them are not.
+    """Files and folders.
+
+    Links to files are followed wherever they lead, and links to folders within the listed root. A
+    link to a folder that lies outside of it, or that holds the link, is listed as such.
 
     Raises:
         InputError: Python does not read the names of files as UTF-8.
@@ -40,8 +63,9 @@ class LocalStorage(Storage):
         except OSError as error:
             raise InputError(uri=root, problem=f"cannot be listed: {error.strerror}") from error
         if not stat.S_ISDIR(status.st_mode):
-            raise InputError(uri=root, problem="expected a folder, found a file")
-        yield from _walk(folder=root, prefix="", above=((status.st_dev, status.st_ino),))
+            raise InputError(uri=root, problem=f"expected a folder, found {_kind(status)}")
+        above = ((status.st_dev, status.st_ino),)
+        yield from _Walk(root).files(folder=root, prefix="", above=above)
 
     def names(self, root: str) -> Iterator[str]:
         """Yields the names in a folder; see the base class."""
@@ -64,7 +88,16 @@ class LocalStorage(Storage):
             if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
                 return None
             raise
+        if not stat.S_ISREG(status.st_mode):
+            return None
         return _stored_file(path=uri, uri=uri, status=status)
+
+    def find(self, uri: str) -> StoredFile:
+        """Describes a regular file that has to be there; see the base class."""
+        stored = self.stat(uri)
+        if stored is None and os.path.exists(uri):
+            _check_regular(uri, os.stat(uri))
+        return stored or super().find(uri)
 
     def read(
         self,
@@ -76,21 +109,28 @@ class LocalStorage(Storage):
     ) -> bytes:
         """Reads a file or a range of it; see the base class."""
         try:
-            with open(uri, "rb", buffering=0) as file:
+            with open(uri, "rb", buffering=0, opener=_open_regular) as file:
                 status = os.fstat(file.fileno())
                 if version is not None and _version(status) != version:
                     raise ChangedError(f"{uri} was changed after it was listed")
                 if offset:
                     file.seek(offset)
-                if size_bytes is None and stat.S_ISREG(status.st_mode):
-                    # Asked for all there is, Python would first find out how much, and ask twice.
-                    size_bytes = max(0, status.st_size - offset)
-                return _read_fully(file, size_bytes)
+                # Python makes room for all that is asked for, and finds out twice how much there
+                # is where that is not said.
+                left = max(0, status.st_size - offset)
+                return _read_fully(file, left if size_bytes is None else min(size_bytes, left))
         except FileNotFoundError as error:
             # A dangling link is listed with an empty version: nothing was there before either.
             if version:
                 raise ChangedError(f"{uri} was deleted after it was listed") from error
             raise
+
+    def read_small(self, uri: str, *, max_bytes: int, version: str | None = None) -> bytes:
+        """Reads a whole file, if it is not too long for its purpose; see the base class."""
+        stored = self.stat(uri)
+        if stored is not None and stored.size_bytes > max_bytes:
+            raise too_large(uri, max_bytes=max_bytes)
+        return super().read_small(uri, max_bytes=max_bytes, version=version)
 
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
@@ -164,49 +204,125 @@ def check_encoding() -> None:
         )
 
 
-def _walk(*, folder: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[StoredFile]:
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                path = f"{prefix}{entry.name}"
-                try:
-                    status = entry.stat()
-                except OSError:
-                    # A dangling link: listed all the same, so that it ends as a reject.
-                    yield StoredFile(path=path, uri=entry.path, size_bytes=0, version="")
-                    continue
-                if stat.S_ISDIR(status.st_mode):
+class _Walk:
+    """Lists the files below a root.
+
+    Args:
+        root: The folder.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._real_root = os.path.join(os.path.realpath(root), "")
+        self._linked = 0
+
+    def files(
+        self, *, folder: str, prefix: str, above: tuple[tuple[int, int], ...]
+    ) -> Iterator[StoredFile]:
+        """Yields the files below a folder.
+
+        Args:
+            folder: The folder.
+            prefix: Its path below the root, and a slash.
+            above: Device and inode of it and of each folder that it was reached by.
+        """
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    path = f"{prefix}{entry.name}"
+                    try:
+                        status = entry.stat()
+                    except OSError:
+                        # A dangling link: listed all the same, so that it ends as a reject.
+                        yield _unreadable_file(path=path, uri=entry.path)
+                        continue
+                    if not stat.S_ISDIR(status.st_mode):
+                        yield _stored_file(path=path, uri=entry.path, status=status)
+                        continue
                     identity = (status.st_dev, status.st_ino)
-                    if identity not in above:
-                        yield from _walk(
-                            folder=entry.path, prefix=f"{path}/", above=(*above, identity)
-                        )
-                    continue
-                stored = _stored_file(path=path, uri=entry.path, status=status)
-                if stored is not None:
-                    yield stored
-    except FileNotFoundError:
-        # Deleted since the folder above was looked at: a commit clears its staging while readers
-        # find the dataset already.
-        return
+                    if identity in above or (entry.is_symlink() and not self._may_enter(entry)):
+                        yield _unreadable_file(path=f"{path}/", uri=entry.path)
+                        continue
+                    yield from self.files(
+                        folder=entry.path, prefix=f"{path}/", above=(*above, identity)
+                    )
+        except FileNotFoundError:
+            # Deleted since the folder above was looked at: a commit clears its staging while
+            # readers find the dataset already.
+            return
+        except OSError as error:
+            raise InputError(uri=folder, problem=f"cannot be listed: {error.strerror}") from error
+
+    def _may_enter(self, link: os.DirEntry[str]) -> bool:
+        """Says whether a link leads to a folder within the root."""
+        if not os.path.realpath(link.path).startswith(self._real_root):
+            return False
+        self._linked += 1
+        if self._linked > _MAX_LINKED_FOLDERS:
+            raise InputError(
+                uri=self._root,
+                problem=f"more than {_MAX_LINKED_FOLDERS:,} linked folders, the last of them "
+                f"{link.path}: folders in it link to each other; remove the links",
+            )
+        return True
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Opens a regular file, and nothing else: a pipe or a device could block for ever.
+
+    Raises:
+        SpecialFileError: It is something else.
+        OSError: It cannot be opened.
+    """
+    if not _REOPENS:
+        # Other systems have no leases, under which opening a file without waiting fails.
+        _check_regular(path, os.stat(path))
+        return _checked(path, os.open(path, flags | getattr(os, "O_NONBLOCK", 0)))
+    # What the handle holds stays what it is, whatever takes its name meanwhile.
+    handle = _checked(path, os.open(path, _O_PATH | os.O_CLOEXEC))
+    try:
+        return os.open(f"{_DESCRIPTORS}/{handle}", flags)
     except OSError as error:
-        raise InputError(uri=folder, problem=f"cannot be listed: {error.strerror}") from error
+        error.filename = path
+        raise
+    finally:
+        os.close(handle)
 
 
-def _stored_file(*, path: str, uri: str, status: os.stat_result) -> StoredFile | None:
-    # Reading a pipe or a device could block for ever: they are no images.
+def _checked(path: str, descriptor: int) -> int:
+    try:
+        _check_regular(path, os.fstat(descriptor))
+    except SpecialFileError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check_regular(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        return None
+        problem = f"{_kind(status)}, and only regular files are read; put a file in its place"
+        raise SpecialFileError(uri=path, problem=problem)
+
+
+def _kind(status: os.stat_result) -> str:
+    return next((kind for is_kind, kind in _KINDS if is_kind(status.st_mode)), "a file")
+
+
+def _stored_file(*, path: str, uri: str, status: os.stat_result) -> StoredFile:
+    if not stat.S_ISREG(status.st_mode):
+        return _unreadable_file(path=path, uri=uri)
     return StoredFile(path=path, uri=uri, size_bytes=status.st_size, version=_version(status))
+
+
+def _unreadable_file(*, path: str, uri: str) -> StoredFile:
+    return StoredFile(path=path, uri=uri, size_bytes=0, version="")
 
 
 def _version(status: os.stat_result) -> str:
     return str(status.st_mtime_ns)
 
 
-def _read_fully(file: BinaryIO, size_bytes: int | None) -> bytes:
-    if size_bytes is None:
-        return file.read()
+def _read_fully(file: BinaryIO, size_bytes: int) -> bytes:
     data = file.read(size_bytes)
     # A raw read may be short (over 2 GB, or on network mounts) without being at the end.
     while len(data) < size_bytes and (more := file.read(size_bytes - len(data))):

@@ -16,6 +16,7 @@ from shardbeam.transforms.dataset.files import check_paths
 from shardbeam.transforms.dataset.manifest import DATASET_INFO, FEATURES, MANIFEST, read_manifest
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.staging import STAGING_FOLDER
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
@@ -98,6 +99,8 @@ def open_dataset(path: str) -> StoredDataset:
     """
     try:
         return _open(path)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
 
@@ -109,12 +112,9 @@ def open_file(path: str) -> StoredFile:
         InputError: It is not there.
     """
     try:
-        file = storage_for(path).stat(path)
+        return storage_for(path).find(path)
     except OSError as error:
         raise InputError(uri=path, problem=f"cannot be read: {error.strerror}") from error
-    if file is None:
-        raise InputError(uri=path, problem="no such file")
-    return file
 
 
 def _open(path: str) -> StoredDataset:
@@ -163,7 +163,8 @@ class _DatasetInfo(msgspec.Struct, frozen=True, rename="camel"):
 def _read_splits(path: str, *, listed: Mapping[str, StoredFile]) -> Iterator[StoredSplit]:
     uri = listed[DATASET_INFO].uri
     try:
-        info = msgspec.json.decode(storage_for(uri).read(uri), type=_DatasetInfo, strict=False)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+        info = msgspec.json.decode(data, type=_DatasetInfo, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not the metadata of a dataset: {error}") from error
     if not info.splits:

@@ -215,7 +215,7 @@ def _read(dataset: StoredDataset, *, splits: Sequence[str]) -> _Dataset:
             )
         for shard in entry.shards:
             uri = join_uri(dataset.path, index_path(shard.path))
-            table = load_index(uri, columns=_COLUMNS)
+            table = load_index(uri, columns=_COLUMNS, max_rows=shard.examples)
             has_labels &= "labels" in table.column_names
             if table.num_rows != shard.examples:
                 problem = f"has {table.num_rows:,} rows for {shard.examples:,} examples"
@@ -428,7 +428,7 @@ def _read_keys(dataset: _Dataset, places: _Places) -> Iterator[str]:
             end = start + shard.examples
             if place is not None and place < end:
                 uri = join_uri(dataset.path, index_path(shard.path))
-                keys = load_index(uri, columns=["key"]).column("key")
+                keys = load_index(uri, columns=["key"], max_rows=shard.examples).column("key")
                 while place is not None and place < end:
                     yield keys[place - start].as_py()
                     place = next(wanted, None)

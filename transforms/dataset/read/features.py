@@ -22,6 +22,7 @@ from shardbeam.transforms.dataset.read.examples import (
 from shardbeam.transforms.examples.example_pb2 import Example
 from shardbeam.transforms.examples.features import FeatureKind
 from shardbeam.transforms.images.sniff import FileFormat
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
@@ -110,7 +111,8 @@ def read_features(file: StoredFile) -> tuple[StoredFeature, ...]:
         InputError: It is damaged, or has a feature that only TFDS can decode.
     """
     try:
-        root = _decoder.decode(storage_for(file.uri).read(file.uri))
+        data = storage_for(file.uri).read_small(file.uri, max_bytes=limits.METADATA_BYTES)
+        root = _decoder.decode(data)
     except OSError as error:
         raise InputError(uri=file.uri, problem=f"cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -70,9 +70,11 @@ def _read_keys(
 ) -> Iterator[tuple[int, str]]:
     number = 1
     if legend.is_ours and dataset.features is not None:
+        most = max(split.shard_examples, default=0)
         for shard in split.shards:
             uri = join_uri(dataset.path, index_path(shard.path))
-            for key in load_index(uri, columns=["key"]).column("key").to_pylist():
+            keys = load_index(uri, columns=["key"], max_rows=most).column("key")
+            for key in keys.to_pylist():
                 yield number, key
                 number += 1
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 from collections import Counter
@@ -16,6 +17,7 @@ from shardbeam.transforms.dataset.manifest import DATASET_INFO, read_manifest
 from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.staging import OUTCOME, STAGING_FOLDER
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -146,12 +148,12 @@ def read_lines(uri: str, kind: type[T]) -> Iterator[T]:
     """
     decoder = msgspec.json.Decoder(kind)
     try:
-        data = storage_for(uri).read(uri)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.REJECTS_BYTES)
     except FileNotFoundError as error:
         raise InputError(uri=uri, problem="is missing") from error
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror}") from error
-    for number, line in enumerate(data.splitlines(), 1):
+    for number, line in enumerate(io.BytesIO(data), 1):
         try:
             yield decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,0 +1,188 @@
+"""Whatever has the name of a file: no command hangs, and its error names the file in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.dataset import Run, run
+from tests.support.image_makers import photograph, save
+from tests.support.special_files import SPECIAL, placed
+
+# A command that hangs fails.
+pytestmark = pytest.mark.timeout(120)
+
+KINDS = (*SPECIAL, "sparse")
+JPEG = save(photograph(), "JPEG")
+
+
+def image_words(images: Path, output: Path, *more: str) -> list[str]:
+    words = ["image-folder", "--images", str(images), "--output", str(output)]
+    return [*words, "--set", "rejects.max_ratio=1", *more]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two pictures, one of them twice, and a reject."""
+    root = tmp_path_factory.mktemp("special") / "images"
+    for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "dog/bad.jpg"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(save(photograph(seed=2), "JPEG") if "2" in name else JPEG)
+    (root / "dog" / "bad.jpg").write_bytes(b"no image")
+    return root
+
+
+@pytest.fixture(scope="module")
+def whole(images: Path) -> Path:
+    output = images.parent / "dataset"
+    assert run("build", *image_words(images, output)).exit_code == 0
+    return output
+
+
+SHARD = "image_folder-train.tfrecord-00000-of-00001"
+# {file of a dataset: commands that open it}
+OPENED = {
+    "manifest.json": "verify stats report key diff overwrite",
+    "dataset_info.json": "verify stats report show key diff",
+    "statistics.json": "verify stats report diff",
+    "features.json": "verify",
+    "labels.txt": "verify",
+    "duplicates.parquet": "verify report exclude group",
+    "rejects/train.jsonl": "verify report rejects",
+    f"index/{SHARD}.parquet": "verify report key diff",
+    SHARD: "verify report show key",
+}
+# What a command says of something that is no file, whether it opens or lists it.
+SAID = ("only regular files are read", "is no regular file", "is missing", "without dataset_info")
+SAID_OF_SPARSE = ("has more than", "bytes; the manifest says", "not a TFRecord file")
+
+
+def words_of(command: str, dataset: Path, *, whole: Path, images: Path) -> list[str]:
+    new = dataset.parent / "new"
+    table = {
+        "verify": ["verify", str(dataset)],
+        "stats": ["stats", str(dataset)],
+        "report": ["report", str(dataset), "--output", str(dataset.parent / "report.html")],
+        "show": ["show", str(dataset)],
+        "key": ["show", str(dataset), "--key", "cat/2.jpg"],
+        "rejects": ["show", str(dataset), "--rejects"],
+        "diff": ["diff", str(dataset), str(whole)],
+        "overwrite": ["build", *image_words(images, dataset, "--overwrite")],
+        "exclude": [
+            "plan",
+            *image_words(images, new, "--exclude", str(dataset / "duplicates.parquet")),
+        ],
+        "group": [
+            "plan",
+            *image_words(images, new, "--group-by", str(dataset / "duplicates.parquet")),
+            *("--fractions", "a=0.5,b=0.5"),
+        ],
+    }
+    return table[command]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [(file, command) for file, commands in OPENED.items() for command in commands.split()],
+)
+def test_a_datasets_own_files(
+    file: str, command: str, kind: str, whole: Path, images: Path, tmp_path: Path
+) -> None:
+    dataset = Path(shutil.copytree(whole, tmp_path / "dataset"))
+    with placed(dataset / file, kind):
+        result = run(*words_of(command, dataset, whole=whole, images=images))
+    said = result.stderr or result.stdout
+    if (command, kind) == ("rejects", "folder"):
+        assert said == "no rejects\n"
+        return
+    assert result.exit_code in (1, 2, 5), said
+    assert "Traceback" not in said
+    assert any(words in said for words in (SAID_OF_SPARSE if kind == "sparse" else SAID)), said
+    if kind != "folder":
+        assert file in said
+    if command != "verify":
+        assert said.count("shardbeam: error: ") == 1
+        assert len(said.splitlines()) == 1
+
+
+# {what names the file: words of `shardbeam plan`}
+NAMED: dict[str, tuple[str, ...]] = {
+    "config": ("{file}",),
+    "exclude": ("image-folder", "--images", "{images}", "--exclude", "{file}"),
+    "classes": ("image-folder", "--images", "{images}", "--classes", "{file}"),
+    "coco": ("coco", "--images", "{images}", "--annotations", "{file}"),
+    "panoptic": (
+        *("coco", "--images", "{images}", "--panoptic", "{file}"),
+        *("--panoptic-masks", "{images}"),
+    ),
+    "cvat": ("cvat", "--images", "{images}", "--annotations", "{file}.xml"),
+    "csv": ("csv", "--manifest", "{file}.csv", "--image-root", "{images}"),
+    "jsonl": ("jsonl", "--manifest", "{file}.jsonl", "--image-root", "{images}"),
+    "data.yaml": ("yolo", "--root", "{images}", "--data", "{file}.yaml"),
+    "archive": ("image-folder", "--images", "{file}.zip"),
+    "tar": ("image-folder", "--images", "{file}.tar"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("named", NAMED)
+def test_files_that_a_config_names(named: str, kind: str, images: Path, tmp_path: Path) -> None:
+    file = tmp_path / "named"
+    words = [word.format(file=file, images=images) for word in NAMED[named]]
+    path = Path(next(word for word in words if word.startswith(str(file))))
+    output = () if named == "config" else ("--output", str(tmp_path / "out"))
+    with placed(path, kind):
+        result = run("plan", *words, *output)
+    said = result.stderr
+    assert result.exit_code in (1, 2), said
+    assert "Traceback" not in said
+    assert said.count("shardbeam: error: ") == 1
+    assert str(path) in said
+    if kind != "sparse":
+        assert SPECIAL[kind].split()[-1] in said or (named, kind) in FOLDERS_ARE_ROOTS, said
+
+
+# An archive's name is one that a folder may have.
+FOLDERS_ARE_ROOTS = (("archive", "folder"), ("tar", "folder"))
+
+# {a listed file: the reason by which its image is rejected}
+LISTED: dict[str, tuple[str, Callable[[Path], list[str]], str]] = {
+    "image": ("cat/1.jpg", lambda root: ["image-folder", "--images", str(root)], "unreadable"),
+    "xml": ("Annotations/1.xml", lambda root: ["voc", "--root", str(root)], "malformed"),
+    "json": ("1.json", lambda root: ["labelme", "--root", str(root)], "malformed"),
+}
+
+
+@pytest.mark.parametrize("kind", [*SPECIAL, "sparse"])
+@pytest.mark.parametrize("listed", LISTED)
+def test_a_listed_file_costs_itself(listed: str, kind: str, tmp_path: Path) -> None:
+    if kind == "folder":
+        pytest.skip("its files are listed")
+    name, words, reason = LISTED[listed]
+    root = tmp_path / "root"
+    for each in ("cat/2.jpg", "cat/1.jpg", "JPEGImages/1.jpg", "JPEGImages/2.jpg", "1.jpg"):
+        (root / each).parent.mkdir(parents=True, exist_ok=True)
+        (root / each).write_bytes(JPEG)
+    if listed == "image":
+        shutil.rmtree(root / "JPEGImages")
+        (root / "1.jpg").unlink()
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / "2.json").write_text('{"imagePath": "cat/2.jpg", "shapes": []}')
+    result: Run
+    with placed(root / name, kind):
+        result = run(
+            *("build", *words(root), "--output", str(tmp_path / "out"), "--json"),
+            *("--set", "rejects.max_ratio=1", "--set", "objects=none"),
+        )
+    assert result.exit_code == 0, result.stderr
+    rejected = {
+        code for split in json.loads(result.stdout)["splits"].values() for code in split["rejected"]
+    }
+    wanted = "file_too_large" if (listed, kind) == ("image", "sparse") else reason
+    assert any(code.endswith(wanted) for code in rejected), result.stdout

@@ -1,0 +1,42 @@
+"""What may have the name of a file without being one that can be read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+# {kind: what an error calls it}
+SPECIAL = {
+    "pipe": "a named pipe",
+    "socket": "a socket",
+    "device": "a device",
+    "folder": "a folder",
+}
+# Of a file that takes no room on the disk.
+_SPARSE_BYTES = 30 << 30
+
+
+@contextlib.contextmanager
+def placed(path: Path, kind: str) -> Iterator[None]:
+    """Puts something into a file's place: one of `SPECIAL`, or a `sparse` file of 30 GB."""
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        os.mknod(path, stat.S_IFSOCK | 0o600)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+        os.truncate(path, _SPARSE_BYTES)
+    try:
+        yield
+    finally:
+        if kind == "pipe":
+            # Who hangs in opening it is let go: the test has failed by then.
+            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))

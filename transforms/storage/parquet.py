@@ -1,0 +1,92 @@
+"""Reading Parquet files of which no more is known than their purpose: bounded by their rows.
+
+A file of 50 KB may declare a billion rows, or repeat a text of 1 MB in each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet, types
+
+from shardbeam.transforms.core.errors import DamagedError
+
+# Texts, and all of the columns before they are compressed: a path has 4 KB at most.
+_BYTES, _BYTES_PER_ROW = 64 << 20, 8 << 10
+_IS_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (types.is_string, types.is_large_string)
+_IS_FLAT = (*_IS_TEXT, types.is_integer, types.is_boolean)
+
+
+def read_parquet(
+    data: bytes,
+    *,
+    uri: str,
+    columns: Sequence[str],
+    max_rows: int,
+    schemas: Sequence[pa.Schema] = (),
+) -> pa.Table:
+    """Decodes columns of texts, integers and truth values.
+
+    Args:
+        data: The file.
+        uri: Where it lies, for errors.
+        columns: The columns that are read, as far as it has them.
+        max_rows: The most rows that a file of its purpose has.
+        schemas: The columns that it may have, in order; any where empty.
+
+    Raises:
+        DamagedError: It is no Parquet file, has more rows, other columns, or values that take more
+            memory than such rows do.
+    """
+    try:
+        # With a file of Python's, or threads, the program aborts at its end at times
+        # (https://github.com/apache/arrow/issues/33975).
+        metadata = parquet.read_metadata(pa.BufferReader(data))
+        schema = metadata.schema.to_arrow_schema().remove_metadata()
+        if schemas and schema not in schemas:
+            raise DamagedError(uri=uri, problem=f"its columns are {schema.names}")
+        rows = metadata.num_rows
+        if rows > max_rows:
+            raise DamagedError(
+                uri=uri, problem=f"declares {rows:,} rows; expected at most {max_rows:,}"
+            )
+        fields = [schema.field(name) for name in columns if schema.get_field_index(name) >= 0]
+        for field in fields:
+            if not any(is_kind(_values(field.type)) for is_kind in _IS_FLAT):
+                raise DamagedError(uri=uri, problem=f"column {field.name!r} is of {field.type}")
+        texts = [field.name for field in fields if _is_text(_values(field.type))]
+        limit = _BYTES + rows * _BYTES_PER_ROW
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        if sum(group.total_byte_size for group in groups) > limit:
+            raise _too_long(uri)
+        # A text that is repeated is kept once, until it is known how long all of them are.
+        file = parquet.ParquetFile(pa.BufferReader(data), metadata=metadata, read_dictionary=texts)
+        table = file.read(columns=[field.name for field in fields], use_threads=False)
+        if sum(_text_bytes(table[name]) for name in texts) > limit:
+            raise _too_long(uri)
+        return table.cast(pa.schema([(f.name, _values(f.type)) for f in fields]))
+    except (OSError, pa.ArrowException) as error:
+        raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error
+
+
+def _values(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _IS_TEXT)
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Adds up the lengths of the texts of a column, which are all in dictionaries."""
+    lengths = (
+        pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py()
+        for chunk in column.chunks
+    )
+    return sum(length or 0 for length in lengths)
+
+
+def _too_long(uri: str) -> DamagedError:
+    return DamagedError(uri=uri, problem="its values are longer than those of any such file")
