@@ -13,6 +13,7 @@ from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.own_files import Mark, check_replaceable
 from shardbeam.pipelines.temporary import own_temporary_files, temporary_folder
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -90,7 +91,8 @@ def run_shard_job(
                 pipeline.run().wait_until_finish()
         except Exception as error:
             raise explain_failure(error) from error
-        return msgspec.json.decode(storage_for(uri).read(uri), type=result_type)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+        return msgspec.json.decode(data, type=result_type)
 
 
 def _prepare_job(options: PipelineOptions, *, name: str, path: str, report: str) -> None:

@@ -179,6 +179,7 @@ def test_a_listed_file_costs_itself(listed: str, kind: str, tmp_path: Path) -> N
         result = run(
             *("build", *words(root), "--output", str(tmp_path / "out"), "--json"),
             *("--set", "rejects.max_ratio=1", "--set", "objects=none"),
+            *("--set", "unannotated=keep"),
         )
     assert result.exit_code == 0, result.stderr
     rejected = {

@@ -21,6 +21,7 @@ from shardbeam.transforms.dataset.manifest import MANIFEST, decode_manifest, was
 from shardbeam.transforms.dataset.metadata import DatasetSettings
 from shardbeam.transforms.dataset.outcome import Outcome, Status
 from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -67,7 +68,7 @@ def find_differences(
     """
     uri = join_uri(staging.output, MANIFEST)
     try:
-        data = storage_for(uri).read(uri)
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
     except OSError as error:
         raise InputError(uri=uri, problem=f"cannot be read: {error.strerror or error}") from error
     manifest = decode_manifest(data, uri=uri)

@@ -124,7 +124,8 @@ def count_corrections(folder: str) -> Mapping[str, SplitOutcome]:
         return {name: split.outcome for name, split in manifest.splits.items()}
     uri = join_uri(folder, OUTCOME)
     try:
-        return msgspec.json.decode(storage_for(uri).read(uri), type=Outcome).splits
+        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
+        return msgspec.json.decode(data, type=Outcome).splits
     except (OSError, msgspec.DecodeError):
         return {}
 
