@@ -24,6 +24,7 @@ from apache_beam.transforms import combiners
 
 from shardbeam.pipelines.runners import LocalRunner
 from shardbeam.transforms.commit_dataset import CommitDataset
+from shardbeam.transforms.core.edges import ENTRIES, IMAGES
 from shardbeam.transforms.core.labels import LabelMap, LabelSettings
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.core.records import (
@@ -49,9 +50,10 @@ from shardbeam.transforms.dataset.rejects import write_rejects
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.shard_plan import ShardNaming, plan_shards
 from shardbeam.transforms.dataset.staging import Staging
-from shardbeam.transforms.dataset.statistics import Statistics
+from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
+from shardbeam.transforms.formats.join_values import encode_join_value
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.json_lines import JsonLinesFormat
 from shardbeam.transforms.formats.sources import Source
@@ -124,8 +126,8 @@ def staged_shard(index: int, *, num_shards: int) -> ShardResult:
     )
 
 
-def _statistics_of(shard: ShardResult) -> tuple[str, Statistics]:
-    return shard.split, _STATISTICS
+def _statistics_of(shard: ShardResult) -> tuple[str, CountedStatistics]:
+    return shard.split, CountedStatistics(_STATISTICS)
 
 
 def _key(number: int) -> str:
@@ -157,11 +159,12 @@ def _annotations(number: int) -> bytes:
     )
 
 
-def _listed(number: int) -> tuple[tuple[str, str], ListedImage]:
-    return ("train", _key(number)), ListedImage(key=_key(number), image=_image(number))
+def _listed(number: int, *, source: Source) -> tuple[bytes, bytes]:
+    image = ListedImage(key=_key(number), image=_image(number))
+    return encode_join_value(image, text=_key(number), edge=IMAGES, source=source)
 
 
-def _entry(number: int) -> tuple[tuple[str, str], AnnotationEntry]:
+def _entry(number: int, *, source: Source) -> tuple[bytes, bytes]:
     entry = AnnotationEntry(
         key=_key(number),
         annotations=_annotations(number),
@@ -169,7 +172,7 @@ def _entry(number: int) -> tuple[tuple[str, str], AnnotationEntry]:
         position=number,
         image_id=str(number),
     )
-    return ("train", _key(number)), entry
+    return encode_join_value(entry, text=_key(number), edge=ENTRIES, source=source)
 
 
 def _record(number: int) -> tuple[str, Record]:
@@ -227,7 +230,7 @@ def list_stage(number: int, folder: Path) -> None:
 
     def build(pipeline: beam.Pipeline) -> None:
         listed = pipeline | ListImages(sources=[source], splits=_SPLITS)
-        census = (listed.census,) | TakeCensus()
+        census = listed.census | TakeCensus()
         census | beam.Map(lambda found: _check(found.listing.files["train"], expected=number))
 
     _run(build)
@@ -254,7 +257,7 @@ def parse_jsonl_stage(number: int, folder: Path) -> None:
 
     def build(pipeline: beam.Pipeline) -> None:
         files = pipeline | "NoFiles" >> beam.Create([]).with_output_types(ListedFile)
-        _expect((files | ReadAnnotations(sources=[source], splits=_SPLITS)).entries, number)
+        _expect((files | ReadAnnotations(sources=[source], splits=_SPLITS)).values, number)
 
     _run(build)
 
@@ -273,11 +276,11 @@ def join_stage(number: int, folder: Path) -> None:
 
     def build(pipeline: beam.Pipeline) -> None:
         images = _count_up(pipeline, number, label="Images") | "List" >> beam.Map(
-            _listed
-        ).with_output_types(tuple[tuple[str, str], ListedImage])
+            _listed, source=source
+        ).with_output_types(tuple[bytes, bytes])
         entries = _count_up(pipeline, number, label="Entries") | "Read" >> beam.Map(
-            _entry
-        ).with_output_types(tuple[tuple[str, str], AnnotationEntry])
+            _entry, source=source
+        ).with_output_types(tuple[bytes, bytes])
         joined = (images, entries) | JoinAnnotations(sources=[source], settings=settings)
         _expect(joined.records, number)
 
@@ -340,7 +343,8 @@ def commit_stage(number: int, folder: Path) -> None:
             settings=_settings(str(folder / "output")),
             rejects=pipeline | "NoRejects" >> beam.Create([]).with_output_types(Reject),
             statistics=shards
-            | "Statistics" >> beam.Map(_statistics_of).with_output_types(tuple[str, Statistics]),
+            | "Statistics"
+            >> beam.Map(_statistics_of).with_output_types(tuple[str, CountedStatistics]),
             census=one("Census", Census(listing=ListingSummary(files={"train": images}))),
             label_map=one("LabelMap", _NO_LABELS),
         )
