@@ -37,7 +37,7 @@ from shardbeam.transforms.images.check import StoredImage, check_image, codec_ve
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Counted up whenever the same input and settings come to give other bytes.
-ENCODING_VERSION = 3
+ENCODING_VERSION = 4
 
 _BYTES_PER_MB = 1_000_000
 
