@@ -97,7 +97,7 @@ def test_a_datasets_own_files(
     dataset = Path(shutil.copytree(whole, tmp_path / "dataset"))
     with placed(dataset / file, kind):
         result = run(*words_of(command, dataset, whole=whole, images=images))
-    said = result.stderr or result.stdout
+    said = result.stdout + result.stderr if command == "verify" else result.stderr or result.stdout
     if (command, kind) == ("rejects", "folder"):
         assert said == "no rejects\n"
         return
