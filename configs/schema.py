@@ -163,7 +163,8 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
         exclude: Not these names.
         merge: `{new name: [old names]}`, applied before `include` and `exclude`.
         ids: `source` keeps the source's ids, all of them shifted by one where objects are labelled
-            and the smallest is 0; `contiguous` numbers the names.
+            and the smallest declared one is 0, unless it is the background's; `contiguous` numbers
+            the names.
         first_id: The smallest contiguous id; by default 1 where objects are labelled (0 is
             the background), and 0 where images are. With `source`, 0 keeps ids that begin at 0.
     """

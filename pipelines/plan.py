@@ -163,8 +163,12 @@ def make_plan(config: schema.Config) -> Plan:
             ),
             file_format=container.tfds_name,
             sources=tuple(source.name for source in sources),
-            warnings=tuple(line for source in sources for line in source.format.warnings()),
+            warnings=tuple(
+                dict.fromkeys(line for source in sources for line in source.format.warnings())
+            ),
             file_per_image=any(source.format.lists_annotations for source in sources),
+            classifies=Kind.CLASSIFICATION in encoder.kinds
+            and not encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC},
         ),
         output=output,
         output_template=output,
@@ -321,10 +325,11 @@ def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
 
 
 def _sources(config: schema.Config) -> tuple[Source, ...]:
+    fields = {"_masks": config.masks == "png", "_keeps_ids": config.labels.ids == "source"}
     sources = []
     for path, source in config.sources():
         try:
-            resolved = _resolve_format(source, masks=config.masks == "png")
+            resolved = _resolve_format(source, fields=fields)
         except Problem as problem:
             raise _wrong(problem.text, *path, *problem.path) from problem
         sources.append(Source(_source_name(path), resolved))
@@ -343,10 +348,16 @@ def _source_name(path: Path) -> str:
     return f"{name}/{index}" if index else str(name)
 
 
-def _resolve_format(source: schema.Source, *, masks: bool) -> Format:
-    """Makes a source's paths absolute, expands its patterns, and finds out what it leaves open."""
+def _resolve_format(source: schema.Source, *, fields: Mapping[str, bool]) -> Format:
+    """Makes a source's paths absolute, expands its patterns, and finds out what it leaves open.
+
+    Args:
+        source: The source.
+        fields: What else of the config a format may have a field for.
+    """
     assert isinstance(source, Format)
-    changes: dict[str, Any] = {}
+    known = source.__struct_fields__
+    changes: dict[str, Any] = {name: value for name, value in fields.items() if name in known}
     for key in keys_of(type(source)).values():
         value = getattr(source, key.name)
         if not key.is_location or value is None:
@@ -355,8 +366,6 @@ def _resolve_format(source: schema.Source, *, masks: bool) -> Format:
         if key.repeatable and key.name not in source.ROOTS:
             paths = [file for path in paths for file in expand_pattern(path)]
         changes[key.name] = paths if key.repeatable else paths[0]
-    if masks and "_masks" in source.__struct_fields__:
-        changes["_masks"] = True
     path, separator, class_name = source.format.rpartition(".py:")
     if separator:
         changes["format"] = f"{absolute_path(path)}.py:{class_name}"

@@ -63,6 +63,7 @@ from shardbeam.transforms.dataset.judge import (
     count_sources,
     describe_left_out,
     find_warnings,
+    name_classes,
 )
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
 from shardbeam.transforms.dataset.manifest import DATASET_INFO
@@ -512,4 +513,5 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
         sources=count_sources(census, dataset=plan.dataset),
         warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
         notes=describe_left_out(census, dataset=plan.dataset),
+        **name_classes(label_map),
     )

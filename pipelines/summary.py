@@ -29,6 +29,7 @@ from shardbeam.pipelines.tables import (
     stdout_layout,
     table_width,
 )
+from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.reasons import Reason, correction_unit
 from shardbeam.transforms.core.sharding import NO_SPLIT
 from shardbeam.transforms.dataset.outcome import (
@@ -149,6 +150,8 @@ def render_json(summary: Summary) -> str:
         message: What went wrong and how to mend it; empty if nothing.
         warnings: What is written and may not be meant.
         notes: Which images are left out because nothing names them.
+        num_classes: How many classes the dataset has.
+        classes: The names of the first ten, in the order of their ids.
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,
             `bytes_received` and `bytes_sent`.
         reuse: What was taken over from the previous version, with the fields of `Reuse`; null
@@ -181,6 +184,8 @@ def _json_fields(summary: Summary) -> dict[str, Any]:
         "message": outcome.message,
         "warnings": outcome.warnings,
         "notes": outcome.notes,
+        "num_classes": outcome.num_classes,
+        "classes": outcome.classes,
         "storage": msgspec.to_builtins(summary.usage),
         "reuse": msgspec.to_builtins(outcome.reuse),
         "resumed": msgspec.to_builtins(outcome.resumed),
@@ -266,6 +271,10 @@ def _closing_lines(summary: Summary) -> Iterator[str]:
     if outcome.sources:
         counts = ", ".join(f"{count:,} from {name}" for name, count in outcome.sources.items())
         yield f"images, before they are read: {counts}"
+    if outcome.num_classes:
+        classes = "class" if outcome.num_classes == 1 else "classes"
+        names = list_classes(outcome.classes, number=outcome.num_classes)
+        yield escape(f"{outcome.num_classes:,} {classes}: {names}")
     yield from _describe_negatives(outcome)
     yield from map(escape, outcome.notes)
     yield from _describe_duplicates(outcome.duplicates)

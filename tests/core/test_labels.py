@@ -60,7 +60,9 @@ _VEHICLES = {"vehicle": ["truck", "car"]}
         ([{"cat": 0, "dog": 7}, {"dog": None}], LabelSettings(), {"cat": 1, "dog": 8}),
         ([{"cat": 0, "dog": 7}], LabelSettings(first_id=1), {"cat": 1, "dog": 8}),
         ([{"cat": 0, "dog": 7}], LabelSettings(first_id=0), {"cat": 0, "dog": 7}),
-        ([{"cat": 0, "dog": 7}], LabelSettings(exclude=["cat"]), {"dog": 7}),
+        # The declared classes alone decide, whichever of them are written.
+        ([{"cat": 0, "dog": 7}], LabelSettings(exclude=["cat"]), {"dog": 8}),
+        ([{"cat": 0, "dog": 7}], LabelSettings(include=["dog"], first_id=0), {"dog": 7}),
         # Contiguous ids keep the sources' order.
         (
             [{"zebra": 3, "ant": 90, "bee": 7}],
@@ -104,6 +106,76 @@ def test_ids_of_what_is_written(
         written = settings.written_name(category.name)
         expected = None if written is None else (written, ids[written])
         assert label_map.lookup(category.name) == expected
+
+
+DUMMY = Category(name="pets", source_id=0, origin="a.json", is_background=True)
+CAT, DOG = _categories({"cat": 1, "dog": 2})
+
+
+@pytest.mark.parametrize(
+    ("zero", "settings", "ids", "background"),
+    [
+        (DUMMY, LabelSettings(), {"cat": 1, "dog": 2}, ("pets",)),
+        (DUMMY, LabelSettings(ids="contiguous"), {"cat": 1, "dog": 2}, ("pets",)),
+        *(
+            (Category(name=name, source_id=0), LabelSettings(), {"cat": 1, "dog": 2}, (name,))
+            for name in ("background", "_background_", "__background__", "bg", "Background")
+        ),
+        # No other name, and no other id.
+        (Category(name="pets", source_id=0), LabelSettings(), {"pets": 1, "cat": 2, "dog": 3}, ()),
+        (
+            Category(name="bg", source_id=3, is_background=True),
+            LabelSettings(),
+            {"cat": 1, "dog": 2, "bg": 3},
+            (),
+        ),
+        # What the config names is a class.
+        (
+            DUMMY,
+            LabelSettings(include=["dog", "pets"]),
+            {"pets": 1, "dog": 3},
+            (),
+        ),
+        (DUMMY, LabelSettings(merge={"pet": ["pets", "cat"]}), {"pet": 1, "dog": 3}, ()),
+        (DUMMY, LabelSettings(first_id=0), {"pets": 0, "cat": 1, "dog": 2}, ()),
+        (
+            DUMMY,
+            LabelSettings(first_id=0, ids="contiguous"),
+            {"cat": 0, "dog": 1},
+            ("pets",),
+        ),
+        # What the config leaves out is no background, so that its objects count as left out.
+        (DUMMY, LabelSettings(exclude=["pets"]), {"cat": 1, "dog": 2}, ()),
+        (DUMMY, LabelSettings(include=["dog"]), {"dog": 2}, ()),
+        # A class may have the dummy's name.
+        (
+            Category(name="cat", source_id=0, is_background=True),
+            LabelSettings(),
+            {"cat": 1, "dog": 2},
+            (),
+        ),
+    ],
+)
+def test_a_background_with_id_0_is_no_class_and_shifts_no_id(
+    zero: Category, settings: LabelSettings, ids: dict[str, int], background: tuple[str, ...]
+) -> None:
+    label_map = _map(zero, CAT, DOG, settings=settings)
+
+    assert (label_map.ids, label_map.background) == (ids, background)
+    assert bool(label_map.shifted_by) == (ids.get("dog") == 3)
+    assert background == () or label_map.lookup(zero.name) is None
+
+
+def test_of_images_a_background_is_a_class_like_others() -> None:
+    label_map = _map(DUMMY, CAT, DOG, objects=False)
+
+    assert (label_map.ids, label_map.background) == ({"pets": 0, "cat": 1, "dog": 2}, ())
+
+
+def test_one_file_that_knows_a_background_is_enough() -> None:
+    other = msgspec.structs.replace(DUMMY, is_background=False, origin="b.json")
+
+    assert _map(DUMMY, other, CAT).ids == _map(other, DUMMY, CAT).ids == {"cat": 1}
 
 
 def test_settings_survive_pickling() -> None:
@@ -254,7 +326,8 @@ def test_the_map_depends_on_no_order_and_no_two_names_share_an_id(
     else:
         declared = {item.source_id for item in categories if item.name in label_map.names}
         # Of objects, ids from 0 on are shifted by one.
-        shift = int(objects and 0 in declared and settings.first_id != 0)
+        has_zero = any(item.source_id == 0 for item in categories)
+        shift = int(objects and has_zero and settings.first_id != 0)
         expected_ids = {item + shift for item in declared if item is not None}
         assert declared <= {None} or set(label_map.ids.values()) <= expected_ids
 

@@ -15,7 +15,14 @@ from shardbeam.transforms.core.records import Category, ImageAnnotations, Object
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.builds import Json
-from tests.support.coco_reading import annotation, document, image, read_coco, read_image
+from tests.support.coco_reading import (
+    annotation,
+    document,
+    image,
+    read_coco,
+    read_content,
+    read_image,
+)
 from tests.support.making import make_format
 
 
@@ -189,6 +196,42 @@ def test_a_category_is_declared_once_for_each_id(named: list[tuple[int, str]]) -
 
 
 # Duplicates
+
+
+OTHERS = [
+    {"id": 1, "name": "cat", "supercategory": "pets"},
+    {"id": 2, "name": "dog", "supercategory": "pets"},
+]
+
+
+@pytest.mark.parametrize(
+    ("zero", "others", "is_dummy"),
+    [
+        ({"supercategory": "none"}, OTHERS, True),
+        ({"supercategory": "none"}, OTHERS[:1], True),
+        # A class of its own, and one of several groups.
+        ({"supercategory": "none"}, [], False),
+        ({"supercategory": "none"}, [*OTHERS, {"id": 3, "name": "x", "supercategory": "y"}], False),
+        ({"supercategory": "none"}, [{"id": 1, "name": "cat"}], False),
+        ({"supercategory": "pets"}, OTHERS, False),
+        ({"supercategory": None}, OTHERS, False),
+        ({"supercategory": 7}, OTHERS, False),
+        ({"supercategory": "none", "id": 5}, OTHERS, False),
+        ({}, OTHERS, False),
+    ],
+)
+@pytest.mark.parametrize("name", ["coco", "lvis"])
+def test_the_dummy_that_roboflow_adds(
+    name: str, zero: dict[str, Any], others: list[dict[str, Any]], is_dummy: bool
+) -> None:
+    categories = [{"id": 0, "name": "pets", **zero}, *others]
+    source = make_format(name, images="i", annotations=["a.json"])
+
+    found = read_content(source, document(annotations=[], categories=categories)).categories
+
+    assert {each.name: each.is_background for each in found} == {
+        each["name"]: each["name"] == "pets" and is_dummy for each in categories
+    }
 
 
 @pytest.mark.parametrize("file_name", ["a.jpg", "b.jpg"])

@@ -101,6 +101,24 @@ def test_what_went_wrong(status: Status, line: str) -> None:
     assert line in render_text(summary(status=status, message="Too many.\nSee rejects."))
 
 
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (1, "1 class: c0\n"),
+        (3, "3 classes: c0, c1, c2\n"),
+        (1_230, "1,230 classes: c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 and 1,220 more\n"),
+    ],
+)
+@pytest.mark.parametrize("status", [Status.APPROVED, Status.COMMITTED, Status.REFUSED])
+def test_classes_are_named(number: int, line: str, status: Status) -> None:
+    classes = tuple(f"c{index}" for index in range(min(10, number)))
+    run = summary(status=status, num_classes=number, classes=classes)
+
+    assert f"\n{line}" in render_text(run)
+    fields = json.loads(render_json(run))
+    assert (fields["num_classes"], fields["classes"]) == (number, [*classes])
+
+
 def test_without_splits_there_is_no_table() -> None:
     failed = summary(status=Status.FAILED, splits={}, message="a.json: cut off")
     assert render_text(failed) == (
@@ -253,6 +271,8 @@ def test_json_says_all() -> None:
         "message": "m",
         "warnings": [],
         "notes": [],
+        "num_classes": 0,
+        "classes": [],
         "storage": {"requests": {}, "bytes_received": 0, "bytes_sent": 0},
         "reuse": None,
         "resumed": {"shards": 0, "examples": 0, "images": 0},

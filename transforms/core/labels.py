@@ -16,8 +16,10 @@ from shardbeam.transforms.core.records import Category
 MAX_CLASS_NAME = 1_000
 # Classes of all sources: one takes 5 KB while a dataset is built.
 MAX_CLASSES = 1_000_000
-# More names than these nobody reads in a line.
-_NAMED = 10
+# Names listed in one line.
+NAMED_CLASSES = 10
+# What datasets call a category 0 that stands for "no object", in lower case.
+_BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__", "bg"})
 
 
 class LabelSettings(LabelsConfig, frozen=True, kw_only=True):
@@ -44,6 +46,10 @@ class LabelMap(msgspec.Struct, frozen=True):
         stuff: Source names of the classes without countable objects.
         source_ids: `{source name: ids}` of all classes that have one, written or not; several ids
             only where sources contradict each other.
+        background: Source names of categories with id 0 that stand for the background, and are
+            therefore no classes.
+        shifted_by: Source name of the class with id 0 that shifts the source's ids by one; empty
+            where they stay.
     """
 
     ids: dict[str, int]
@@ -52,26 +58,32 @@ class LabelMap(msgspec.Struct, frozen=True):
     keypoint_columns: Mapping[str, tuple[int, ...]] = {}
     stuff: tuple[str, ...] = ()
     source_ids: Mapping[str, tuple[int, ...]] = {}
+    background: tuple[str, ...] = ()
+    shifted_by: str = ""
 
     def lookup(self, source_name: str) -> tuple[str, int] | None:
         """Finds the written name and id of a source's class; None if it is left out."""
         name = self.names.get(source_name)
         return None if name is None else (name, self.ids[name])
 
+    def map_names(self) -> dict[int, str]:
+        """Names the values of maps: `{id: written name}`.
 
-def list_classes(names: Sequence[str]) -> str:
-    """Names classes in a line: the first ones, and how many more there are."""
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
+        They are no ids of classes where the sources give no class an id.
+        """
+        return {number: name for name, number in self.ids.items()} if self.source_ids else {}
 
 
-def shifted_class(label_map: LabelMap) -> str | None:
-    """Names the source's class of id 0 where the source's ids are shifted by one because of it."""
-    for name, ids in label_map.source_ids.items():
-        written = label_map.lookup(name)
-        if 0 in ids and written is not None and written[1] == 1:
-            return name
-    return None
+def list_classes(names: Sequence[str], *, number: int | None = None) -> str:
+    """Names classes in a line: the first ones, and how many more there are.
+
+    Args:
+        names: Their names, or the first ones.
+        number: How many there are; as many as `names` where None.
+    """
+    first = names[:NAMED_CLASSES]
+    more = (len(names) if number is None else number) - len(first)
+    return f"{', '.join(first)}{f' and {more:,} more' if more else ''}"
 
 
 def check_class_name(name: str, *, uri: str) -> None:
@@ -102,8 +114,10 @@ def build_label_map(
         InputError: The sources contradict each other on ids, the settings name a class that
             there is not or leave none, or a name is empty.
     """
-    ordered = sorted(set(categories), key=_source_order)
-    _check_names_in_settings({category.name for category in ordered}, settings=settings)
+    declared = set(categories)
+    _check_names_in_settings({category.name for category in declared}, settings=settings)
+    backgrounds = _find_backgrounds(declared, settings=settings) if objects else set()
+    ordered = sorted(declared - backgrounds, key=_source_order)
     names: dict[str, str] = {}
     kept = []
     for category in ordered:
@@ -119,8 +133,16 @@ def build_label_map(
     if ordered and not kept:
         raise _config_error("exclude" if settings.exclude else "include", "no class is left")
 
+    shifted_by = ""
     if settings.ids == "source" and any(category.source_id is not None for category in kept):
-        ids = _source_ids(kept, names=names, settings=settings, objects=objects)
+        # The declared classes alone decide it, whichever of them are written or occur.
+        lowest = next(each for each in ordered if each.source_id is not None)
+        if objects and lowest.source_id == 0 and settings.first_id != 0:
+            # Readers of objects take 0 for the background.
+            shifted_by = lowest.name
+        ids = _source_ids(
+            kept, names=names, settings=settings, shift=int(bool(shifted_by)), lowest=lowest
+        )
     else:
         first = settings.first_id if settings.first_id is not None else int(objects)
         distinct = dict.fromkeys(names[category.name] for category in kept)
@@ -134,7 +156,36 @@ def build_label_map(
         keypoint_columns=keypoint_columns,
         stuff=tuple(sorted({category.name for category in kept if not category.is_thing})),
         source_ids=_ids_by_name(ordered),
+        # A name may also be that of a class, as some exports call their dummy.
+        background=tuple(
+            sorted(
+                {each.name for each in backgrounds if settings.written_name(each.name) is not None}
+                - {each.name for each in ordered}
+            )
+        ),
+        shifted_by=shifted_by,
     )
+
+
+def _find_backgrounds(
+    categories: Collection[Category], *, settings: LabelSettings
+) -> set[Category]:
+    """Finds the categories with id 0 that stand for the background, unless the config keeps them.
+
+    Names that `labels.include` or `labels.merge` has are classes, and with `labels.first_id: 0`
+    the source's id 0 is one.
+    """
+    if settings.ids == "source" and settings.first_id == 0:
+        return set()
+    asked = {*(settings.include or ()), *settings.merge, *settings.merged_names}
+    names = {
+        each.name
+        for each in categories
+        if each.source_id == 0
+        and each.name not in asked
+        and (each.is_background or each.name.casefold() in _BACKGROUND_NAMES)
+    }
+    return {each for each in categories if each.source_id == 0 and each.name in names}
 
 
 def written_skeletons(
@@ -228,12 +279,10 @@ def _source_ids(
     *,
     names: Mapping[str, str],
     settings: LabelSettings,
-    objects: bool,
+    shift: int,
+    lowest: Category,
 ) -> dict[str, int]:
-    lowest = min(each.source_id for each in categories if each.source_id is not None)
-    # 0 is the background to those who read objects.
-    shift = int(objects and lowest == 0 and settings.first_id != 0)
-    if settings.first_id not in (None, lowest + shift):
+    if settings.first_id not in (None, (lowest.source_id or 0) + shift):
         raise _config_error(
             "first_id", "has no effect on the source's own ids; set labels.ids: contiguous"
         )

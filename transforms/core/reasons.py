@@ -83,6 +83,7 @@ class Correction(str, enum.Enum):
     LABEL_OF_UNKNOWN_CATEGORY_DROPPED = "label_of_unknown_category_dropped"
     KEYPOINTS_MALFORMED_DROPPED = "keypoints_malformed_dropped"
     OBJECT_OF_EXCLUDED_LABEL_DROPPED = "object_of_excluded_label_dropped"
+    OBJECT_OF_BACKGROUND_DROPPED = "object_of_background_dropped"
     EXCLUDED_LABEL_DROPPED = "excluded_label_dropped"
     DUPLICATE_ANNOTATION_DROPPED = "duplicate_annotation_dropped"
     CONFIDENCE_DROPPED = "confidence_dropped"
@@ -134,5 +135,6 @@ DROPPED_OBJECTS = frozenset(
         Correction.OBJECT_WITHOUT_BOX_DROPPED,
         Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED,
         Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
+        Correction.OBJECT_OF_BACKGROUND_DROPPED,
     }
 )

@@ -240,6 +240,8 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
         keypoints: Names of the keypoints that its objects have, in their order.
         is_thing: Whether it has countable objects (and is not stuff, such as sky).
         skeleton: Pairs of indexes into `keypoints` that a line joins where they are drawn.
+        is_background: Whether the source has it for the background, and not for objects; with
+            any other id than 0 that means nothing.
     """
 
     name: str
@@ -248,6 +250,7 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
     keypoints: tuple[str, ...] = ()
     is_thing: bool = True
     skeleton: tuple[tuple[int, int], ...] = ()
+    is_background: bool = False
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):

@@ -35,6 +35,7 @@ from shardbeam.transforms.dataset.judge import (
     find_warnings,
     judge,
     judge_duplicates,
+    name_classes,
 )
 from shardbeam.transforms.dataset.manifest import (
     DATASET_INFO,
@@ -176,6 +177,9 @@ def gate(
         resumed=count_resumed(shards),
         sources=count_sources(census, dataset=dataset),
         notes=describe_left_out(census, dataset=dataset),
+        # Of a run that is refused; one that commits finds all of them when it ends.
+        warnings=dataset.warnings,
+        **name_classes(label_map),
     )
     corrections = _corrections(statistics)
     moves = _plan_moves(shards, rejects, duplicates)
@@ -294,10 +298,12 @@ def finish(
                     splits=splits,
                     label_map=label_map,
                     dataset=dataset,
+                    statistics=_statistics(statistics),
                     duplicates=duplicates,
                     corrected=(line for each in statistics.values() for line in each.corrected),
                 ),
                 notes=describe_left_out(census, dataset=dataset),
+                **name_classes(label_map),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 corrections=(join_uri(staging.output, CORRECTIONS_FOLDER) if corrections else ""),
                 reuse=count_reuse(run.previous, shards),

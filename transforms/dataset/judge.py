@@ -35,7 +35,7 @@ from shardbeam.transforms.core.edges import (
     lost_error,
 )
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.labels import LabelMap, shifted_class
+from shardbeam.transforms.core.labels import NAMED_CLASSES, LabelMap, list_classes
 from shardbeam.transforms.core.reasons import DROPPED_OBJECTS, Correction, Exclusion
 from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.core.sharding import NO_SPLIT, share_out
@@ -52,10 +52,10 @@ from shardbeam.transforms.dataset.rejects import (
     name_image,
     rejects_path,
 )
-from shardbeam.transforms.dataset.statistics import CountedStatistics
+from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.formats.base import Format
 from shardbeam.transforms.formats.joining import JoinSettings
-from shardbeam.transforms.formats.names import loosened
+from shardbeam.transforms.formats.names import FILE_FOLDERS, loosened
 from shardbeam.transforms.formats.sources import (
     FilePart,
     Root,
@@ -63,6 +63,7 @@ from shardbeam.transforms.formats.sources import (
     list_annotation_files,
     list_roots,
 )
+from shardbeam.transforms.formats.split_folders import is_split_name
 
 # As many images are examples in a warning.
 _NAMED = 3
@@ -455,16 +456,27 @@ def find_warnings(
     splits: Mapping[str, SplitOutcome],
     label_map: LabelMap,
     dataset: DatasetSettings,
+    statistics: Mapping[str, Statistics] | None = None,
     duplicates: Duplicates | None = None,
     corrected: Iterable[Corrected] = (),
 ) -> tuple[str, ...]:
-    """Returns warnings of what is written and may not be meant, one line each."""
+    """Returns warnings of what is written and may not be meant, one line each.
+
+    Args:
+        census: What was counted before the images were read.
+        splits: What became of everything.
+        label_map: The labels.
+        dataset: What the config says about the dataset.
+        statistics: `{split: what is in it}`; None before anything is written.
+        duplicates: Pictures that are there several times, if they were looked for.
+        corrected: What was corrected, the first of each kind.
+    """
     return (
         *dataset.warnings,
+        *_warn_of_classes(label_map, dataset=dataset, statistics=statistics),
         *_warn_of_groups(census, config=dataset.config),
         *(_warn_of_unannotated(splits) if dataset.objects else ()),
         *_warn_of_sources(count_sources(census, dataset=dataset)),
-        *_warn_of_shift(label_map, config=dataset.config),
         *(describe_duplicates(duplicates).values() if duplicates else ()),
         *_warn_of_exclude(splits, named=dataset.excluded),
         *_warn_of_sizes(splits, corrected=first_corrections(corrected), config=dataset.config),
@@ -536,14 +548,58 @@ def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Itera
         yield f"of {named:,} images that the file of exclude names, {found:,} are there"
 
 
-def _warn_of_shift(label_map: LabelMap, *, config: Mapping[str, Any]) -> Iterator[str]:
-    """Says that ids are not those of the source."""
-    shifted = shifted_class(label_map)
-    if shifted is not None and config["labels"]["ids"] == "source":
+def name_classes(label_map: LabelMap) -> dict[str, Any]:
+    """Counts and names the classes, as an `Outcome` has them."""
+    names = sorted(label_map.ids, key=label_map.ids.__getitem__)
+    return {"num_classes": len(names), "classes": tuple(names[:NAMED_CLASSES])}
+
+
+def _warn_of_classes(
+    label_map: LabelMap,
+    *,
+    dataset: DatasetSettings,
+    statistics: Mapping[str, Statistics] | None,
+) -> Iterator[str]:
+    """Says which classes, and which ids of classes, may not be meant."""
+    names = sorted(label_map.ids, key=label_map.ids.__getitem__)
+    labels = dataset.config.get("labels", {})
+    is_chosen = any(labels.get(key) for key in ("include", "exclude", "merge"))
+    if dataset.classifies and len(names) == 1 and not is_chosen:
         yield (
-            f"class {shifted!r} has the id 0, which is the background to readers of objects: all "
-            "ids are written plus 1; labels.first_id: 0 keeps them"
+            f"all images have the same class, {names[0]!r}; if that is not meant, check which "
+            "folders, or which column or key, the classes are taken from"
         )
+    folders = [
+        name
+        for name in names
+        if dataset.classifies and (is_split_name(name) or name.casefold() in FILE_FOLDERS)
+    ]
+    if folders:
+        yield (
+            f"classes are named like splits or like folders of files: {list_classes(folders)}; if "
+            "they are none, check the root of the images and where splits are named, or leave "
+            "them out: labels.exclude"
+        )
+    if label_map.background:
+        yield (
+            f"the category with the id 0, {list_classes(label_map.background)}, is taken for the "
+            "background, and not for a class: its objects are left out; labels.first_id: 0 keeps "
+            "it, and so does labels.include with its name"
+        )
+    if label_map.shifted_by:
+        yield (
+            f"class {label_map.shifted_by!r} has the id 0, which is the background to readers of "
+            "objects: all ids are written plus 1; labels.first_id: 0 keeps them"
+        )
+    # A sample does not show what the whole dataset has.
+    if statistics is not None and dataset.config.get("limit") is None:
+        found = {name for split in statistics.values() for name in split.images_by_class}
+        absent = [name for name in names if name not in found]
+        if absent:
+            yield (
+                f"{len(absent):,} of {len(names):,} declared classes never occur: "
+                f"{list_classes(absent)}"
+            )
 
 
 def _warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:

@@ -76,6 +76,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         expect: What its splits must hold.
         warnings: What the formats warn of.
         file_per_image: Whether a source has an annotation file for each image.
+        classifies: Whether all its classes are of whole images.
     """
 
     name: str
@@ -97,6 +98,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     expect: ExpectConfig = ExpectConfig()
     warnings: tuple[str, ...] = ()
     file_per_image: bool = False
+    classifies: bool = False
 
 
 def metadata_paths(dataset: DatasetSettings) -> list[str]:

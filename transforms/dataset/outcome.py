@@ -168,6 +168,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         reuse: What was taken over from the previous version; None where none was named.
         resumed: What was taken over from earlier runs that did not commit.
         duplicates: Pictures that are there several times; None where they were not looked for.
+        num_classes: How many classes the dataset has.
+        classes: The names of the first ones, in the order of their ids.
     """
 
     status: Status
@@ -181,6 +183,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     resumed: Resumed = Resumed()
     sources: Mapping[str, int] = {}
     duplicates: DuplicateCounts | None = None
+    num_classes: int = 0
+    classes: tuple[str, ...] = ()
 
 
 class Totals(msgspec.Struct, frozen=True):

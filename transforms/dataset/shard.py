@@ -262,7 +262,7 @@ def write_shard(
     images = 0
     fingerprints: list[str] = []
     statistics = StatisticsCounter(
-        class_names={number: name for name, number in shard.label_map.ids.items()},
+        class_names=shard.label_map.map_names(),
         extras=(extra.spec for extra in settings.encoder.extras),
     )
     progress = _Progress(shard, staging=staging)

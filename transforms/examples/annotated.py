@@ -189,7 +189,13 @@ class AnnotatedImage:
         for position, item in enumerate(self.in_pixels(self.annotations.objects)):
             found = self.label_map.lookup(item.label)
             if found is None:
-                self.corrections.note(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED, item.label)
+                is_background = item.label in self.label_map.background
+                self.corrections.note(
+                    Correction.OBJECT_OF_BACKGROUND_DROPPED
+                    if is_background
+                    else Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED,
+                    item.label,
+                )
                 continue
             box = frame.place(item.bbox)
             placed = clip_box(box, width=width, height=height)

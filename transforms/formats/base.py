@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -153,8 +153,8 @@ class Format(Source, frozen=True, kw_only=True):
         """
         return self
 
-    def warnings(self) -> Sequence[str]:
-        """Says what may not be meant of what it reads, a line each, once before the run."""
+    def warnings(self) -> Iterable[str]:
+        """Says what may not be meant of what it reads or guesses, a line each, before the run."""
         return ()
 
     def predefined_splits(self) -> Sequence[str]:

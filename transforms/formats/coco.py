@@ -299,4 +299,5 @@ class PanopticReader:
                 source_id=category.id,
                 origin=self._file.uri,
                 is_thing=category.isthing is None or bool(category.isthing),
+                is_background=self._file.is_dummy(category),
             )

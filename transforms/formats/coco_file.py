@@ -71,6 +71,8 @@ class CocoCategory(msgspec.Struct, gc=False):
 
     id: Int64
     name: str
+    # Nothing but its equality with other texts matters, whatever it is.
+    supercategory: object = None
     # In panoptic files: whether it has countable objects.
     isthing: bool | int | None = None
     # In keypoints files: their names.
@@ -208,6 +210,16 @@ class CocoFile(Generic[ImageT]):
     def is_image_info(self) -> bool:
         """Whether the file lists images and has no annotations, as for COCO's test images."""
         return set(self._found) <= _IMAGE_INFO_SECTIONS
+
+    def is_dummy(self, category: CocoCategory) -> bool:
+        """Whether a category is the dummy with id 0 that Roboflow's exports begin with.
+
+        It has the supercategory `none`, and is the supercategory of all others.
+        """
+        if category.id != 0 or category.supercategory != "none":
+            return False
+        others = [each for each in self.categories.values() if each.id != 0]
+        return bool(others) and all(each.supercategory == category.name for each in others)
 
     def require(self, *names: str) -> None:
         """Checks that the file has some of the sections.
@@ -520,6 +532,7 @@ class AnnotationReader:
                 keypoints=self._keypoint_names(category, index=index),
                 is_thing=Kind.SEMANTIC not in self._wanted,
                 skeleton=self._skeleton(category),
+                is_background=file.is_dummy(category),
             )
 
     def _bbox(self, item: _Annotation, *, index: int) -> tuple[_Box | None, bool]:

@@ -11,6 +11,11 @@ _SYSTEM_NAMES = frozenset(
     {"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "@eadir", "icon\r"}
 )
 
+# Names of folders that hold files of one kind, whatever their class.
+FILE_FOLDERS = frozenset(
+    {"images", "image", "imgs", "img", "jpegimages", "annotations", "labels", "masks"}
+)
+
 # Raster formats that datasets come in. One that cannot be decoded is here as well: it ends as a
 # reject with its reason, which says more than a file left out.
 _IMAGE_EXTENSIONS = (
