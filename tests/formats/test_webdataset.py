@@ -290,6 +290,74 @@ def test_classes_are_declared_with_their_numbers(tmp_path: Path) -> None:
     ]
 
 
+NUMBERS = {str(number): sample(jpg=b"1", cls=str(number)) for number in range(3, 9)}
+NAMES = {str(number): sample(jpg=b"1", cls=f"class {number}") for number in range(3, 9)}
+ODD_NAME = {"1": sample(jpg=b"1", cls="cat"), "2": sample(jpg=b"2", json={"label": [4, "dog"]})}
+ODD_NUMBER = {"1": sample(jpg=b"1", cls="30")}
+
+
+@pytest.mark.parametrize(
+    ("tars", "numbered", "rejects"),
+    [
+        (
+            [ODD_NAME | NUMBERS],
+            True,
+            {"a.tar/1.jpg": "'1.cls': the class 'cat' is no", "a.tar/2.jpg": "'2.json': the class"},
+        ),
+        # One tar of odd samples alone, read first.
+        ([ODD_NAME, NUMBERS], True, {"a.tar/1.jpg": "'1.cls'", "a.tar/2.jpg": "'2.json'"}),
+        ([ODD_NUMBER | NAMES], False, {"a.tar/1.jpg": "'1.cls': the class '30' is a number"}),
+        ([NAMES], False, {}),
+        ([NUMBERS], True, {}),
+    ],
+)
+def test_a_class_unlike_the_first_ones_costs_its_sample(
+    tmp_path: Path,
+    tars: list[dict[str, dict[str, bytes]]],
+    numbered: bool,
+    rejects: dict[str, str],
+) -> None:
+    for name, samples in zip("ab", tars, strict=False):
+        shard(tmp_path / f"{name}.tar", samples)
+    made = WebDatasetFormat(tars=[str(tmp_path)], _keeps_ids=True).resolve()
+
+    found = check_format(made)
+
+    assert made._numbered is numbered
+    details = {each.key: each.detail for each in found.rejects}
+    assert details.keys() == rejects.keys()
+    for key, detail in rejects.items():
+        assert f": {detail}" in details[key]
+        assert "labels.ids: contiguous takes both" in details[key]
+
+
+@pytest.mark.parametrize(
+    ("samples", "keeps_ids"),
+    [
+        # With labels.ids: contiguous, all classes are names.
+        (ODD_NAME | NUMBERS, False),
+        # Nothing tells.
+        ({"1": sample(jpg=b"1")}, True),
+        (NUMBERS | {f"{key} too": files for key, files in NAMES.items()}, True),
+    ],
+)
+def test_classes_may_be_numbers_and_names(
+    tmp_path: Path, samples: dict[str, dict[str, bytes]], keeps_ids: bool
+) -> None:
+    path = shard(tmp_path / "a.tar", samples)
+
+    assert WebDatasetFormat(tars=[str(path)], _keeps_ids=keeps_ids).resolve()._numbered is None
+
+
+def test_a_tar_that_cannot_be_read_does_not_end_the_look_at_classes(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(b"no tar")
+    shard(tmp_path / "b.tar", NUMBERS)
+
+    made = WebDatasetFormat(tars=[str(tmp_path)], _keeps_ids=True).resolve()
+
+    assert made._numbered
+
+
 def test_types_of_fields(tmp_path: Path) -> None:
     document = {"i": 3, "f": 1, "b": True, "s": "ö", "n": None}
     path = shard(tmp_path / "a.tar", {"1": sample(jpg=b"1", json=document)})

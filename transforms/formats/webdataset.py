@@ -6,6 +6,7 @@ files of a sample have in common is their path up to the first dot of the base n
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
 import itertools
@@ -37,13 +38,13 @@ from shardbeam.transforms.formats.recognition import Folder, Recognized, by_spli
 from shardbeam.transforms.formats.table_columns import Base, ColumnType, column_feature
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.storage.archive_tar import TarMember, tar_members
-from shardbeam.transforms.storage.archives import fixed_folder, is_pattern, list_root
+from shardbeam.transforms.storage.archives import expand_root, fixed_folder, is_pattern, list_root
 from shardbeam.transforms.storage.reader import StorageReader
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)
 _KEY_AND_EXTENSION = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<extension>[^/]*)", re.DOTALL)
-# So many files of a tar tell what it is.
-_LOOK_AT = 50
+# So many files of a tar, and of so many tars, tell what they are.
+_LOOK_AT, _LOOK_INTO = 50, 5
 _CLASS = "cls"
 _CAPTION = "txt"
 _JSON = "json"
@@ -86,6 +87,10 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         tars: The tar files, folders or patterns of them.
         fields: `{field of the JSON: type}` of what else is written, under the field's name: `int`,
             `float`, `bool` or `string`.
+        _keeps_ids: Whether a class's number is its id (`labels.ids: source` in the config), so that
+            all classes are numbers or none is.
+        _numbered: Whether most classes of the first samples are numbers; None where that does not
+            matter, or nothing tells.
     """
 
     SUMMARY = "WebDataset tar files"
@@ -98,6 +103,8 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         list[Location], msgspec.Meta(min_length=1), named("tar file, folder of them, or pattern")
     ]
     fields: dict[str, Base] = {}
+    _keeps_ids: bool = False
+    _numbered: bool | None = None
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
@@ -126,11 +133,22 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         )
 
     def resolve(self) -> WebDatasetFormat:
-        """Looks into the folders, so that one without tars is found before the run.
+        """Finds out whether classes are numbers; see the base class.
 
         Raises:
             InputError: There is no tar in a folder, or it cannot be listed.
         """
+        self._check_tars()
+        if not self._keeps_ids:
+            return self
+        numbers = [_is_number(label) for label in self._first_labels()]
+        names = len(numbers) - sum(numbers)
+        return msgspec.structs.replace(
+            self, _numbered=None if sum(numbers) == names else sum(numbers) > names
+        )
+
+    def _check_tars(self) -> None:
+        """Looks into the folders, so that one without tars is found before the run."""
         for root in self.tars:
             if _TAR.search(root) or is_pattern(root):
                 continue
@@ -145,7 +163,27 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                     problem=f"no .tar file found, {held}; for images in folders there are "
                     "image-folder and filename-label",
                 )
-        return self
+
+    def _first_labels(self) -> Iterator[str]:
+        """Reads the classes of the first samples of the first tars that can be read."""
+        tars = (
+            tar
+            for root in self.tars
+            for uri in expand_root(root)
+            for path, tar in sorted(list_root(uri, open_archives=False), key=operator.itemgetter(0))
+            if self.place(path, root=0).role is Role.CONTAINER
+        )
+        for tar in itertools.islice(tars, _LOOK_INTO):
+            reader = StorageReader(tar)
+            try:
+                members = itertools.islice(tar_members(reader), _LOOK_AT)
+                files = [_file(member, reader=reader) for member in members]
+            except (InputError, OSError):
+                # It ends the run later, or is a reject.
+                continue
+            for key, sample in itertools.groupby(files, operator.attrgetter("key")):
+                with contextlib.suppress(RejectedError):
+                    yield from self._annotate(list(sample)).labels if key else ()
 
     def extra_features(self) -> Sequence[ExtraFeature]:
         """The declared fields of the JSON files."""
@@ -220,11 +258,17 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         }
         document, lone = _decode_object(texts[_JSON]) if _JSON in texts else ({}, 0)
         if _CLASS in texts:
-            labels = [_label(texts[_CLASS], place=f".{_CLASS}")]
+            told_by, labels = _CLASS, [_label(texts[_CLASS], place=f".{_CLASS}")]
         else:
-            labels = [
-                _label(value, place=".json: label") for value in _listed(document.get("label"))
-            ]
+            told_by, values = _JSON, _listed(document.get("label"))
+            labels = [_label(value, place=".json: label") for value in values]
+        for label in labels:
+            if self._numbered is not None and _is_number(label) is not self._numbered:
+                member = next(each.member.name for each in sample if each.extension == told_by)
+                raise _malformed(
+                    f"{member!a}: the class {label!a} is {'no' if self._numbered else 'a'} number, "
+                    "unlike those of the first samples; labels.ids: contiguous takes both"
+                )
         if _CAPTION in texts:
             captions = [texts[_CAPTION].removesuffix("\n").removesuffix("\r")]
         else:
