@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pytest
+from PIL import Image
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Exclusion, Reason
@@ -19,8 +22,10 @@ from shardbeam.transforms.core.records import (
 )
 from shardbeam.transforms.formats.base import Kind, Place, Role
 from shardbeam.transforms.formats.voc import VOC_CLASSES, VocFormat
+from shardbeam.transforms.images.mask_file import voc_colour_map
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.archive_files import Files, write_files
+from tests.support.image_makers import save
 from tests.support.voc_files import voc_object, voc_xml
 
 PATH = "Annotations/a.xml"
@@ -409,8 +414,41 @@ def test_a_folder_without_annotations_is_no_dataset(tmp_path: Path) -> None:
         resolve(tmp_path, {"JPEGImages/a.jpg": b"", "Annotations/._a.xml": b""})
 
 
-def test_classes_of_the_maps(tmp_path: Path) -> None:
-    plain = resolve(tmp_path, {"Annotations/a.xml": b""}, semantic=True)
+def class_map(palette: npt.NDArray[np.uint8] | None) -> bytes:
+    image = Image.fromarray(np.zeros((2, 2), np.uint8))
+    if palette is not None:
+        image.putpalette(palette.ravel().tolist())
+    return save(image, "PNG")
+
+
+VOC_MAP, OTHER_MAP = class_map(voc_colour_map()), class_map(voc_colour_map()[::-1])
+
+
+@pytest.mark.parametrize(
+    ("maps", "warning"),
+    [
+        ({}, None),
+        (
+            {"SegmentationClass/a.png": VOC_MAP},
+            "SegmentationClass/a.png: its colours are taken for VOC's, ",
+        ),
+        # The first one by name that is a map decides.
+        (
+            {
+                "VOC2012/SegmentationClassPNG/b.png": VOC_MAP,
+                "VOC2012/SegmentationClassPNG/c.png": OTHER_MAP,
+                "VOC2012/SegmentationClassPNG/a.png": b"no PNG",
+                "VOC2012/SegmentationClassPNG/._a.png": OTHER_MAP,
+                "VOC2012/SegmentationObject/a.png": OTHER_MAP,
+                "VOC2012/JPEGImages/a.png": OTHER_MAP,
+            },
+            "VOC2012/SegmentationClassPNG/b.png: its colours are taken for VOC's",
+        ),
+    ],
+)
+def test_classes_of_maps_in_vocs_colours(tmp_path: Path, maps: Files, warning: str | None) -> None:
+    files = {"Annotations/a.xml": b"", **maps}
+    plain = resolve(tmp_path, files, semantic=True)
 
     categories, annotations = read(voc_xml(voc_object(), voc_object(name="unicorn")), plain)
 
@@ -420,6 +458,23 @@ def test_classes_of_the_maps(tmp_path: Path) -> None:
     ]
     assert annotations.corrections == {Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED.value: 1}
     assert VOC_CLASSES[11] == "dog"
+    warnings = list(plain.warnings())
+    assert len(warnings) == (warning is not None)
+    assert not warning or warnings[0].startswith(warning)
+    assert not list(resolve(tmp_path, files).warnings())
+
+
+@pytest.mark.parametrize("data", [OTHER_MAP, class_map(None)], ids=["palette", "gray"])
+def test_other_maps_hold_numbers_without_names(tmp_path: Path, data: bytes) -> None:
+    plain = resolve(tmp_path, {"SegmentationClass/a.png": data}, semantic=True)
+
+    categories, annotations = read(voc_xml(voc_object(name="unicorn")), plain)
+
+    assert [(each.name, each.source_id) for each in categories] == [("unicorn", None)]
+    assert annotations.corrections == {}
+    (warning,) = plain.warnings()
+    assert warning.startswith("SegmentationClass/a.png: the palette is not VOC's, so the maps'")
+    assert "labelmap.txt in the root names them" in warning
 
 
 def test_label_map_names_the_classes(tmp_path: Path) -> None:
@@ -429,6 +484,7 @@ def test_label_map_names_the_classes(tmp_path: Path) -> None:
     )
 
     assert list(source.annotation_files())[1:] == [f"{tmp_path}/labelmap.txt"]
+    assert list(source.warnings()) == []
     assert list(source.read_annotations(storage=LocalStorage(), file_index=1)) == [
         Category(name="yak", source_id=1, origin=str(tmp_path))
     ]

@@ -7,7 +7,12 @@ from PIL import Image
 
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.mask_file import read_indices, read_segment_ids, voc_colour_map
+from shardbeam.transforms.images.mask_file import (
+    has_voc_colours,
+    read_indices,
+    read_segment_ids,
+    voc_colour_map,
+)
 from tests.support.image_makers import photograph, save
 from tests.support.image_makers import png as make_png
 
@@ -49,6 +54,41 @@ def test_a_palette_gives_its_indices(*, voc_colours: bool) -> None:
     data = save(palette(INDICES), "PNG")
 
     np.testing.assert_array_equal(read_indices(data, size=SIZE, voc_colours=voc_colours), INDICES)
+
+
+def with_palette(*colours: tuple[int, ...]) -> bytes:
+    image = Image.fromarray(np.zeros((5, 7), np.uint8))
+    image.putpalette([side for colour in colours for side in colour])
+    return save(image, "PNG")
+
+
+VOC = [tuple(colour) for colour in voc_colour_map().tolist()]
+
+
+@pytest.mark.parametrize(
+    ("data", "is_voc"),
+    [
+        (with_palette(*VOC), True),
+        (with_palette(*VOC[:22]), True),
+        # Writers fill a palette up with black.
+        (with_palette(*VOC[:21], *[(0, 0, 0)] * 235), True),
+        (with_palette(*VOC[:21], (1, 1, 1)), False),
+        (with_palette((0, 0, 0), (255, 0, 0)), False),
+        (with_palette(*[(0, 0, 0)] * 9), False),
+        (with_palette(*[(level,) * 3 for level in range(256)]), False),
+        (save(Image.new("L", SIZE), "PNG"), False),
+        (save(Image.new("1", SIZE), "PNG"), False),
+        (save(Image.new("RGB", SIZE), "PNG"), True),
+    ],
+)
+def test_whether_a_palette_is_that_of_pascal_voc(data: bytes, is_voc: bool) -> None:
+    assert has_voc_colours(data) == is_voc
+
+
+@pytest.mark.parametrize("data", [b"", b"JPEG", save(Image.new("P", SIZE), "PNG")[:40]])
+def test_a_map_that_is_no_png_has_no_palette(data: bytes) -> None:
+    with pytest.raises(RejectedError):
+        has_voc_colours(data)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])

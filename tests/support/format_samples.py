@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from shardbeam.transforms.images.mask_file import voc_colour_map
 from tests.support.archive_files import write_files, write_tar
 from tests.support.cifar_files import write_cifar10, write_cifar100
 from tests.support.image_makers import Pixels, pixels
@@ -120,7 +121,7 @@ def _write_voc_maps(folder: Path, _: SharedData) -> None:
 
 def _write_palette_png(path: Path, values: npt.NDArray[np.uint8]) -> None:
     image = Image.fromarray(values)
-    image.putpalette(bytes(range(256)) * 3)
+    image.putpalette(voc_colour_map().ravel().tolist())
     image.save(path)
 
 

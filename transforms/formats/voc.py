@@ -5,6 +5,7 @@ The format: the development kits of http://host.robots.ox.ac.uk/pascal/VOC/.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import posixpath
@@ -18,7 +19,7 @@ from shardbeam.configs.keys import Location, named
 from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Name, PredefinedSplits
 from shardbeam.transforms.core.corrections import Corrections
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.reasons import Correction, Exclusion
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
@@ -42,6 +43,7 @@ from shardbeam.transforms.formats.recognition import Folder, Recognized, by_spli
 from shardbeam.transforms.formats.root_files import RootFiles, SplitList, read_file
 from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.formats.xml_file import NUMBER, XmlElement, read_xml
+from shardbeam.transforms.images.mask_file import has_voc_colours
 from shardbeam.transforms.storage.base import Storage
 
 # The classes of the challenges, in the order of their ids: 1 to 20 in SegmentationClass.
@@ -107,6 +109,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
             unless they are annotated.
         _class_ids: `{name: id}` of the classes in the maps; empty where no maps are asked for.
         _label_map: URI of the file that names them, if there is one.
+        _first_mask: Path of the map whose palette says whether they are VOC's classes, if there
+            is one and no file names them.
     """
 
     SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
@@ -130,6 +134,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
     _has_image_folder: bool = False
     _class_ids: Mapping[str, int] = {}
     _label_map: str = ""
+    _first_mask: str = ""
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
@@ -194,7 +199,9 @@ class VocFormat(Format, frozen=True, kw_only=True):
             raise InputError(
                 uri=self.root, problem="no .xml files found: expected Annotations/ below the root"
             )
-        label_map, class_ids = self._find_classes(files) if self.semantic else ("", {})
+        label_map, first_mask, class_ids = (
+            self._find_classes(files) if self.semantic else ("", "", {})
+        )
         lists, has_image_folder = self._find_lists(files)
         return msgspec.structs.replace(
             self,
@@ -202,7 +209,25 @@ class VocFormat(Format, frozen=True, kw_only=True):
             _has_image_folder=has_image_folder,
             _class_ids=class_ids,
             _label_map=label_map,
+            _first_mask=first_mask,
         )
+
+    def warnings(self) -> Iterator[str]:
+        """Says by what name the classes of maps go where no file names them; see the base."""
+        if not self._first_mask:
+            return
+        fix = f"{_LABEL_MAP} in the root names them, a class a line (name:r,g,b::), from 0"
+        if self._class_ids:
+            yield (
+                f"{self._first_mask}: its colours are taken for VOC's, so the maps' classes have "
+                f"VOC's twenty names; other tools use these colours, too: if the classes are "
+                f"others, {fix}"
+            )
+        else:
+            yield (
+                f"{self._first_mask}: the palette is not VOC's, so the maps' values stay numbers "
+                f"without names, and are no ids of the objects' classes; {fix}"
+            )
 
     def predefined_splits(self) -> Sequence[str]:
         """The splits that have a list."""
@@ -378,10 +403,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
             chosen.append(split)
             yield from lists
 
-    def _find_classes(self, files: RootFiles) -> tuple[str, dict[str, int]]:
+    def _find_classes(self, files: RootFiles) -> tuple[str, str, dict[str, int]]:
+        """Finds the file that names the classes, or the map that tells whether they are VOC's."""
         label_map = files.find(_LABEL_MAP)
         if label_map is None:
-            return "", {name: class_id for class_id, name in enumerate(VOC_CLASSES, 1)}
+            return "", *_find_voc_classes(files)
         uri = label_map.uri
         names = [
             line.split(":")[0].strip() for _, line in text_lines(read_file(label_map), uri=uri)
@@ -389,7 +415,26 @@ class VocFormat(Format, frozen=True, kw_only=True):
         if "" in names or len(set(names)) < len(names):
             raise InputError(uri=uri, problem="expected a class a line, `name:r,g,b::`, each once")
         ids = {name: class_id for class_id, name in enumerate(names) if name not in _NO_CLASSES}
-        return uri, ids
+        return uri, "", ids
+
+
+def _find_voc_classes(files: RootFiles) -> tuple[str, dict[str, int]]:
+    """Finds the first map by name that can be read, and VOC's classes if it has VOC's colours.
+
+    Where there are no maps, the classes are VOC's.
+    """
+    voc = {name: class_id for class_id, name in enumerate(VOC_CLASSES, 1)}
+    maps = {path: file for path, file in files.walk() if _is_class_map(path)}
+    for path in sorted(maps):
+        # One that cannot be read becomes a reject of its image.
+        with contextlib.suppress(RejectedError, InputError):
+            return path, voc if has_voc_colours(read_file(maps[path])) else {}
+    return "", voc
+
+
+def _is_class_map(path: str) -> bool:
+    roles = (_MASK_FOLDERS.get(folder.casefold()) for folder in path.split("/")[:-1])
+    return MaskRole.VOC_CLASS in roles and path.lower().endswith(".png") and not is_hidden(path)
 
 
 def _join(key: str, *, is_id: bool = False) -> str:

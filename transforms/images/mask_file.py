@@ -94,6 +94,28 @@ def read_segment_ids(
     return ids.view("<u4")[..., 0].astype(np.uint32, copy=False)
 
 
+def has_voc_colours(data: bytes) -> bool:
+    """Says whether a map shows its numbers in Pascal VOC's colours.
+
+    The palette tells, whose end may be filled with black. A map in colour has no palette, and
+    `read_indices` refuses other colours in it.
+
+    Raises:
+        RejectedError: It is no PNG file.
+    """
+    if sniff_format(data) is not FileFormat.PNG:
+        raise RejectedError(Reason.MASK_UNREADABLE, "no PNG file")
+    with pillow_errors_as_rejects(FileFormat.PNG):
+        image = PngImagePlugin.PngImageFile(io.BytesIO(data))
+    if image.mode != "P" or image.palette is None:
+        return image.mode in ("RGB", "RGBA")
+    # As the header has it: no pixel is decoded.
+    _, palette = image.palette.getdata()
+    colours = np.frombuffer(bytes(palette[: len(palette) // 3 * 3]), np.uint8).reshape(-1, 3)
+    count = int(np.flatnonzero(colours.any(axis=1)).max(initial=-1)) + 1
+    return count > 1 and np.array_equal(colours[:count], voc_colour_map()[:count])
+
+
 def voc_colour_map() -> npt.NDArray[np.uint8]:
     """Returns Pascal VOC's colour of each number, (256, 3).
 
