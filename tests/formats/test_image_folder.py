@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.image_folder import ImageFolderFormat
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.storage.local import LocalStorage
+from tests.support.archive_files import Files, write_files, write_tar, write_zip
 
 
 def _classes_file(folder: Path, content: str | bytes) -> str:
@@ -151,3 +153,40 @@ def test_a_command_names_the_split_where_there_are_no_folders_of_splits(tmp_path
     ]
 
     assert found == [True, False, True, False, False, True]
+
+
+LAYOUTS: dict[str, dict[str, str]] = {
+    "folders": {"Dogs/a.jpg": "", "Cats/a.jpg": "", "Großer Hund/b/a.jpg": "", "Yak": ""},
+    "splits": {"train/Dogs/a.jpg": "", "val/Cats/a.jpg": "", "val/Großer Hund/a.jpg": ""},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("archive", ["", "a.zip", "a.tar"])
+@pytest.mark.parametrize(
+    ("classes", "warning"),
+    [
+        ("Cats\nDogs\n", ""),
+        # The letters of a file's names may be composed.
+        (unicodedata.normalize("NFD", "Großer Hund") + "\nCats", ""),
+        ("Dog\nCats", "1 of 2 classes have no folder: 'Dog' (did you mean 'Dogs'?)"),
+        ("Yak\nDogs\nDog", "2 of 3 classes have no folder: 'Yak', 'Dog'"),
+        (
+            "Cats\n" + "\n".join(f"n{number:03}" for number in range(1000)),
+            "1,000 of 1,001 classes have no folder: 'n000', 'n001', 'n002', 'n003', 'n004', "
+            "'n005', 'n006', 'n007', 'n008', 'n009' and 990 more",
+        ),
+    ],
+)
+def test_classes_of_the_file_that_no_folder_has(
+    tmp_path: Path, layout: str, archive: str, classes: str, warning: str
+) -> None:
+    root = tmp_path / (archive or "images")
+    writers: dict[str, Callable[[Path, Files], Path]] = {"a.zip": write_zip, "a.tar": write_tar}
+    writers.get(archive, write_files)(root, LAYOUTS[layout])
+    uri = _classes_file(tmp_path, classes)
+
+    found = list(ImageFolderFormat(images=str(root), classes=uri).resolve().warnings())
+
+    assert found == ([f"{uri}: {warning}"] if warning else [])
+    assert list(ImageFolderFormat(images=str(root)).resolve().warnings()) == []

@@ -576,3 +576,46 @@ def test_a_later_row_of_another_split_is_for_the_join_to_reject(
     )
     named = read(*rows, splits=["fold_2"])
     assert [entry.split for entry in named.entries if entry.exclusion is None] == ["fold_2"]
+
+
+VIA = {
+    "filename": "a.jpg",
+    "file_size": 1234,
+    "file_attributes": "{}",
+    "region_count": 1,
+    "region_id": 0,
+    "region_shape_attributes": '{"name":"rect","x":1,"y":2,"width":5,"height":6}',
+    "region_attributes": '{"name":"lion"}',
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "columns"),
+    [
+        (VIA, {}, ", ".join(name for name in VIA if name != "filename")),
+        # Hugging Face's.
+        (
+            {"file_name": "a.jpg", "objects": {"bbox": [[1, 2, 5, 6]], "categories": [0]}},
+            {},
+            "objects",
+        ),
+        ({"file_name": "a.jpg", "text": "a lion"}, {}, "text"),
+        ({"file_name": "a.jpg", "age": 3, "breed": "lion"}, {"columns": {"age": "int"}}, "breed"),
+        # Known to be no class.
+        ({"file_name": "a.jpg", "age": 3}, {"columns": {"age": "int"}}, None),
+        ({"file_name": "a.jpg"}, {}, None),
+        ({"file_name": "a.jpg", "breed": "lion"}, {"label_column": "breed"}, None),
+        ({"file_name": "a.jpg", "breed": "lion", "label": "lion"}, {}, None),
+    ],
+)
+def test_a_table_without_a_column_of_classes_says_so(
+    read_images: Read, row: Row, settings: dict[str, Any], columns: str | None
+) -> None:
+    found = read_images(row, **settings)
+
+    warnings = list(found.format.warnings())
+
+    assert len(warnings) == (columns is not None)
+    if columns is not None:
+        begin = "t: no column is taken for classes or boxes, and these are written as features"
+        assert warnings[0].startswith(f"{begin} of images: {columns}; if there are classes, name")

@@ -8,24 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from shardbeam.configs.keys import Location, named
+from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.problem import Problem
 from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.labels import NAMED_CLASSES, list_classes
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAnnotations
 from shardbeam.transforms.formats.annotation_file import decode_text, read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind
-from shardbeam.transforms.formats.names import listing_exclusion
+from shardbeam.transforms.formats.names import FILE_FOLDERS, listing_exclusion
 from shardbeam.transforms.formats.recognition import FOLDERS, Folder, Recognized, split_in
 from shardbeam.transforms.formats.split_folders import SplitFolderFormat
-from shardbeam.transforms.storage.base import Storage
+from shardbeam.transforms.storage.archives import expand_root, is_archive, list_root
+from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 # Files that say more about images than the names of folders.
 _ANNOTATIONS = (".json", ".jsonl", ".xml", ".csv", ".tsv", ".mat", ".tar", ".tfrecord")
 # Names of folders that hold images of no one class; without a name those that hold classes.
-_NO_CLASSES = frozenset(
-    {"", "images", "image", "imgs", "img", "jpegimages", "annotations", "labels", "masks"}
-)
+_NO_CLASSES = FILE_FOLDERS | {""}
 
 
 class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
@@ -86,6 +87,37 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         assert isinstance(resolved, ImageFolderFormat)
         _ = resolved._ids
         return resolved
+
+    def warnings(self) -> Iterator[str]:
+        """Names the classes of the file that no folder has; see the base class."""
+        if self._ids is None:
+            return
+        folders = self._class_folders()
+        absent = [name for name in self._ids if name not in folders]
+        others = folders.difference(self._ids)
+        hints = (did_you_mean(name, known=others).removeprefix("; ") for name in absent)
+        named = [
+            f"{name!r} ({hint})" if hint else repr(name)
+            for name, hint in zip(absent[:NAMED_CLASSES], hints, strict=False)
+        ]
+        if absent:
+            yield (
+                f"{self.classes}: {len(absent):,} of {len(self._ids):,} classes have no folder: "
+                f"{list_classes(named, number=len(absent))}"
+            )
+
+    def _class_folders(self) -> set[str]:
+        """Lists the folders that may be classes, by their names alone."""
+        folders: set[str] = set()
+        for uri in expand_root(self.images):
+            if is_archive(uri):
+                below = (self.below_split(path).partition("/") for path, _ in list_root(uri))
+                folders.update(folder for folder, slash, _ in below if slash)
+                continue
+            for root in [join_uri(uri, split) for split in self._splits] or [uri]:
+                names = storage_for(root).names(root)
+                folders.update(name[:-1] for name in names if name.endswith("/"))
+        return {unicodedata.normalize("NFC", folder) for folder in folders}
 
     def annotation_files(self) -> Sequence[str]:
         """The classes file, if there is one: it declares the categories."""

@@ -283,6 +283,21 @@ class TableFormat(Format, frozen=True, kw_only=True):
             raise self._error("the file holds no rows")
         return msgspec.structs.replace(self, _layout=self._lay_out(list(names), rows))
 
+    def warnings(self) -> Iterator[str]:
+        """Says that rows name images and no classes; see the base class.
+
+        Columns with a type in the config are known to be none.
+        """
+        layout = self._layout
+        unused = [name for name in layout.columns if name not in self.columns]
+        if layout.image and not self.kinds and unused:
+            yield (
+                f"{self._names[0]}: no column is taken for classes or boxes, and these are written "
+                f"as features of images: {join_names(unused)}; if there are classes, name their "
+                "column in label_column (boxes take columns xmin, ymin, xmax and ymax); if there "
+                "are none, give these columns types in columns"
+            )
+
     def predefined_splits(self) -> Sequence[str]:
         """The splits that rows name."""
         return self._layout.splits
