@@ -134,7 +134,7 @@ def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
     return Legend(
         # What stands under a default key may be something else: a constant, a renamed feature.
         keys={key: written[key].key if key in written else "" for key in COUNTED_KINDS},
-        class_names={number: name for name, number in shard.label_map.ids.items()},
+        class_names=shard.label_map.map_names(),
     )
 
 
