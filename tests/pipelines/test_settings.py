@@ -221,7 +221,7 @@ def test_a_file_without_the_section_of_annotations_is_warned_of(tmp_path: Path) 
     config: Json = {"splits": {"train": source}}
     built = build_config(config, folder=tmp_path)
     assert built.exit_code == 0, built.stderr
-    warning, _ = built.summary["warnings"]
+    warning, *_ = built.summary["warnings"]
     assert warning.startswith("instances.json has no section `annotations`: ")
     # As it says.
     assert "expect.max_unannotated" in warning
