@@ -200,7 +200,7 @@ def test_a_template_with_nothing_to_do(cloud: Cloud, capfd: pytest.CaptureFixtur
             f"--annotations={cloud.bucket}/annotations/instances.json",
             f"--output={cloud.output}",
             "--fractions=train=0.7,validation=0.3",
-            '--set=["output.num_shards=5", "rejects.max_ratio=1"]',
+            '--set=["output.num_shards=5", "rejects.max_ratio=1", "unannotated=keep"]',
             "--if_changed=true",
             f"--sdk_container_image={IMAGE}",
             f"--template_location={template}",

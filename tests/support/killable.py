@@ -153,9 +153,9 @@ def _ask(connection: Connection, *, root: str) -> None:
                 raise
             return super().write(data)
 
-    def open_asking(path: str, mode: str, buffering: int = -1) -> object:
+    def open_asking(path: str, mode: str, buffering: int = -1, opener: Any = None) -> object:  # noqa: ANN401  # As `open` takes it.
         if mode != "xb":
-            return open(path, mode, buffering=buffering)
+            return open(path, mode, buffering=buffering, opener=opener)
         return io.BufferedWriter(AskingFile(path, mode), buffering)
 
     def fsync(descriptor: int) -> None:

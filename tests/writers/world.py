@@ -254,6 +254,10 @@ class MemoryGcs(GcsStorage):
             raise FileNotFoundError(uri)
         return found.data[offset : None if size_bytes is None else offset + size_bytes]
 
+    def read_small(self, uri: str, *, max_bytes: int, version: str | None = None) -> bytes:
+        del max_bytes
+        return self.read(uri, version=version)
+
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
         file = io.BytesIO()
