@@ -20,7 +20,7 @@ SLICE = {
     "an image changes meanwhile, on gs://": 562,
 }
 # The mechanism that is taken away: a chain that reports that, whatever the threads do.
-FOUND_BY = {"dataset_info.json last": 1963, "records in a shard's key": 780}
+FOUND_BY = {"dataset_info.json last": 1979, "records in a shard's key": 780}
 
 
 @pytest.fixture(scope="module")
