@@ -64,6 +64,8 @@ def values_of(kind: type[Any] | inspect.Type) -> st.SearchStrategy[Any]:
             return st.tuples(*map(values_of, types))
         case inspect.VarTupleType(item_type=item):
             return st.lists(values_of(item), max_size=3).map(tuple)
+        case inspect.ListType(item_type=item):
+            return st.lists(values_of(item), max_size=3)
         case inspect.SetType(item_type=item):
             return st.sets(values_of(item), max_size=3)
         case inspect.EnumType(cls=cls):
@@ -82,6 +84,8 @@ def values_of(kind: type[Any] | inspect.Type) -> st.SearchStrategy[Any]:
             return st.booleans()
         case inspect.NoneType():
             return st.none()
+        case inspect.AnyType():
+            return st.none() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=8)
     raise TypeError(f"no values of {kind}")
 
 
