@@ -168,6 +168,8 @@ def test_the_index_points_at_the_examples(coco: Build) -> None:
             image = features["image/encoded"].bytes_list.value[0]
             assert len(row.pop("labels")) == 16
             assert isinstance(row.pop("dhash"), int)
+            # There are objects, and no classes of the image.
+            assert row.pop("classes") == ""
             assert row == {
                 "key": features["image/filename"].bytes_list.value[0].decode(),
                 "source": "train",
