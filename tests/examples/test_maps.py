@@ -138,7 +138,7 @@ def test_an_id_of_two_classes_is_refused() -> None:
         # More bits do not help an id that is too small.
         (
             {"map_ids": (2, 400), "first_id": 1, "map_ids_hint": "; or"},
-            "first_id: 2, or take it out",
+            "first_id: 2, or remove that setting",
         ),
     ],
 )

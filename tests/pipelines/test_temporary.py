@@ -170,8 +170,8 @@ def test_a_lock_of_another_program_is_no_silent_wait(
             assert not taken.done()
         assert taken.result(TIMEOUT_S) == "taken"
     (message,) = caplog.messages
-    assert message.startswith(f"{outer}: waiting for another process, which has locked this folder")
-    assert message.endswith("set TMPDIR to another folder")
+    assert message.startswith(f"{outer}: another process has locked this folder; waiting for it")
+    assert message.endswith("set TMPDIR to another folder)")
     # Where nobody else holds it, nothing is said.
     caplog.clear()
     assert take() == "taken"

@@ -1,1 +1,1 @@
-"""What all of the other rooms speak of: records, keys, splits, labels, counts."""
+"""What every other room uses: records, keys, splits, labels, counts."""

@@ -9,29 +9,29 @@ from typing import Any, TypeAlias
 
 from shardbeam.transforms.core.reasons import Correction
 
-# The values before and after a correction, as short as a person wants to see them: None, numbers,
-# texts, or lists of these. None where a value is not known, or nothing is left.
+# The values before and after a correction, shortened for a person: None, numbers, texts, or lists
+# of these. None stands for an unknown value, or for nothing left.
 Change: TypeAlias = tuple[Any, Any]
 
-# Of each kind of correction so many are named: in one image, one shard and one file.
+# Corrections of each kind that keep their values: in one image, one shard and one file.
 MOST_NAMED = 200
 
 _MOST_CHARACTERS = 80
 _MOST_VALUES = 8
 _DIGITS = 6
-# MessagePack has no larger integers.
+# The integers that MessagePack can hold.
 _INTEGERS = range(-(1 << 63), 1 << 64)
 
 
 class Corrections(Counter[str]):
-    """Counts what is corrected in one image, `{correction: count}`, and keeps what it changes.
+    """Counts the corrections of one image, `{correction: count}`, and keeps the changed values.
 
     Args:
-        counts: What was counted already.
-        changes: What is known of that.
+        counts: Counts to start from.
+        changes: The changes of these, as far as they are known.
 
     Attributes:
-        changes: `{correction: the change of each}`, of the first 200 of each kind.
+        changes: `{correction: its changes}`, the first 200 of each kind.
     """
 
     def __init__(
@@ -41,21 +41,21 @@ class Corrections(Counter[str]):
         self.changes = {what: list(each) for what, each in changes.items()}
 
     def note(self, what: Correction, before: object = None, after: object = None) -> None:
-        """Counts a correction, and keeps the values before and after it."""
+        """Counts a correction and keeps the values before and after it."""
         self[what.value] += 1
         changes = self.changes.setdefault(what.value, [])
         if len(changes) < MOST_NAMED:
             changes.append((_shorten(before), _shorten(after)))
 
     def include(self, counts: Mapping[str, int], changes: Mapping[str, Sequence[Change]]) -> None:
-        """Adds what was counted and kept elsewhere."""
+        """Adds other counts and changes."""
         self.update(counts)
         for what, more in changes.items():
             known = self.changes.setdefault(what, [])
             known += more[: MOST_NAMED - len(known)]
 
     def counts(self) -> dict[str, int]:
-        """Returns what was counted, sorted, without zeros."""
+        """Returns the counts, sorted by code, without zeros."""
         return dict(sorted((+self).items()))
 
 

@@ -1,7 +1,7 @@
-"""Both ends of every edge of the graph: the elements that a step sends and the next one receives.
+"""Counts of the elements that a step sends and the next step receives.
 
-An edge is what a runner may carry to another worker: what crosses a shuffle or a Flatten. Runners
-have lost elements without an error (Beam's `multi_threading` does), so each step counts what it
+An edge is a shuffle or a Flatten: elements that cross it may move to another worker. Runners have
+lost elements there without an error (Beam's `multi_threading` does), so each step counts what it
 sends and what it receives, and a difference ends the run.
 """
 
@@ -35,15 +35,15 @@ INDEXES = "indexes of shards"
 ROWS = "rows of indexes"
 MOVES = "moves"
 
-# What the passes over the join's keys add to the names of edges that end there.
+# Suffixes for edges that a second pass over the join's keys reads again.
 TO_CUT_SPLITS = ", to cut splits"
 TO_SAMPLE = ", to choose a sample"
 
-# What a part of the graph sends on to the next one.
+# Edges that begin in one part of the graph and end in the next.
 SENT_BY_LISTING = frozenset({LISTED_FILES, IMAGES, MASKS, REJECTS})
 SENT_BY_JOIN = frozenset({RECORDS, REJECTS})
 
-# What messages say of a difference.
+# Parts of the message about a difference.
 LOST_ELEMENTS = "the runner lost or doubled elements"
 REPEAT = "run the same command again, and on another runner if that happens again"
 
@@ -54,8 +54,8 @@ class Tally(msgspec.Struct):
     """Elements at one end of an edge.
 
     Attributes:
-        number: How many there are.
-        crc: The sum of their CRC-32s, by which one lost and one doubled element are noticed.
+        number: How many elements there are.
+        crc: The sum of their CRC-32s, which shows when one element is lost and another doubled.
     """
 
     number: int = 0
@@ -63,32 +63,37 @@ class Tally(msgspec.Struct):
 
 
 class Edges(msgspec.Struct):
-    """What was counted at both ends of some edges; the counts of several bundles can be added.
+    """Counts at both ends of some edges; the counts of several bundles can be added.
 
     Attributes:
-        sent: `{edge: what was sent}`.
-        received: `{edge: what has arrived}`.
+        sent: `{edge: elements sent}`.
+        received: `{edge: elements received}`.
     """
 
     sent: dict[str, Tally] = {}
     received: dict[str, Tally] = {}
 
     def send(self, edge: str, element: bytes, *more: bytes) -> None:
-        """Counts an element that is sent, by its bytes, which may come in pieces."""
+        """Counts a sent element by its bytes, which may come in pieces."""
         _count(self.sent, edge, element, more)
 
     def receive(self, edge: str, element: bytes, *more: bytes, times: int = 1) -> None:
-        """Counts an element that has arrived, by the same bytes, once or several times."""
+        """Counts a received element by the same bytes, once or several times."""
         _count(self.received, edge, element, more, times)
 
     def repeat(self, edges: Iterable[str], purpose: str) -> None:
-        """Says that what is sent on some edges is sent once more, for another purpose."""
+        """Counts what was sent on some edges a second time, for edges with a suffix.
+
+        Args:
+            edges: The edges that another pass reads, too.
+            purpose: The suffix of that pass, such as `TO_SAMPLE`.
+        """
         for edge in edges:
             if edge in self.sent:
                 self.sent[edge + purpose] = self.sent[edge]
 
     def add(self, other: Edges) -> None:
-        """Adds other counts, and leaves those as they are."""
+        """Adds other counts to these; `other` stays as it is."""
         for tallies, others in ((self.sent, other.sent), (self.received, other.received)):
             for edge, tally in others.items():
                 total = tallies.setdefault(edge, Tally())
@@ -113,12 +118,12 @@ class Edges(msgspec.Struct):
 
 
 def encode_element(element: object) -> bytes:
-    """Encodes an element that travels as structs or tuples, to count it."""
+    """Encodes an element made of structs or tuples, so that it can be counted."""
     return _encoder.encode(element)
 
 
 def lost_error(lost: Sequence[str]) -> InputError:
-    """Returns the error of a run whose runner lost or doubled elements, by `Edges.lost`."""
+    """Makes the error for what `Edges.lost` found."""
     return InputError(
         uri="pipeline",
         problem=f"{LOST_ELEMENTS}, nothing was committed: {'; '.join(lost)}; {REPEAT}",

@@ -7,12 +7,12 @@ from shardbeam.transforms.core.reasons import Reason
 
 
 class InputError(Exception):
-    """The input as a whole cannot be used: the run stops.
+    """The run stops because its input as a whole cannot be used.
 
     Attributes:
-        uri: The file or folder concerned.
+        uri: The file or folder that the error is about.
         place: Where in it, such as `$.annotations[3].bbox` or `line 4, column 17`; may be empty.
-        problem: What is wrong, what was expected, and how to mend it.
+        problem: What is wrong, what was expected, and how to fix it.
     """
 
     def __init__(self, *, uri: str, place: str = "", problem: str) -> None:
@@ -29,7 +29,7 @@ class InputError(Exception):
 
 
 class DamagedError(InputError):
-    """The content of a file is not what it should be; that it could be read is no question."""
+    """A file was read, but its content is not what it should be."""
 
 
 def _rebuild(kind: type[InputError], uri: str, place: str, problem: str) -> InputError:

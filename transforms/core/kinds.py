@@ -1,4 +1,4 @@
-"""Which groups of Example keys there are."""
+"""The groups of Example keys that a format can fill."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Kind(str, enum.Enum):
 
     Attributes:
         CLASSIFICATION: Labels of the image.
-        LABEL_CONFIDENCE: A confidence for each of them.
+        LABEL_CONFIDENCE: A confidence for each label of the image.
         DETECTION: Objects with boxes and labels.
         INSTANCE_MASKS: A mask for each object.
         KEYPOINTS: Keypoints of each object.

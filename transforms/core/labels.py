@@ -1,4 +1,4 @@
-"""Which classes are written, under which names and ids."""
+"""The classes of a dataset: which are written, under which names and ids."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from shardbeam.configs.schema import LabelsConfig
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import Category
 
-# Characters of a class's name; what is longer is a caption or damage.
+# Characters of a class's name; a longer text is a caption or damage.
 MAX_CLASS_NAME = 1_000
-# Classes of all sources: one takes 5 KB while a dataset is built.
+# Classes of all sources; each takes 5 KB while a dataset is built.
 MAX_CLASSES = 1_000_000
-# Names listed in one line.
+# Names listed in one error line.
 NAMED_CLASSES = 10
-# What datasets call a category 0 that stands for "no object", in lower case.
+# Names that datasets give to a category 0 that stands for "no object", in lower case.
 _BACKGROUND_NAMES = frozenset({"background", "_background_", "__background__", "bg"})
 
 
 class LabelSettings(LabelsConfig, frozen=True, kw_only=True):
-    """What the config says about labels, and what the dataset's maps can hold.
+    """The config's label settings, and the ids that the dataset's maps can hold.
 
     Attributes:
         map_ids: The smallest and the greatest id that pixels of the dataset's maps can hold; None
             where it has no maps.
-        map_ids_hint: What else helps against other ids, for the error.
+        map_ids_hint: Another fix for ids that are too large, added to the error.
     """
 
     map_ids: tuple[int, int] | None = None
@@ -39,17 +39,17 @@ class LabelMap(msgspec.Struct, frozen=True):
     """The classes of a dataset.
 
     Attributes:
-        ids: `{written name: id}`, no two of them the same.
+        ids: `{written name: id}`; every id is there once.
         names: `{source name: written name}` of every class that is written.
-        keypoints: Names of the keypoints that objects have, each once.
-        keypoint_columns: `{source name: position in `keypoints` of each of its own}`.
+        keypoints: Names of the keypoints of all classes, each once.
+        keypoint_columns: `{source name: positions of the class's own keypoints in `keypoints`}`.
         stuff: Source names of the classes without countable objects.
-        source_ids: `{source name: ids}` of all classes that have one, written or not; several ids
-            only where sources contradict each other.
-        background: Source names of categories with id 0 that stand for the background, and are
-            therefore no classes.
+        source_ids: `{source name: ids}` of all classes with an id, written or not; a class has
+            several ids only where sources contradict each other.
+        background: Source names of categories with id 0 that stand for the background and
+            therefore are not classes.
         shifted_by: Source name of the class with id 0 that shifts the source's ids by one; empty
-            where they stay.
+            where the ids stay as they are.
     """
 
     ids: dict[str, int]
@@ -62,24 +62,24 @@ class LabelMap(msgspec.Struct, frozen=True):
     shifted_by: str = ""
 
     def lookup(self, source_name: str) -> tuple[str, int] | None:
-        """Finds the written name and id of a source's class; None if it is left out."""
+        """Returns the written name and id of a source's class; None if the class is left out."""
         name = self.names.get(source_name)
         return None if name is None else (name, self.ids[name])
 
     def map_names(self) -> dict[int, str]:
-        """Names the values of maps: `{id: written name}`.
+        """Returns the names of the values in maps, `{id: written name}`.
 
-        They are no ids of classes where the sources give no class an id.
+        Empty where no source gives a class an id: the values are not class ids then.
         """
         return {number: name for name, number in self.ids.items()} if self.source_ids else {}
 
 
 def list_classes(names: Sequence[str], *, number: int | None = None) -> str:
-    """Names classes in a line: the first ones, and how many more there are.
+    """Lists classes in one line: the first names, and how many more there are.
 
     Args:
-        names: Their names, or the first ones.
-        number: How many there are; as many as `names` where None.
+        names: All names, or only the first ones.
+        number: The number of classes, where `names` does not hold all of them.
     """
     first = names[:NAMED_CLASSES]
     more = (len(names) if number is None else number) - len(first)
@@ -87,16 +87,16 @@ def list_classes(names: Sequence[str], *, number: int | None = None) -> str:
 
 
 def check_class_name(name: str, *, uri: str) -> None:
-    """Refuses a text that is too long for the name of a class, such as a caption.
+    """Refuses a class name that is too long to be one, such as a caption.
 
     Raises:
-        InputError: It is longer than `MAX_CLASS_NAME`.
+        InputError: The name is longer than `MAX_CLASS_NAME`.
     """
     if len(name) > MAX_CLASS_NAME:
         raise InputError(
             uri=uri,
             problem=f"class {name[:40]!r}... has a name of {len(name):,} characters; at most "
-            f"{MAX_CLASS_NAME:,} are taken (docs/limits.md)",
+            f"{MAX_CLASS_NAME:,} are allowed (docs/limits.md)",
         )
 
 
@@ -111,8 +111,8 @@ def build_label_map(
         objects: Whether the labels are of objects, not of whole images.
 
     Raises:
-        InputError: The sources contradict each other on ids, the settings name a class that
-            there is not or leave none, or a name is empty.
+        InputError: The sources contradict each other on ids, the settings name an unknown class
+            or leave no class, or a name is empty.
     """
     declared = set(categories)
     _check_names_in_settings({category.name for category in declared}, settings=settings)
@@ -135,10 +135,10 @@ def build_label_map(
 
     shifted_by = ""
     if settings.ids == "source" and any(category.source_id is not None for category in kept):
-        # The declared classes alone decide it, whichever of them are written or occur.
+        # Only the declared classes decide this, not which of them are written or occur.
         lowest = next(each for each in ordered if each.source_id is not None)
         if objects and lowest.source_id == 0 and settings.first_id != 0:
-            # Readers of objects take 0 for the background.
+            # Object detection readers use 0 for the background.
             shifted_by = lowest.name
         ids = _source_ids(
             kept, names=names, settings=settings, shift=int(bool(shifted_by)), lowest=lowest
@@ -156,7 +156,7 @@ def build_label_map(
         keypoint_columns=keypoint_columns,
         stuff=tuple(sorted({category.name for category in kept if not category.is_thing})),
         source_ids=_ids_by_name(ordered),
-        # A name may also be that of a class, as some exports call their dummy.
+        # Some exports give their dummy category the name of a real class.
         background=tuple(
             sorted(
                 {each.name for each in backgrounds if settings.written_name(each.name) is not None}
@@ -172,8 +172,8 @@ def _find_backgrounds(
 ) -> set[Category]:
     """Finds the categories with id 0 that stand for the background, unless the config keeps them.
 
-    Names that `labels.include` or `labels.merge` has are classes, and with `labels.first_id: 0`
-    the source's id 0 is one.
+    The config keeps a category that `labels.include` or `labels.merge` names; `labels.first_id: 0`
+    keeps all of them.
     """
     if settings.ids == "source" and settings.first_id == 0:
         return set()
@@ -191,16 +191,16 @@ def _find_backgrounds(
 def written_skeletons(
     categories: Iterable[Category], *, label_map: LabelMap
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Finds the lines between the keypoints of each class, by their places in what is written.
+    """Finds the lines to draw between the keypoints of each class.
 
-    They are for those who look: no Example depends on them, and so the label map is without.
+    Only pictures use them. No Example depends on them, so they are not part of the label map.
 
     Args:
         categories: The categories of all sources.
-        label_map: What is written of them.
+        label_map: The classes that are written.
 
     Returns:
-        `{written name: pairs of indexes into the label map's keypoints}`, of classes that have any.
+        `{written name: pairs of indexes into the label map's keypoints}` of classes with lines.
     """
     skeletons: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for category in categories:
@@ -228,9 +228,9 @@ def _check_ids(ids: Mapping[str, int], *, settings: LabelSettings) -> None:
         if not smallest <= label_id <= greatest:
             fix = "set labels.ids: contiguous"
             if label_id < smallest and settings.first_id is not None:
-                fix = f"set labels.first_id: {smallest}, or take it out"
+                fix = f"set labels.first_id: {smallest}, or remove that setting"
             elif settings.ids == "contiguous":
-                fix = "mend it with labels.first_id, labels.include or labels.merge"
+                fix = "change labels.first_id, labels.include or labels.merge"
             raise _config_error(
                 "ids",
                 f"class {name!r} has id {label_id}, and pixels of the maps can hold {smallest} to "
@@ -241,10 +241,13 @@ def _check_ids(ids: Mapping[str, int], *, settings: LabelSettings) -> None:
 def _keypoints(
     categories: Iterable[Category],
 ) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
-    """Numbers the keypoints' names, in order of their categories; the longest list counts.
+    """Numbers the names of keypoints in the order of their categories.
+
+    Where sources list keypoints of one class differently, the longest list is used, and the others
+    must be its beginning.
 
     Raises:
-        InputError: A class has other keypoints in one source than in another.
+        InputError: Two sources list different keypoints for one class.
     """
     positions: dict[str, int] = {}
     longest: dict[str, Category] = {}
@@ -288,7 +291,7 @@ def _source_ids(
         )
     declared: defaultdict[str, list[tuple[int, Category]]] = defaultdict(list)
     for category in categories:
-        # In source order: the first of a name has the smallest id.
+        # Categories come in order of id: the first one of a name has the smallest id.
         if category.source_id is not None:
             declared[names[category.name]].append((category.source_id, category))
 

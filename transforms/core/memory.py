@@ -1,4 +1,4 @@
-"""Work of several threads, within so much memory."""
+"""Limits for the memory that several threads use together."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from collections.abc import Iterator
 
 _log = logging.getLogger(__name__)
 
-# What the folder's name begins with that a command has for its temporary files alone.
+# Prefix of the folder that a command makes for its own temporary files.
 COMMAND_FOLDER = "shardbeam-command-"
 
-# A large image takes some seconds.
+# Decoding a large image takes some seconds; a longer wait has another cause.
 _WARN_AFTER_S = 10.0
 _DEFAULT_BYTES = 500_000_000
 _SHARE_OF_MACHINE = 4
 
-# How Python and the system's loader say that they get no more memory.
+# Phrases in errors of Python and the system's loader when there is no more memory.
 _SHORTAGE_WORDS = (
     "can't start new thread",
     "failed to map segment",
@@ -34,20 +34,20 @@ _SHORTAGE_WORDS = (
     "cannot create shared object descriptor",
 )
 
-# glibc's mallopt(3): blocks from so many bytes on are given back to the system when they are freed,
-# and as much of what is free at the end of a thread's memory.
+# glibc's mallopt(3): from these sizes on, a freed block, and free memory at the end of a thread's
+# heap, go back to the system.
 _M_TRIM_THRESHOLD, _TRIM_BYTES = -1, 4_000_000
 _M_MMAP_THRESHOLD, _MMAP_BYTES = -3, 1_000_000
 
 
 class MemoryBudget:
-    """Bytes that all work of this process under way may take together.
+    """Limits the bytes that the threads of this process use at the same time.
 
-    Work that takes more than all of it waits until this process has no other, and goes on alone;
-    and no other process on this machine does such work at the same time.
+    Work that needs more than the whole budget waits until it is the only work of this process, and
+    until no other process on this machine does such work.
 
     Args:
-        size_bytes: How many there are.
+        size_bytes: The budget.
     """
 
     def __init__(self, size_bytes: float = math.inf) -> None:
@@ -56,8 +56,8 @@ class MemoryBudget:
 
     @contextlib.contextmanager
     def take(self, size_bytes: float) -> Iterator[None]:
-        """Waits until so much is left, and takes it inside the context: not one inside another."""
-        # The machine first: meanwhile this process goes on with what takes less.
+        """Waits until `size_bytes` are free and holds them inside the context; do not nest it."""
+        # Wait for the machine first, so that smaller work of this process goes on meanwhile.
         with _alone_on_machine() if size_bytes > self._size_bytes else contextlib.nullcontext():
             size_bytes = min(size_bytes, self._size_bytes)
             with self._given_back:
@@ -73,10 +73,10 @@ class MemoryBudget:
 
 @contextlib.contextmanager
 def _alone_on_machine() -> Iterator[None]:
-    """Waits for a lock of the kernel on the folder of temporary files, and holds it inside.
+    """Holds a kernel lock on the folder for temporary files inside the context.
 
-    A process that is killed frees it. Where folders cannot be locked, nothing is waited for.
-    Another program may lock the folder, too: a warning names the folder after a while.
+    The kernel releases the lock of a killed process. Where folders cannot be locked, there is no
+    waiting. Another program may lock the same folder, so a warning names it after a while.
     """
     folder = machine_folder()
     with contextlib.ExitStack() as stack:
@@ -100,28 +100,27 @@ def _lock(descriptor: int, *, folder: str) -> None:
         warning.cancel()
 
 
-# Once is enough.
-@functools.cache
+@functools.cache  # So that it warns once.
 def _warn_of_lock(folder: str) -> None:
     _log.warning(
-        "%s: waiting for another process, which has locked this folder, before a large image is "
-        "decoded; if it is no build, set TMPDIR to another folder",
+        "%s: another process has locked this folder; waiting for it before decoding a large image "
+        "(if that process is not a build, set TMPDIR to another folder)",
         folder,
     )
 
 
 def machine_folder() -> str:
-    """Returns the folder of temporary files that all commands of the machine share."""
+    """Returns the folder for temporary files that all commands on this machine share."""
     folder = tempfile.gettempdir()
     outer, name = os.path.split(folder)
     return outer if name.startswith(COMMAND_FOLDER) else folder
 
 
 def give_back_freed_memory() -> None:
-    """Lets this process give large blocks back to the system as soon as they are freed.
+    """Makes glibc give large blocks back to the system as soon as they are freed.
 
-    By itself glibc comes to keep up to 64 MB for each thread that decodes images. Other C
-    libraries are left as they are.
+    By default it keeps up to 64 MB for each thread that decodes images. Other C libraries stay as
+    they are.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -130,7 +129,7 @@ def give_back_freed_memory() -> None:
 
 
 def default_budget_bytes(*, processes: int) -> int:
-    """Returns half a GB for a process, or less: all together take a quarter of the machine."""
+    """Returns 0.5 GB, or less if all processes together would exceed a quarter of the memory."""
     try:
         machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -139,7 +138,7 @@ def default_budget_bytes(*, processes: int) -> int:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Says whether an error is that this process gets no more memory, address space or threads."""
+    """Returns whether an error means that memory, address space or threads have run out."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, (ImportError, RuntimeError)):
@@ -149,13 +148,13 @@ def is_shortage(error: BaseException) -> bool:
 
 
 def address_space_limit() -> int | None:
-    """Returns how many bytes of addresses this process may have (`ulimit -v`); None for any."""
+    """Returns this process's limit of address space in bytes (`ulimit -v`); None for no limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def has_room(size_bytes: int) -> bool:
-    """Says whether this process could get so many more bytes of addresses; none are used."""
+    """Returns whether `size_bytes` more of address space can be had, without keeping any."""
     try:
         mmap.mmap(-1, size_bytes).close()
     except (OSError, MemoryError):
@@ -164,15 +163,15 @@ def has_room(size_bytes: int) -> bool:
 
 
 def raise_shortage(error: BaseException, *, size_bytes: int) -> None:
-    """Raises what a worker raises that is out of memory, if that is why an image was not decoded.
+    """Raises ENOMEM if an image was not decoded because this process is out of memory.
 
     Args:
-        error: What was raised. A `MemoryError` may be the image's own fault, too: a damaged header
-            asks for more than any machine has.
-        size_bytes: What an image may take.
+        error: What the decoder raised. A `MemoryError` may also be the image's own fault: a
+            damaged header can ask for more memory than any machine has.
+        size_bytes: The most that an image may take.
 
     Raises:
-        OSError: (ENOMEM) The process gets no more memory.
+        OSError: (ENOMEM) This process is out of memory.
     """
     if is_shortage(error) and not (isinstance(error, MemoryError) and has_room(size_bytes)):
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)) from error

@@ -1,4 +1,4 @@
-"""Searching with regular expressions that users write, some of which would never end."""
+"""Searching with users' regular expressions, some of which would run forever without a limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardbeam.transforms.core.errors import InputError
 if TYPE_CHECKING:
     import regex
 
-# Of the process's CPU time. A search takes microseconds.
+# CPU time of the process. A usual search takes microseconds.
 _TIMEOUT_S = 1.0
 
 
@@ -19,8 +19,8 @@ def search(pattern: str, text: str, *, setting: str) -> regex.Match[str] | None:
 
     Args:
         pattern: A valid regular expression.
-        text: Where it is searched: a key.
-        setting: What sets the pattern, for the error.
+        text: The text to search, such as a key.
+        setting: The setting that holds the pattern, for the error.
 
     Raises:
         InputError: The search takes more than a second of CPU time.
@@ -31,5 +31,5 @@ def search(pattern: str, text: str, *, setting: str) -> regex.Match[str] | None:
         raise InputError(
             uri=text,
             problem=f"searching it for {setting} ({pattern}) takes more than {_TIMEOUT_S:.0f} s; "
-            "write the pattern so that a text fits it in one way only, for instance a+ for (a|aa)+",
+            "write the pattern so that it matches a text in one way only: a+ instead of (a|aa)+",
         ) from None

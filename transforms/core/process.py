@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 def usable_cpus() -> int:
-    """Counts the CPUs that this process may use: in a container, perhaps not all there are."""
+    """Counts the CPUs that this process may use: a container may allow only some of them."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -19,7 +19,10 @@ def usable_cpus() -> int:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Keeps the garbage collector out of imports, whose objects stay; neither then nor later."""
+    """Imports modules without the garbage collector, which then ignores their objects for good.
+
+    Modules stay until the process ends, so looking through their objects would be wasted time.
+    """
     gc.disable()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Mapping with threads that run ahead, in order and within bounds."""
+"""Mapping with threads that work ahead, with results in order and a bound on what is held."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ R = TypeVar("R")
 def batch_by_size(
     items: Iterable[T], *, size_bytes: Callable[[T], int], max_items: int, max_bytes: int
 ) -> Iterator[list[T]]:
-    """Puts items together into batches, in order; one above `max_bytes` is a batch of its own."""
+    """Groups items into batches, in order; an item larger than `max_bytes` gets its own batch."""
     batch: list[T] = []
     weight = 0
     for item in items:
@@ -28,19 +28,18 @@ def batch_by_size(
         yield batch
 
 
-# Items under way for each thread: one that takes long does not make the others wait.
+# Items in progress for each thread, so that a slow item does not make the others wait.
 _ITEMS_PER_THREAD = 4
 
 
 def map_many(function: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
-    """Yields `function(item)` for each item, in order, with threads of its own.
+    """Yields `function(item)` for each item, in order, computed by new threads.
 
-    A few times as many items as there are threads are under way. What `function` raises is raised
-    in the item's turn.
+    An exception of `function` is raised when its item's turn comes.
     """
-    under_way = threads * _ITEMS_PER_THREAD
+    max_items = threads * _ITEMS_PER_THREAD
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="many") as executor:
-        yield from map_ahead(function, items, executor=executor, max_items=under_way)
+        yield from map_ahead(function, items, executor=executor, max_items=max_items)
 
 
 def map_ahead(
@@ -56,14 +55,14 @@ def map_ahead(
 
     Args:
         function: Runs in the executor's threads.
-        items: What it is applied to.
-        executor: Has the threads.
-        max_items: Items under way at most.
-        size_bytes: What an item weighs while it is under way.
-        max_bytes: Weight under way at most; a single heavier item goes alone.
+        items: The items.
+        executor: The threads.
+        max_items: The most items in progress at a time.
+        size_bytes: Returns the bytes that an item takes while it is in progress.
+        max_bytes: The most bytes in progress at a time; a larger item is processed alone.
 
     Raises:
-        Exception: What `function` raises, in the item's turn. What is under way then is
+        Exception: Raised by `function`, when its item's turn comes. Items in progress are then
             cancelled or waited for.
     """
     under_way: deque[tuple[Future[R], int]] = deque()

@@ -1,6 +1,6 @@
-"""Stable codes for what happens to an input that is not written just as it is.
+"""Stable codes for inputs that are rejected, excluded or corrected.
 
-They stand in rejects files, manifests and summaries, so a code never changes its meaning.
+Files of rejects, manifests and summaries hold these codes, so a code never changes its meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Reason(str, enum.Enum):
     NO_CLASS_FOLDER = "no_class_folder"
     GROUP_NOT_MATCHED = "group_not_matched"
     UNANNOTATED = "unannotated"
-    # reading what a source says about one image
+    # reading the annotations of one image
     ANNOTATION_MALFORMED = "annotation_malformed"
     OUTSIDE_ROOTS = "outside_roots"
     NAME_NOT_MATCHED = "name_not_matched"
@@ -47,15 +47,15 @@ class Reason(str, enum.Enum):
     TOO_MANY_SEGMENTS = "too_many_segments"
 
 
-# What these say of an image may be otherwise the next time, although its version is the same: a
-# share was not mounted, a right was missing.
+# Reasons that may go away although the file stays the same: a share was not mounted, or a
+# permission was missing.
 PASSING_REASONS = frozenset(
     {Reason.IMAGE_UNREADABLE, Reason.MASK_UNREADABLE, Reason.CHANGED_SINCE_LISTING}
 )
 
 
 class Exclusion(str, enum.Enum):
-    """Which rule of the config left a listed input out."""
+    """The rule that left out a listed input."""
 
     HIDDEN_FILE = "hidden_file"
     NOT_AN_IMAGE_NAME = "not_an_image_name"
@@ -73,7 +73,7 @@ class Exclusion(str, enum.Enum):
 
 
 class Correction(str, enum.Enum):
-    """What was changed, or left out, in an example that was written."""
+    """A change to an example that was written, or a part of it that was left out."""
 
     BOX_CLIPPED = "box_clipped"
     BOX_WITHOUT_AREA_DROPPED = "box_without_area_dropped"
@@ -113,7 +113,7 @@ class Correction(str, enum.Enum):
     DUPLICATE_SEGMENT_DROPPED = "duplicate_segment_dropped"
 
 
-# Words of a correction's code: what it counts. Others count once an image.
+# {words in a correction's code: what the correction counts}; all others count images.
 _UNITS = {
     frozenset({"box", "object", "polygon", "rle", "mask", "annotation", "keypoints"}): "objects",
     frozenset({"label", "confidence"}): "labels",
@@ -123,12 +123,12 @@ _UNITS = {
 
 
 def correction_unit(code: str) -> str:
-    """What a correction counts, in the plural: one image may have several boxes clipped."""
+    """Returns what a correction counts, in the plural: one image may have several clipped boxes."""
     words = set(code.split("_"))
     return next((unit for marks, unit in _UNITS.items() if marks & words), "images")
 
 
-# An annotation that names an object which is then not in the dataset.
+# Corrections that leave an annotated object out of the dataset.
 DROPPED_OBJECTS = frozenset(
     {
         Correction.BOX_WITHOUT_AREA_DROPPED,

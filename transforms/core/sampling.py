@@ -1,4 +1,4 @@
-"""A sample of a split: the same one whatever the order, with some of every class if it can."""
+"""A sample of a split that holds every class if it can, and does not depend on arrival order."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 @dataclasses.dataclass
 class SplitSample:
-    """Finds a sample of a split, of which it has seen a part; parts can be merged.
+    """Chooses a sample from the part of a split that was added; the parts can be merged.
 
     Attributes:
-        limit: How many images the sample has at most.
-        places: The first places that were seen, and perhaps some more.
-        first_of: `{class: the first place of an image that has it}`.
+        limit: The most images in the sample.
+        places: The first places that were added, and perhaps some more.
+        first_of: `{class: the first place of an image with that class}`.
     """
 
     limit: int
@@ -26,28 +26,28 @@ class SplitSample:
         """Adds an image.
 
         Args:
-            place: Where it stands in its split (`core.sharding.example_hash`).
-            classes: The classes that it has.
+            place: Its place in the order of its split (`core.sharding.example_hash`).
+            classes: Its classes.
         """
         self.places.append(place)
-        # Not each time: that would cost as much as the limit for each image.
+        # Not at every image: cutting takes time in proportion to the limit.
         if len(self.places) > 2 * self.limit:
             self._cut()
         for name in classes:
             self.first_of[name] = min(place, self.first_of.get(name, place))
 
     def merge(self, other: SplitSample) -> None:
-        """Adds what another part has seen."""
+        """Adds another part of the split."""
         self.places += other.places
         self._cut()
         for name, place in other.first_of.items():
             self.first_of[name] = min(place, self.first_of.get(name, place))
 
     def chosen(self) -> frozenset[bytes]:
-        """Chooses the sample: the first image of each class, and then the first ones of all.
+        """Returns the places of the sample: the first image of each class, then the first of all.
 
-        Where there are more classes than the sample may have images, those come first that are the
-        first of most classes.
+        Where there are more classes than `limit`, images that come first in the most classes are
+        preferred.
         """
         classes = Counter(self.first_of.values())
         of_classes = heapq.nsmallest(

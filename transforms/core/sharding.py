@@ -1,4 +1,4 @@
-"""Who goes where: split, shard and order, from a keyed hash of the example's identity.
+"""Assigns each example its split, shard and place, by a keyed hash of its source and key.
 
 Nothing here depends on arrival order, on the number of workers or on the runner.
 """
@@ -18,10 +18,10 @@ import numpy as np
 from shardbeam.transforms.core.patterns import search
 
 HASH_BYTES = 16
-# Where there is no telling which split an input belongs to.
+# The split of an input that belongs to no split, or whose split is not known.
 NO_SPLIT = ""
 _HASH_RANGE = 1 << (8 * HASH_BYTES)
-# What `cut` keeps of each record's hash.
+# Bytes of each record's hash that `cut` uses.
 POINT_BYTES = 8
 _LAST_POINT = (1 << 8 * POINT_BYTES) - 1
 
@@ -40,41 +40,41 @@ def shard_index(example_hash: bytes, *, num_shards: int) -> int:
 
 
 def shard_count(*, num_bytes: int, num_examples: int, shard_size_bytes: int) -> int:
-    """Decides a split's number of shards: by size, and never more than it has examples."""
+    """Decides a split's number of shards by its size; there are never more shards than examples."""
     return max(1, min(num_examples, math.ceil(num_bytes / shard_size_bytes)))
 
 
 class SplitCuts(msgspec.Struct, frozen=True):
-    """Where splits of exact sizes end.
+    """The points where splits of exact sizes end.
 
     Attributes:
         ends: `{stratum: the point where each split but the last ends}`.
-        images: `{class: images that have it}`, where splits are stratified.
+        images: `{class: number of images with it}`, where splits are stratified.
     """
 
     ends: Mapping[str, tuple[int, ...]]
     images: Mapping[str, int] = {}
 
     def stratum(self, classes: Iterable[str]) -> str:
-        """The rarest of an image's classes; empty where it has none."""
+        """Returns the rarest of an image's classes; empty where it has none."""
         known = [name for name in classes if name in self.images]
         return min(known, key=lambda name: (self.images[name], name), default="")
 
 
 class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
-    """Which split an example belongs to.
+    """Decides the split of each example.
 
     Attributes:
         by_source: `{source: split}`, for sources that are one split each.
         fractions: `{split: fraction}` adding up to 1, for all other sources.
-        group_by: A regular expression on the key: what its first group (or else the whole
-            match) says stays together in one split.
+        group_by: A regular expression for the key: images with the same first group (or the same
+            match, if the expression has no group) stay together in one split.
         seed: Key of the hash.
-        predefined: Splits that the source itself puts its images into; then nothing of the above.
-        exact: Whether splits have the sizes that `fractions` say, and not about these.
-        stratify: Whether each class has these shares, too.
-        cuts: Where they end (`cut`); None before all records are known.
-        grouped: Whether a file says what stays together, which the join reads.
+        predefined: Splits that the source itself assigns; the attributes above are unused then.
+        exact: Whether the sizes of splits follow `fractions` exactly, not only about.
+        stratify: Whether each class is shared out by `fractions`, too.
+        cuts: The ends of exact splits (`cut`); None until all records are known.
+        grouped: Whether a file, which the join reads, lists the groups that stay together.
     """
 
     by_source: Mapping[str, str]
@@ -93,7 +93,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys([*self.by_source.values(), *self.fractions, *self.predefined]))
 
     def matches(self, *, source: str, key: str) -> bool:
-        """Says whether `group_by`, where it is used, finds a group in the key."""
+        """Returns whether `group_by` matches the key; True where it is not used."""
         if self.group_by is None or source in self.by_source:
             return True
         return search(self.group_by, key, setting="group_by") is not None
@@ -107,18 +107,18 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         classes: Iterable[str] = (),
         group: tuple[str, str] | None = None,
     ) -> str:
-        """Finds the split of an example; a key without a group is a group of its own.
+        """Returns the split of an example; a key without a group forms its own group.
 
         Args:
-            source: Its source.
-            key: Its key.
-            predefined: The split that the source puts it into.
-            classes: Its classes.
-            group: Source and key of the image that it goes with, where a file says that; its own
-                where it goes with none.
+            source: The example's source.
+            key: The example's key.
+            predefined: The split that the source assigns.
+            classes: The example's classes.
+            group: Source and key of the image whose split this example shares, where a file lists
+                groups; its own source and key if it is in no group.
 
         Returns:
-            The split, or `NO_SPLIT` where the source should predefine it and does not, or `cuts`
+            The split; `NO_SPLIT` where the source should assign one and does not, or where `cuts`
             or the group are not known yet.
         """
         if self.predefined:
@@ -143,18 +143,18 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.fractions, key=lambda split: self.fractions[split])
 
     def point_of(self, *, source: str, key: str) -> bytes:
-        """Where an example stands among all, as `cut` takes it."""
+        """Returns an example's place in the order that `cut` divides into splits."""
         return self._digest(source, key)[:POINT_BYTES]
 
     def cut(self, points: Mapping[str, bytes], images: Mapping[str, int]) -> SplitCuts:
-        """Finds where splits end, so that their sizes are exact, over all and of each stratum.
+        """Finds the points where splits end, so that sizes are exact overall and in each stratum.
 
-        Of several examples, a point belongs to the next split as a whole: groups stay whole, and
-        a split is short by less than one group.
+        Examples of one group have the same point, and all of them go to the next split: groups
+        stay whole, and a split is short by less than one group.
 
         Args:
-            points: Those of all records of a stratum, one after the other, in any order.
-            images: As `SplitCuts` has them.
+            points: `{stratum: the points of all its records, joined in any order}`.
+            images: The attribute of `SplitCuts`.
         """
         ends = {}
         owed: dict[str, Fraction] = {}
@@ -184,14 +184,14 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
 def share_out(
     count: int, fractions: Mapping[str, float], *, owed: dict[str, Fraction]
 ) -> dict[str, int]:
-    """Shares a number out by fractions: rounded down, and the rest to those that are owed most.
+    """Divides a number by fractions: rounds down, then gives the rest to splits that lack most.
 
     Args:
-        count: The number.
+        count: The number to divide.
         fractions: `{split: fraction}`.
-        owed: What each split is owed by the numbers before; becomes what it is owed then.
+        owed: What rounding of earlier numbers has cost each split; updated here.
     """
-    # As they are written: 0.29 of 100 is 29, and the float is a little less.
+    # The fractions as written: 0.29 of 100 is 29, while the float 0.29 is a little less.
     exact = {split: Fraction(repr(fraction)) for split, fraction in fractions.items()}
     shares = {split: count * each / sum(exact.values()) for split, each in exact.items()}
     sizes = {split: math.floor(share) for split, share in shares.items()}
@@ -205,7 +205,7 @@ def share_out(
 
 
 def _keyed_hash(*, seed: int, purpose: bytes, source: str, text: str) -> bytes:
-    # A NUL can stand in neither a source's name nor a key, so the pair stays unambiguous.
+    # Neither a source's name nor a key can hold a NUL, so the pair is unambiguous.
     return hashlib.blake2b(
         f"{source}\0{text}".encode(),
         digest_size=HASH_BYTES,

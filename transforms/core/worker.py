@@ -1,4 +1,4 @@
-"""A process beside this one that answers calls, one at a time."""
+"""A worker process that answers calls, one at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar, cast
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
-# Of two threads that hide `__main__` at once, the second would put the first one's back.
+# If two threads hid `__main__` at once, the second would restore the first one's substitute.
 _hiding = threading.Lock()
 
 
@@ -33,18 +33,19 @@ class WorkerLostError(Exception):
 class Worker(Generic[Question, Answer]):
     """A process that answers calls.
 
-    It imports no Beam, no TensorFlow and nothing of the program that started it, and it ends when
-    that program does, in whatever way.
+    It imports no Beam, no TensorFlow and none of the program's own code. It ends when the program
+    ends, however that happens.
 
     Args:
-        prepare: Returns the function that answers, and raises nothing: called in the process.
-        arguments: What `prepare` is called with.
-        task: What it did, in the past: for errors.
+        prepare: Called in the worker process; returns the function that answers, and must not
+            raise.
+        arguments: The arguments of `prepare`.
+        task: What the process did, in the past tense, for errors: "wrote shards".
 
     Raises:
-        OSError: It cannot be started.
-        AssertionError: This process is one of `multiprocessing` that is itself to end with its
-            parent: it may start no other.
+        OSError: The process cannot be started.
+        AssertionError: This process is itself a daemon of `multiprocessing`, which may not start
+            processes.
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class Worker(Generic[Question, Answer]):
             self._process.start()
 
     def call(self, question: Question) -> Answer:
-        """Asks, and waits for the answer.
+        """Sends a question and waits for the answer.
 
         Raises:
-            WorkerLostError: The process was killed, or could not even start.
+            WorkerLostError: The process was killed, or did not start.
         """
         try:
             self._connection.send(question)
@@ -84,7 +85,8 @@ class Worker(Generic[Question, Answer]):
 def _without_main() -> Iterator[None]:
     """Hides `__main__` from `multiprocessing`, which would run it again in the worker process.
 
-    A script without a guard would build again there; a program from stdin cannot be run again.
+    A script without a `__main__` guard would start its build again there, and a program read from
+    stdin cannot be run again.
     """
     with _hiding:
         main = sys.modules["__main__"]
@@ -97,8 +99,8 @@ def _without_main() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_interrupts() -> Iterator[None]:
-    """Lets a process that is started inherit that it takes no SIGINT: the program ends it."""
-    # Starting this process of `multiprocessing`'s own would unblock the signal.
+    """Blocks SIGINT in processes started inside the context, because the program ends them."""
+    # Start multiprocessing's resource tracker before: starting it later would unblock the signal.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -112,12 +114,12 @@ def _serve(
     prepare: Callable[..., Callable[[Any], Any]],
     arguments: tuple[Any, ...],
 ) -> None:
-    """Answers what comes through the pipe, in a worker process."""
+    """Answers the questions that come through the pipe; runs in the worker process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # What goes wrong is an answer; what libraries print must not come between the program's lines.
+    # Errors travel as answers. Output of libraries would only disturb the program's own lines.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     send = _sender(connection)
-    # What we log ourselves is logged by the program.
+    # The program logs what this process logs.
     logging.getLogger(__name__.partition(".")[0]).addHandler(_LogSender(send))
     answer = prepare(*arguments)
     while True:
@@ -143,7 +145,7 @@ class _LogSender(logging.handlers.QueueHandler):
         self._send = send
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Sends a record, which the base class has made picklable."""
+        """Sends a record, which QueueHandler has made picklable."""
         self._send(record)
 
 
@@ -155,9 +157,9 @@ def _end_with_parent() -> None:
 
 
 def picklable(error: Exception) -> Exception:
-    """Returns an error, or its words where it would not come out of a pickle."""
+    """Returns an error, or a RuntimeError with its words if it cannot be pickled and unpickled."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001  # Its own constructor may raise anything.
+    except Exception:  # noqa: BLE001  # The error's own constructor may raise anything.
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
