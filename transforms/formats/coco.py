@@ -25,12 +25,8 @@ from shardbeam.transforms.core.records import (
     Segment,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
-from shardbeam.transforms.formats.coco_file import (
-    AnnotationReader,
-    CocoFile,
-    CocoImage,
-    Int64,
-)
+from shardbeam.transforms.formats.coco_annotations import AnnotationReader
+from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.coco_sniff import (
     TASKS,
     Task,

@@ -6,25 +6,19 @@ captioning, stuff segmentation).
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
-from shardbeam.transforms.core.corrections import Corrections
 from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
-    Category,
     ImageAnnotations,
-    ObjectAnnotation,
     encode_annotations,
 )
-from shardbeam.transforms.examples.features import MAX_FLOAT32
 from shardbeam.transforms.formats.annotation_file import (
     count_mended,
     decode_json,
@@ -37,17 +31,13 @@ from shardbeam.transforms.storage.base import Storage
 
 # Crowd annotations have ids beyond int32.
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-_ImageId = Int64 | str
+ImageId = Int64 | str
 _Pixels = (
     Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
     | Annotated[float, msgspec.Meta(ge=0, le=2**31 - 1, multiple_of=1)]
 )
-_Box = tuple[float, float, float, float]
 
-_ABSENT = msgspec.Raw()
-_NO_SEGMENTATION = re.compile(rb"(null|\[\s*\]|\{\s*\})?")
-_KEYPOINT_VALUES = 3
-_VISIBILITIES = frozenset({0.0, 1.0, 2.0})
+ABSENT = msgspec.Raw()
 _SECTIONS = ("images", "annotations", "categories")
 # COCO's files of test images hold these sections, and no annotations.
 _IMAGE_INFO_SECTIONS = frozenset({"info", "licenses", "images", "categories"})
@@ -56,7 +46,7 @@ _IMAGE_INFO_SECTIONS = frozenset({"info", "licenses", "images", "categories"})
 class CocoImage(msgspec.Struct, gc=False):
     """An entry of `images`."""
 
-    id: _ImageId
+    id: ImageId
     file_name: str
     width: _Pixels | None = None
     height: _Pixels | None = None
@@ -76,9 +66,9 @@ class CocoCategory(msgspec.Struct, gc=False):
     # In panoptic files: whether it has countable objects.
     isthing: bool | int | None = None
     # In keypoints files: their names.
-    keypoints: msgspec.Raw = _ABSENT
+    keypoints: msgspec.Raw = ABSENT
     # The lines between them: pairs of their numbers, from 1.
-    skeleton: msgspec.Raw = _ABSENT
+    skeleton: msgspec.Raw = ABSENT
 
 
 class _Document(msgspec.Struct, Generic[ImageT]):
@@ -86,44 +76,13 @@ class _Document(msgspec.Struct, Generic[ImageT]):
     categories: list[CocoCategory] | None = None
 
 
-class _Annotation(msgspec.Struct, gc=False):
-    image_id: _ImageId
-    id: Int64 | None = None
-    category_id: Int64 | None = None
-    bbox: list[float] | None = None
-    area: float | None = None
-    iscrowd: bool | int | None = None
-    caption: str | None = None
-    # Decoded only where a setting needs them.
-    segmentation: msgspec.Raw = _ABSENT
-    keypoints: msgspec.Raw = _ABSENT
-    # In panoptic files only.
-    segments_info: msgspec.Raw = _ABSENT
-
-
 class _Owner(msgspec.Struct, gc=False):
-    image_id: _ImageId
+    image_id: ImageId
 
 
 _sections_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _entries_decoder = msgspec.json.Decoder(list[msgspec.Raw] | None)
-_annotation_decoder = msgspec.json.Decoder(_Annotation)
 _owner_decoder = msgspec.json.Decoder(_Owner)
-_names_decoder = msgspec.json.Decoder(list[str] | None)
-_pairs_decoder = msgspec.json.Decoder(list[tuple[int, int]] | None)
-_numbers_decoder = msgspec.json.Decoder(list[float] | None)
-# A mapping is a run-length encoding.
-_polygons_decoder = msgspec.json.Decoder(list[list[float]] | dict[str, msgspec.Raw] | None)
-
-
-def panoptic_file_error(uri: str) -> InputError:
-    """Makes the error for a file of panoptic segments that is named as `annotations`."""
-    return InputError(
-        uri=uri,
-        place="$.annotations",
-        problem="a file of panoptic segments: name it as `panoptic` (--panoptic FILE), and the "
-        "folder of its PNGs as `panoptic_masks` (--panoptic-masks DIR)",
-    )
 
 
 class CocoFile(Generic[ImageT]):
@@ -378,250 +337,3 @@ def _annotations_or_defect(
 
 def _id_key(image_id: str) -> str:
     return f"image_id={escape_key(image_id)}"
-
-
-class AnnotationReader:
-    """Reads the annotations of a file's images, and what they say about the file as a whole.
-
-    Args:
-        file: The file.
-        wanted: What is taken from it. Where it is `SEMANTIC`, the annotations with a segmentation
-            are stuff, and none is an object.
-
-    Raises:
-        InputError: The file has no `annotations`, and other sections than files of test images.
-    """
-
-    def __init__(self, file: CocoFile[ImageT], *, wanted: Collection[Kind]) -> None:
-        if not file.is_image_info:
-            file.require("annotations")
-        self._file = file
-        self._wanted = wanted
-        # How many annotations are of a kind that is read.
-        self._known = 0
-        self._first_error: tuple[int, InputError] | None = None
-        self._needs_categories = False
-        # {category id: the most keypoints that an object of it has}
-        self._keypoint_counts: dict[int | None, int] = {}
-
-    def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
-        """Reads the annotations of one image, given by their positions in the file.
-
-        An annotation that repeats the id, category and box of an earlier one is left out.
-
-        Raises:
-            InputError: One of them is malformed; the others are read all the same.
-        """
-        wants_objects = Kind.DETECTION in self._wanted
-        wants_masks = Kind.INSTANCE_MASKS in self._wanted
-        wants_captions = Kind.CAPTIONS in self._wanted
-        wants_labels = Kind.CLASSIFICATION in self._wanted
-        wants_stuff = Kind.SEMANTIC in self._wanted
-        objects: dict[tuple[object, ...], ObjectAnnotation] = {}
-        stuff: list[ObjectAnnotation] = []
-        captions: list[str] = []
-        labels: dict[str, None] = {}
-        corrections = Corrections()
-        first_error: InputError | None = None
-        for index in rows:
-            try:
-                item = self._file.decode(index, decoder=_annotation_decoder)
-                bbox, is_from_polygons = self._bbox(item, index=index)
-                keypoints = self._keypoints(item, index=index)
-            except InputError as error:
-                first_error = first_error or error
-                if self._first_error is None or index < self._first_error[0]:
-                    self._first_error = index, error
-                continue
-            if item.caption is not None:
-                self._known += 1
-                if wants_captions:
-                    captions.append(item.caption)
-                    lone = count_mended(self._file.annotations[index])
-                    corrections[Correction.LONE_SURROGATE_REPLACED.value] += lone
-                if bbox is None:
-                    continue
-            label = self._file.names.get(item.category_id)
-            segmentation = bytes(item.segmentation)
-            if _NO_SEGMENTATION.fullmatch(segmentation):
-                segmentation = b""
-            if wants_stuff:
-                self._known += bool(segmentation)
-            elif wants_labels and bbox is None and not segmentation:
-                self._known += 1
-                self._needs_categories |= label is None
-                if label is None:
-                    corrections.note(Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED, item.category_id)
-                else:
-                    labels[label] = None
-                continue
-            elif not wants_objects:
-                self._known += 1
-                continue
-            else:
-                self._known += bbox is not None
-            self._needs_categories |= label is None
-            if label is None:
-                corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, item.category_id)
-            elif wants_stuff and not segmentation:
-                corrections.note(Correction.REGION_UNUSABLE_DROPPED, label)
-            elif wants_stuff:
-                box = bbox or (0.0, 0.0, 0.0, 0.0)
-                stuff.append(_object(item, label=label, bbox=box, segmentation=segmentation))
-            elif bbox is None:
-                corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, label)
-            elif (key := (item.id or 0, label, bbox)) in objects:
-                corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, item.id)
-            else:
-                if is_from_polygons:
-                    corrections.note(Correction.BOX_FROM_POLYGONS, None, bbox)
-                if not _are_keypoints(keypoints):
-                    corrections.note(Correction.KEYPOINTS_MALFORMED_DROPPED, keypoints)
-                    keypoints = ()
-                most = max(self._keypoint_counts.get(item.category_id, 0), len(keypoints) // 3)
-                self._keypoint_counts[item.category_id] = most
-                kept = segmentation if wants_masks else b""
-                objects[key] = _object(
-                    item, label=label, bbox=bbox, segmentation=kept, keypoints=keypoints
-                )
-        if first_error is not None:
-            raise first_error
-        return ImageAnnotations(
-            image_id=str(image.id),
-            width=int(image.width or 0),
-            height=int(image.height or 0),
-            labels=tuple(labels),
-            objects=tuple(objects.values()),
-            corrections=corrections.counts(),
-            changes=corrections.changes,
-            captions=tuple(captions),
-            stuff=tuple(stuff),
-        )
-
-    def categories(self) -> Iterator[Category]:
-        """Checks, after all images, that the file is of a kind that is read, and declares classes.
-
-        Yields:
-            Each category once; none where no category matters.
-
-        Raises:
-            InputError: No annotation can be used, the categories are missing, or names of
-                keypoints are no texts.
-        """
-        file = self._file
-        if self._needs_categories:
-            file.require("categories")
-        if file.annotations and not self._known:
-            if self._first_error is not None:
-                raise self._first_error[1]
-            if file.decode(0, decoder=_annotation_decoder).segments_info:
-                raise panoptic_file_error(file.uri)
-            raise InputError(
-                uri=file.uri,
-                place="$.annotations",
-                problem=f"none of the {len(file.annotations)} annotations has a bbox, polygons or "
-                "a caption; is this a file of COCO instances, keypoints, captions or stuff?",
-            )
-        if not {Kind.DETECTION, Kind.CLASSIFICATION, Kind.SEMANTIC} & set(self._wanted):
-            return
-        for index, category in file.categories.items():
-            yield Category(
-                name=category.name,
-                source_id=category.id,
-                origin=file.uri,
-                keypoints=self._keypoint_names(category, index=index),
-                is_thing=Kind.SEMANTIC not in self._wanted,
-                skeleton=self._skeleton(category),
-                is_background=file.is_dummy(category),
-            )
-
-    def _bbox(self, item: _Annotation, *, index: int) -> tuple[_Box | None, bool]:
-        """The box as `(xmin, ymin, xmax, ymax)`, and whether it is that of the polygons."""
-        place = f"$.annotations[{index}]"
-        if item.bbox:
-            if len(item.bbox) != 4:
-                raise InputError(
-                    uri=self._file.uri,
-                    place=f"{place}.bbox",
-                    problem=f"expected [x, y, width, height], got {len(item.bbox)} numbers",
-                )
-            x, y, width, height = item.bbox
-            return (x, y, x + width, y + height), False
-        if item.caption is not None or not item.segmentation:
-            return None, False
-        place = f"{place}.segmentation"
-        polygons = self._decode_part(item.segmentation, decoder=_polygons_decoder, place=place)
-        if not isinstance(polygons, list):
-            return None, False
-        xs = [x for polygon in polygons for x in polygon[0::2]]
-        ys = [y for polygon in polygons for y in polygon[1::2]]
-        return ((min(xs), min(ys), max(xs), max(ys)), True) if xs and ys else (None, False)
-
-    def _keypoints(self, item: _Annotation, *, index: int) -> Sequence[float]:
-        if Kind.KEYPOINTS not in self._wanted or not item.keypoints:
-            return ()
-        place = f"$.annotations[{index}].keypoints"
-        return self._decode_part(item.keypoints, decoder=_numbers_decoder, place=place) or ()
-
-    def _keypoint_names(self, category: CocoCategory, *, index: int) -> tuple[str, ...]:
-        """Names a category's keypoints, and numbers those without a name of their own."""
-        if Kind.KEYPOINTS not in self._wanted:
-            return ()
-        declared: list[str] = []
-        if category.keypoints:
-            place = f"$.categories[{index}].keypoints"
-            declared = (
-                self._decode_part(category.keypoints, decoder=_names_decoder, place=place) or []
-            )
-        names: list[str] = []
-        for number in range(max(self._keypoint_counts.get(category.id, 0), len(declared))):
-            name = declared[number] if number < len(declared) else ""
-            # A reader tells keypoints by their names.
-            names.append(name if name and name not in names else f"keypoint_{number + 1}")
-        return tuple(names)
-
-    def _skeleton(self, category: CocoCategory) -> tuple[tuple[int, int], ...]:
-        """Reads which keypoints are joined; nothing but a drawing depends on it.
-
-        COCO numbers keypoints from 1. Where there is a 0, they are taken to be numbered from it.
-        """
-        if Kind.KEYPOINTS not in self._wanted or not category.skeleton:
-            return ()
-        try:
-            pairs = _pairs_decoder.decode(category.skeleton) or ()
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return ()
-        start = 0 if any(0 in pair for pair in pairs) else 1
-        shifted = {(first - start, second - start) for first, second in pairs}
-        return tuple(sorted(pair for pair in shifted if min(pair) >= 0))
-
-    def _decode_part(self, part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str) -> T:
-        return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
-
-
-def _object(
-    item: _Annotation,
-    *,
-    label: str,
-    bbox: _Box,
-    segmentation: bytes,
-    keypoints: Sequence[float] = (),
-) -> ObjectAnnotation:
-    return ObjectAnnotation(
-        label=label,
-        bbox=bbox,
-        area=-1.0 if item.area is None else item.area,
-        is_crowd=bool(item.iscrowd),
-        annotation_id=item.id or 0,
-        segmentation=segmentation,
-        keypoints=tuple(keypoints),
-    )
-
-
-def _are_keypoints(values: Sequence[float]) -> bool:
-    return not values or (
-        len(values) % _KEYPOINT_VALUES == 0
-        and _VISIBILITIES.issuperset(values[2::_KEYPOINT_VALUES])
-        and max(values) <= MAX_FLOAT32
-        and min(values) >= -MAX_FLOAT32
-    )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.formats.coco_file import panoptic_file_error
+from shardbeam.transforms.formats.coco_annotations import panoptic_file_error
 from shardbeam.transforms.formats.recognition import Folder, Recognized, counted, split_in
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage, too_large

@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -95,6 +95,9 @@ class _File(msgspec.Struct):
     imageHeight: _Side | None = None
     flags: dict[str, bool] | None = None
 
+
+# What tells an object: its label and its group, or its position in the file.
+_Identity: TypeAlias = tuple[object, ...]
 
 _decoder = msgspec.json.Decoder(_File)
 _encoder = msgspec.json.Encoder()
@@ -288,88 +291,118 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         )
 
     def _annotations(self, found: _File, *, uri: str) -> ImageAnnotations:
-        size = (found.imageWidth or 0, found.imageHeight or 0)
-        flags = [name for name, is_set in (found.flags or {}).items() if is_set and name.strip()]
-        corrections = Corrections()
-        # Shapes of one label and group are parts of one object, as far as they are outlines.
-        objects: dict[tuple[object, ...], ObjectAnnotation] = {}
-        outlines: dict[tuple[object, ...], list[list[float]]] = {}
-        # {group: its objects}, {group: its keypoints}
-        groups: dict[object, dict[tuple[object, ...], None]] = {}
-        points: dict[object, dict[str, tuple[float, float]]] = {}
-        for index, shape in enumerate(found.shapes):
-            label = " ".join(shape.label.split())
-            place = f"$.shapes[{index}]"
-            try:
-                item, outline = _read_shape(shape, label=label, size=size)
-            except (ValueError, RejectedError) as error:
-                raise InputError(uri=uri, place=place, problem=str(error)) from error
-            if label in _NO_CLASSES:
-                corrections.note(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED, label)
-                continue
-            is_point = shape.shape_type == "point" and shape.group_id is not None
-            if is_point and label in self.keypoints:
-                known = points.setdefault(shape.group_id, {})
-                if label in known or len(shape.points) > 1:
-                    problem = f"{label!r} is there twice in group {shape.group_id!r}"
-                    raise InputError(uri=uri, place=place, problem=problem)
-                known[label] = shape.points[0]
-                continue
-            if item is None:
-                corrections.note(
-                    Correction.OBJECT_WITHOUT_BOX_DROPPED, f"{label} ({shape.shape_type})"
-                )
-                continue
-            is_part = outline is not None and shape.group_id is not None
-            identity: tuple[object, ...] = (label, shape.group_id) if is_part else (index,)
-            if identity in objects:
-                item = msgspec.structs.replace(
-                    item, bbox=_union(objects[identity].bbox, item.bbox), area=-1.0
-                )
-            if outline is not None:
-                outlines.setdefault(identity, []).append(outline)
-            objects[identity] = item
-            groups.setdefault(shape.group_id, {})[identity] = None
-        for identity, parts in outlines.items():
-            segmentation = _encoder.encode(parts)
-            objects[identity] = msgspec.structs.replace(
-                objects[identity], segmentation=segmentation
-            )
-        for group, named_points in points.items():
-            owners = list(groups.get(group, ()))
-            if len(owners) > 1:
-                problem = f"group {group!r} has keypoints and {len(owners)} objects, expected one"
-                raise InputError(uri=uri, place="$.shapes", problem=problem)
-            if not owners:
-                for name in named_points:
-                    corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, f"{name} (point)")
-            for identity in owners:
-                keypoints = self._keypoint_values(named_points)
-                objects[identity] = msgspec.structs.replace(objects[identity], keypoints=keypoints)
-        items = list(objects.values())
+        width, height = found.imageWidth or 0, found.imageHeight or 0
+        shapes = _Shapes(self.keypoints)
+        place = "$.shapes"
+        try:
+            for index, shape in enumerate(found.shapes):
+                place = f"$.shapes[{index}]"
+                shapes.add(shape, index=index, size=(width, height))
+            place = "$.shapes"
+            objects = shapes.objects()
+        except (ValueError, RejectedError) as error:
+            raise InputError(uri=uri, place=place, problem=str(error)) from error
         if not self._masks:
-            items = [msgspec.structs.replace(item, segmentation=b"") for item in items]
-        labels = []
-        for name in flags:
-            if name in _NO_CLASSES:
-                corrections.note(Correction.EXCLUDED_LABEL_DROPPED, name)
-            else:
-                labels.append(name)
+            objects = [msgspec.structs.replace(item, segmentation=b"") for item in objects]
+        corrections = shapes.corrections
+        flags = [name for name, is_set in (found.flags or {}).items() if is_set and name.strip()]
+        for name in filter(_NO_CLASSES.__contains__, flags):
+            corrections.note(Correction.EXCLUDED_LABEL_DROPPED, name)
         return ImageAnnotations(
             image_id="",
-            width=size[0],
-            height=size[1],
-            labels=tuple(labels),
-            objects=tuple(items),
+            width=width,
+            height=height,
+            labels=tuple(name for name in flags if name not in _NO_CLASSES),
+            objects=tuple(objects),
             corrections=corrections.counts(),
             changes=corrections.changes,
         )
+
+
+class _Shapes:
+    """Puts the shapes of one file together.
+
+    Outlines with the same label and the same group are parts of one object. Points of a group that
+    are named like keypoints belong to the group's one object.
+
+    Attributes:
+        corrections: What was left out.
+    """
+
+    def __init__(self, keypoints: Sequence[str]) -> None:
+        self.corrections = Corrections()
+        self._keypoints = keypoints
+        self._objects: dict[_Identity, ObjectAnnotation] = {}
+        self._outlines: dict[_Identity, list[list[float]]] = {}
+        # {group: its objects}, in order
+        self._groups: dict[object, dict[_Identity, None]] = {}
+        # {group: {keypoint: where it is}}
+        self._points: dict[object, dict[str, tuple[float, float]]] = {}
+
+    def add(self, shape: _Shape, *, index: int, size: Size) -> None:
+        """Adds a shape: as a keypoint, as an object, or as a part of one.
+
+        Raises:
+            ValueError: The shape lacks what it needs, or repeats a keypoint of its group.
+            RejectedError: Its mask cannot be read.
+        """
+        label = " ".join(shape.label.split())
+        item, outline = _read_shape(shape, label=label, size=size)
+        is_in_group = shape.group_id is not None
+        if label in _NO_CLASSES:
+            self.corrections.note(Correction.OBJECT_OF_EXCLUDED_LABEL_DROPPED, label)
+        elif shape.shape_type == "point" and is_in_group and label in self._keypoints:
+            self._add_keypoint(shape, label=label)
+        elif item is None:
+            what = f"{label} ({shape.shape_type})"
+            self.corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, what)
+        else:
+            is_part = outline is not None and is_in_group
+            identity: _Identity = (label, shape.group_id) if is_part else (index,)
+            if identity in self._objects:
+                box = _union(self._objects[identity].bbox, item.bbox)
+                item = msgspec.structs.replace(item, bbox=box, area=-1.0)
+            if outline is not None:
+                self._outlines.setdefault(identity, []).append(outline)
+            self._objects[identity] = item
+            self._groups.setdefault(shape.group_id, {})[identity] = None
+
+    def _add_keypoint(self, shape: _Shape, *, label: str) -> None:
+        known = self._points.setdefault(shape.group_id, {})
+        if label in known or len(shape.points) > 1:
+            raise ValueError(f"{label!r} is there twice in group {shape.group_id!r}")
+        known[label] = shape.points[0]
+
+    def objects(self) -> list[ObjectAnnotation]:
+        """Gives the objects with their outlines and keypoints.
+
+        Raises:
+            ValueError: A group has keypoints and several objects.
+        """
+        found = dict(self._objects)
+        for identity, outlines in self._outlines.items():
+            segmentation = _encoder.encode(outlines)
+            found[identity] = msgspec.structs.replace(found[identity], segmentation=segmentation)
+        for group, points in self._points.items():
+            owners = list(self._groups.get(group, ()))
+            if len(owners) > 1:
+                raise ValueError(
+                    f"group {group!r} has keypoints and {len(owners)} objects, expected one"
+                )
+            if not owners:
+                for name in points:
+                    what = f"{name} (point)"
+                    self.corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, what)
+            for identity in owners:
+                keypoints = self._keypoint_values(points)
+                found[identity] = msgspec.structs.replace(found[identity], keypoints=keypoints)
+        return list(found.values())
 
     def _keypoint_values(self, points: Mapping[str, tuple[float, float]]) -> tuple[float, ...]:
         """Gives `x, y, visibility` of each keypoint; LabelMe knows no hidden ones."""
         return tuple(
             value
-            for name in self.keypoints
+            for name in self._keypoints
             for value in ((*points[name], 2.0) if name in points else (0.0, 0.0, 0.0))
         )
 

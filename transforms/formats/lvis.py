@@ -23,7 +23,8 @@ from shardbeam.transforms.examples.features import (
     value_list,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
-from shardbeam.transforms.formats.coco_file import AnnotationReader, CocoFile, CocoImage, Int64
+from shardbeam.transforms.formats.coco_annotations import AnnotationReader
+from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, Int64
 from shardbeam.transforms.formats.coco_sniff import recognize_coco, warn_of_missing_section
 from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized

@@ -1,0 +1,117 @@
+"""How the shapes of a LabelMe file become objects, keypoints and labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, decode_annotations
+from shardbeam.transforms.formats.labelme import LabelMeFormat
+from shardbeam.transforms.formats.root_files import require_file
+from shardbeam.transforms.formats.sources import read_listed_file
+
+_SQUARE = [[0, 0], [4, 0], [4, 4], [0, 4]]
+
+
+def _shape(label: str, kind: str = "polygon", **changes: object) -> dict[str, Any]:
+    points = {"point": [[1, 1]], "rectangle": [[0, 0], [4, 4]]}.get(kind, _SQUARE)
+    return {"label": label, "points": points, "shape_type": kind, **changes}
+
+
+def _read(
+    folder: Path, *shapes: dict[str, Any], flags: dict[str, bool] | None = None
+) -> AnnotationEntry:
+    (folder / "a.jpg").write_bytes(b"jpg")
+    document = {"imagePath": "a.jpg", "shapes": shapes, "flags": flags}
+    (folder / "a.json").write_text(json.dumps(document))
+    source = LabelMeFormat(root=str(folder), keypoints=["nose", "tail"], _masks=True)
+    file = ListedFile(
+        source="s",
+        path="a.json",
+        root=0,
+        file=require_file(str(folder / "a.json")),
+        join="",
+        is_container=True,
+    )
+    items = read_listed_file(file, source_format=source)
+    (entry,) = [item for item in items if isinstance(item, AnnotationEntry)]
+    return entry
+
+
+_DOG = _shape("dog", group_id=1)
+_MOVED = _DOG | {"points": [[8, 8], [9, 8], [9, 9]]}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "objects", "corrections"),
+    [
+        # Objects are: label, box, outlines, keypoints.
+        ([_shape("dog")], [("dog", (0, 0, 4, 4), 1, 0)], {}),
+        ([_shape("dog", "rectangle")], [("dog", (0, 0, 4, 4), 0, 0)], {}),
+        # Outlines of one label and one group are one object.
+        ([_DOG, _MOVED], [("dog", (0, 0, 9, 9), 2, 0)], {}),
+        ([_DOG, _shape("cat", group_id=1)], [("dog", ..., 1, 0), ("cat", ..., 1, 0)], {}),
+        ([_shape("dog"), _shape("dog")], [("dog", ..., 1, 0)] * 2, {}),
+        ([_shape("dog", "rectangle", group_id=1)] * 2, [("dog", ..., 0, 0)] * 2, {}),
+        # Points named like keypoints belong to the object of their group.
+        ([_DOG, _shape("nose", "point", group_id=1)], [("dog", ..., 1, 6)], {}),
+        (
+            [_DOG, _shape("nose", "point", group_id=2)],
+            [("dog", ..., 1, 0)],
+            {"object_without_box_dropped": 1},
+        ),
+        ([_shape("nose", "point")], [], {"object_without_box_dropped": 1}),
+        ([_shape("ear", "point", group_id=1)], [], {"object_without_box_dropped": 1}),
+        ([_shape("dog", "line")], [], {"object_without_box_dropped": 1}),
+        ([_shape("__ignore__")], [], {"object_of_excluded_label_dropped": 1}),
+    ],
+)
+def test_what_becomes_of_shapes(
+    shapes: list[dict[str, Any]], objects: list[Any], corrections: dict[str, int], tmp_path: Path
+) -> None:
+    entry = _read(tmp_path, *shapes)
+
+    assert entry.defect is None, entry.detail
+    found = decode_annotations(entry.annotations)
+    assert [
+        (
+            item.label,
+            item.bbox if box is not ... else ...,
+            len(json.loads(item.segmentation or b"[]")),
+            len(item.keypoints),
+        )
+        for item, (_, box, _, _) in zip(found.objects, objects, strict=True)
+    ] == objects
+    assert found.corrections == corrections
+
+
+@pytest.mark.parametrize(
+    ("shapes", "detail"),
+    [
+        ([_DOG, _shape("dog", "blob")], "a.json: $.shapes[1]: unknown shape_type 'blob'"),
+        (
+            [_DOG, *[_shape("nose", "point", group_id=1)] * 2],
+            "a.json: $.shapes[2]: 'nose' is there twice in group 1",
+        ),
+        (
+            [_DOG, _shape("cat", group_id=1), _shape("nose", "point", group_id=1)],
+            "a.json: $.shapes: group 1 has keypoints and 2 objects, expected one",
+        ),
+    ],
+)
+def test_shapes_that_reject_their_image(
+    shapes: list[dict[str, Any]], detail: str, tmp_path: Path
+) -> None:
+    assert _read(tmp_path, *shapes).detail == detail
+
+
+def test_flags_that_are_set_are_labels(tmp_path: Path) -> None:
+    flags = {"day": True, "night": False, "__ignore__": True, " ": True}
+
+    found = decode_annotations(_read(tmp_path, flags=flags).annotations)
+
+    assert found.labels == ("day",)
+    assert found.corrections == {"excluded_label_dropped": 1}

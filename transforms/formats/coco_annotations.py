@@ -1,0 +1,371 @@
+"""COCO's annotations: boxes, masks, keypoints, captions and classes of images.
+
+The format: https://cocodataset.org/#format-data (object detection, keypoint detection, image
+captioning, stuff segmentation).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shardbeam.transforms.core.corrections import Corrections
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.kinds import Kind
+from shardbeam.transforms.core.reasons import Correction
+from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
+from shardbeam.transforms.examples.features import MAX_FLOAT32
+from shardbeam.transforms.formats.annotation_file import count_mended, decode_json
+from shardbeam.transforms.formats.coco_file import (
+    ABSENT,
+    CocoCategory,
+    CocoFile,
+    CocoImage,
+    ImageId,
+    ImageT,
+    Int64,
+    T,
+)
+
+_Box = tuple[float, float, float, float]
+
+_NO_SEGMENTATION = re.compile(rb"(null|\[\s*\]|\{\s*\})?")
+_KEYPOINT_VALUES = 3
+_VISIBILITIES = frozenset({0.0, 1.0, 2.0})
+
+
+class _Annotation(msgspec.Struct, gc=False):
+    image_id: ImageId
+    id: Int64 | None = None
+    category_id: Int64 | None = None
+    bbox: list[float] | None = None
+    area: float | None = None
+    iscrowd: bool | int | None = None
+    caption: str | None = None
+    # Decoded only where a setting needs them.
+    segmentation: msgspec.Raw = ABSENT
+    keypoints: msgspec.Raw = ABSENT
+    # In panoptic files only.
+    segments_info: msgspec.Raw = ABSENT
+
+
+_annotation_decoder = msgspec.json.Decoder(_Annotation)
+_names_decoder = msgspec.json.Decoder(list[str] | None)
+_pairs_decoder = msgspec.json.Decoder(list[tuple[int, int]] | None)
+_numbers_decoder = msgspec.json.Decoder(list[float] | None)
+# A mapping is a run-length encoding.
+_polygons_decoder = msgspec.json.Decoder(list[list[float]] | dict[str, msgspec.Raw] | None)
+
+
+def panoptic_file_error(uri: str) -> InputError:
+    """Makes the error for a file of panoptic segments that is named as `annotations`."""
+    return InputError(
+        uri=uri,
+        place="$.annotations",
+        problem="a file of panoptic segments: name it as `panoptic` (--panoptic FILE), and the "
+        "folder of its PNGs as `panoptic_masks` (--panoptic-masks DIR)",
+    )
+
+
+class _Row(NamedTuple):
+    """One entry of `annotations`.
+
+    Attributes:
+        position: Which entry it is.
+        item: What the file says.
+        label: The name of its category; None where the file declares no such category.
+        bbox: Its box as `(xmin, ymin, xmax, ymax)`; None where it has none.
+        is_from_polygons: Whether the box is that of its polygons.
+        keypoints: Its keypoints, where they are wanted.
+        segmentation: Its segmentation as JSON; empty where it has none.
+    """
+
+    position: int
+    item: _Annotation
+    label: str | None
+    bbox: _Box | None
+    is_from_polygons: bool
+    keypoints: Sequence[float]
+    segmentation: bytes
+
+    def object(
+        self, *, label: str, bbox: _Box, keypoints: Sequence[float] = ()
+    ) -> ObjectAnnotation:
+        """Makes an object, or a region of stuff."""
+        return ObjectAnnotation(
+            label=label,
+            bbox=bbox,
+            area=-1.0 if self.item.area is None else self.item.area,
+            is_crowd=bool(self.item.iscrowd),
+            annotation_id=self.item.id or 0,
+            segmentation=self.segmentation,
+            keypoints=tuple(keypoints),
+        )
+
+
+class _Found:
+    """What the annotations of one image say."""
+
+    def __init__(self) -> None:
+        # {id, category and box: the object}
+        self.objects: dict[tuple[object, ...], ObjectAnnotation] = {}
+        self.stuff: list[ObjectAnnotation] = []
+        self.captions: list[str] = []
+        self.labels: dict[str, None] = {}
+        self.corrections = Corrections()
+
+    def annotations_of(self, image: CocoImage) -> ImageAnnotations:
+        """Puts everything together."""
+        return ImageAnnotations(
+            image_id=str(image.id),
+            width=int(image.width or 0),
+            height=int(image.height or 0),
+            labels=tuple(self.labels),
+            objects=tuple(self.objects.values()),
+            corrections=self.corrections.counts(),
+            changes=self.corrections.changes,
+            captions=tuple(self.captions),
+            stuff=tuple(self.stuff),
+        )
+
+
+class AnnotationReader:
+    """Reads the annotations of a file's images, and what they say about the file as a whole.
+
+    Args:
+        file: The file.
+        wanted: What is taken from it. Where it is `SEMANTIC`, the annotations with a segmentation
+            are stuff, and none is an object.
+
+    Raises:
+        InputError: The file has no `annotations`, and other sections than files of test images.
+    """
+
+    def __init__(self, file: CocoFile[ImageT], *, wanted: Collection[Kind]) -> None:
+        if not file.is_image_info:
+            file.require("annotations")
+        self._file = file
+        self._wanted = wanted
+        # How many annotations are of a kind that is read.
+        self._known = 0
+        self._first_error: tuple[int, InputError] | None = None
+        self._needs_categories = False
+        # {category id: the most keypoints that an object of it has}
+        self._keypoint_counts: dict[int | None, int] = {}
+
+    def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
+        """Reads the annotations of one image, given by their positions in the file.
+
+        Raises:
+            InputError: One of them is malformed; the others are read all the same.
+        """
+        found = _Found()
+        first_error: InputError | None = None
+        for index in rows:
+            try:
+                row = self._read_row(index)
+            except InputError as error:
+                first_error = first_error or error
+                if self._first_error is None or index < self._first_error[0]:
+                    self._first_error = index, error
+                continue
+            self._add(row, found)
+        if first_error is not None:
+            raise first_error
+        return found.annotations_of(image)
+
+    def _read_row(self, index: int) -> _Row:
+        item = self._file.decode(index, decoder=_annotation_decoder)
+        bbox, is_from_polygons = self._bbox(item, index=index)
+        keypoints = self._keypoints(item, index=index)
+        segmentation = bytes(item.segmentation)
+        if _NO_SEGMENTATION.fullmatch(segmentation):
+            segmentation = b""
+        label = self._file.names.get(item.category_id)
+        return _Row(index, item, label, bbox, is_from_polygons, keypoints, segmentation)
+
+    def _add(self, row: _Row, found: _Found) -> None:
+        """Adds an annotation as a caption, a region, a class of the image, or an object."""
+        is_caption = row.item.caption is not None
+        if is_caption:
+            self._add_caption(row, found)
+        if is_caption and row.bbox is None:
+            return
+        if Kind.SEMANTIC in self._wanted:
+            self._add_region(row, found)
+        elif Kind.CLASSIFICATION in self._wanted and row.bbox is None and not row.segmentation:
+            self._add_label(row, found)
+        elif Kind.DETECTION in self._wanted:
+            self._add_object(row, found)
+        else:
+            self._known += 1
+
+    def _add_caption(self, row: _Row, found: _Found) -> None:
+        self._known += 1
+        if Kind.CAPTIONS in self._wanted:
+            found.captions.append(row.item.caption or "")
+            lone = count_mended(self._file.annotations[row.position])
+            found.corrections[Correction.LONE_SURROGATE_REPLACED.value] += lone
+
+    def _add_region(self, row: _Row, found: _Found) -> None:
+        self._known += bool(row.segmentation)
+        if row.label is None:
+            self._drop(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, row, found)
+        elif not row.segmentation:
+            found.corrections.note(Correction.REGION_UNUSABLE_DROPPED, row.label)
+        else:
+            found.stuff.append(row.object(label=row.label, bbox=row.bbox or (0.0, 0.0, 0.0, 0.0)))
+
+    def _add_label(self, row: _Row, found: _Found) -> None:
+        self._known += 1
+        if row.label is None:
+            self._drop(Correction.LABEL_OF_UNKNOWN_CATEGORY_DROPPED, row, found)
+        else:
+            found.labels[row.label] = None
+
+    def _add_object(self, row: _Row, found: _Found) -> None:
+        """Adds an object, unless it repeats the id, category and box of an earlier one."""
+        self._known += row.bbox is not None
+        identity = row.item.id or 0, row.label, row.bbox
+        if row.label is None:
+            self._drop(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, row, found)
+        elif row.bbox is None:
+            found.corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, row.label)
+        elif identity in found.objects:
+            found.corrections.note(Correction.DUPLICATE_ANNOTATION_DROPPED, row.item.id)
+        else:
+            keypoints = self._usable_keypoints(row, found)
+            item = row.object(label=row.label, bbox=row.bbox, keypoints=keypoints)
+            if Kind.INSTANCE_MASKS not in self._wanted:
+                item = msgspec.structs.replace(item, segmentation=b"")
+            found.objects[identity] = item
+
+    def _usable_keypoints(self, row: _Row, found: _Found) -> Sequence[float]:
+        """Gives the keypoints of an object that is kept; none where they are malformed."""
+        keypoints = row.keypoints
+        if row.is_from_polygons:
+            found.corrections.note(Correction.BOX_FROM_POLYGONS, None, row.bbox)
+        if not _are_keypoints(keypoints):
+            found.corrections.note(Correction.KEYPOINTS_MALFORMED_DROPPED, keypoints)
+            keypoints = ()
+        category_id = row.item.category_id
+        most = max(self._keypoint_counts.get(category_id, 0), len(keypoints) // _KEYPOINT_VALUES)
+        self._keypoint_counts[category_id] = most
+        return keypoints
+
+    def _drop(self, unknown: Correction, row: _Row, found: _Found) -> None:
+        """Drops an annotation whose category the file does not declare."""
+        self._needs_categories = True
+        found.corrections.note(unknown, row.item.category_id)
+
+    def categories(self) -> Iterator[Category]:
+        """Checks, after all images, that the file is of a kind that is read, and declares classes.
+
+        Yields:
+            Each category once; none where no category matters.
+
+        Raises:
+            InputError: No annotation can be used, the categories are missing, or names of
+                keypoints are no texts.
+        """
+        file = self._file
+        if self._needs_categories:
+            file.require("categories")
+        if file.annotations and not self._known:
+            if self._first_error is not None:
+                raise self._first_error[1]
+            if file.decode(0, decoder=_annotation_decoder).segments_info:
+                raise panoptic_file_error(file.uri)
+            raise InputError(
+                uri=file.uri,
+                place="$.annotations",
+                problem=f"none of the {len(file.annotations)} annotations has a bbox, polygons or "
+                "a caption; is this a file of COCO instances, keypoints, captions or stuff?",
+            )
+        if not {Kind.DETECTION, Kind.CLASSIFICATION, Kind.SEMANTIC} & set(self._wanted):
+            return
+        for index, category in file.categories.items():
+            yield Category(
+                name=category.name,
+                source_id=category.id,
+                origin=file.uri,
+                keypoints=self._keypoint_names(category, index=index),
+                is_thing=Kind.SEMANTIC not in self._wanted,
+                skeleton=self._skeleton(category),
+                is_background=file.is_dummy(category),
+            )
+
+    def _bbox(self, item: _Annotation, *, index: int) -> tuple[_Box | None, bool]:
+        """The box as `(xmin, ymin, xmax, ymax)`, and whether it is that of the polygons."""
+        place = f"$.annotations[{index}]"
+        if item.bbox:
+            if len(item.bbox) != 4:
+                raise InputError(
+                    uri=self._file.uri,
+                    place=f"{place}.bbox",
+                    problem=f"expected [x, y, width, height], got {len(item.bbox)} numbers",
+                )
+            x, y, width, height = item.bbox
+            return (x, y, x + width, y + height), False
+        if item.caption is not None or not item.segmentation:
+            return None, False
+        place = f"{place}.segmentation"
+        polygons = self._decode_part(item.segmentation, decoder=_polygons_decoder, place=place)
+        if not isinstance(polygons, list):
+            return None, False
+        xs = [x for polygon in polygons for x in polygon[0::2]]
+        ys = [y for polygon in polygons for y in polygon[1::2]]
+        return ((min(xs), min(ys), max(xs), max(ys)), True) if xs and ys else (None, False)
+
+    def _keypoints(self, item: _Annotation, *, index: int) -> Sequence[float]:
+        if Kind.KEYPOINTS not in self._wanted or not item.keypoints:
+            return ()
+        place = f"$.annotations[{index}].keypoints"
+        return self._decode_part(item.keypoints, decoder=_numbers_decoder, place=place) or ()
+
+    def _keypoint_names(self, category: CocoCategory, *, index: int) -> tuple[str, ...]:
+        """Names a category's keypoints, and numbers those without a name of their own."""
+        if Kind.KEYPOINTS not in self._wanted:
+            return ()
+        declared: list[str] = []
+        if category.keypoints:
+            place = f"$.categories[{index}].keypoints"
+            declared = (
+                self._decode_part(category.keypoints, decoder=_names_decoder, place=place) or []
+            )
+        names: list[str] = []
+        for number in range(max(self._keypoint_counts.get(category.id, 0), len(declared))):
+            name = declared[number] if number < len(declared) else ""
+            # A reader tells keypoints by their names.
+            names.append(name if name and name not in names else f"keypoint_{number + 1}")
+        return tuple(names)
+
+    def _skeleton(self, category: CocoCategory) -> tuple[tuple[int, int], ...]:
+        """Reads which keypoints are joined; nothing but a drawing depends on it.
+
+        COCO numbers keypoints from 1. Where there is a 0, they are taken to be numbered from it.
+        """
+        if Kind.KEYPOINTS not in self._wanted or not category.skeleton:
+            return ()
+        try:
+            pairs = _pairs_decoder.decode(category.skeleton) or ()
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return ()
+        start = 0 if any(0 in pair for pair in pairs) else 1
+        shifted = {(first - start, second - start) for first, second in pairs}
+        return tuple(sorted(pair for pair in shifted if min(pair) >= 0))
+
+    def _decode_part(self, part: msgspec.Raw, *, decoder: msgspec.json.Decoder[T], place: str) -> T:
+        return decode_json(part, decoder=decoder, uri=self._file.uri, place=place)
+
+
+def _are_keypoints(values: Sequence[float]) -> bool:
+    return not values or (
+        len(values) % _KEYPOINT_VALUES == 0
+        and _VISIBILITIES.issuperset(values[2::_KEYPOINT_VALUES])
+        and max(values) <= MAX_FLOAT32
+        and min(values) >= -MAX_FLOAT32
+    )
