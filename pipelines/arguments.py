@@ -37,6 +37,7 @@ from shardbeam.pipelines.flags import (
     dataset_flags,
     flags_in,
     flags_of,
+    is_flag,
     make_parser,
     source_flags,
 )
@@ -111,8 +112,14 @@ def _parse_words(command: str, words: Sequence[str]) -> tuple[list[str], dict[st
 
     name = named_format(words)
     own_format = None if name is None or name in built_in_formats() else find_format(name)
-    parser = make_parser(command, beam=beam_parser(), own_format=own_format)
-    given = parser.parse_strictly(words, refused=REFUSED_FLAGS)
+    beam = beam_parser()
+    refused = dict(REFUSED_FLAGS)
+    if own_format is not None:
+        hidden = keys_of(own_format).keys() - source_flags(own_format).keys()
+        why = f"is an option of Beam and a key of {name}; set the key in a config file"
+        refused |= {flag: why for flag in map(flag_name, hidden) if is_flag(flag, parser=beam)}
+    parser = make_parser(command, beam=beam, own_format=own_format)
+    given = parser.parse_strictly(words, refused=refused)
     names = given.pop("words")
     _set_anonymous(given)
     ours = {name for flags in flags_of(COMMANDS[command], own_format).values() for name in flags}

@@ -216,7 +216,7 @@ def dataset_flags(format_class: type[Format] | None = None) -> dict[str, Key]:
 def source_flags(format_class: type[Format]) -> dict[str, Key]:
     """The flags of a format: its keys with a help text.
 
-    Of a user's own, all that take texts or numbers are flags, but those that are others already.
+    For a custom format, every key of texts or numbers becomes a flag, unless its name is taken.
     """
     if format_class in built_in_formats().values():
         return flags_in(format_class)
@@ -226,6 +226,11 @@ def source_flags(format_class: type[Format]) -> dict[str, Key]:
         for name, key in keys_of(format_class).items()
         if name not in taken and is_scalar(_value_type(key.type))
     }
+
+
+def is_flag(flag: str, *, parser: argparse.ArgumentParser) -> bool:
+    """Whether a parser knows a flag."""
+    return flag in parser._option_string_actions
 
 
 def _all_source_flags() -> dict[str, Key]:

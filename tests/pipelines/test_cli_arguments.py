@@ -330,6 +330,7 @@ class Boxes(Format):
     marks: list[int] = []
     names: dict[str, str] = {}
     threads: int = 7
+    labels: str = ""
 """
 
 
@@ -352,6 +353,7 @@ def test_a_format_of_ones_own_on_the_command_line(
         "marks": [3, 4],
         "names": {},
         "threads": 7,
+        "labels": "",
     }
     text = describe_format("mine.py:Boxes")
     assert text.startswith("usage: shardbeam build mine.py:Boxes --images DIR --output DIR [flags]")
@@ -364,6 +366,11 @@ def test_a_format_of_ones_own_on_the_command_line(
     [
         ("build mine.py:Boxes --output o", "build mine.py:Boxes: missing --images"),
         ("build mine.py:Boxes --classes c", "unknown flag --classes"),
+        (
+            "build mine.py:Boxes --images i --labels night --output o",
+            "--labels is refused: it is an option of Beam and a key of mine.py:Boxes; set the key "
+            "in a config file",
+        ),
         ("build mine.py:Boxes --images i --scale x", "--scale: expected float, got 'x'"),
         ("plan mine.py:Bxes", "format 'mine.py:Bxes': mine.py has no 'Bxes'; did you mean 'Boxes'"),
         ("plan no.py:Boxes", "format 'no.py:Boxes': no.py cannot be imported: FileNotFoundError"),
