@@ -60,10 +60,33 @@ def expected(dataset: Path) -> Tree:
     return read_dataset(dataset)
 
 
+# Marks one shard as finished, and waits forever before it marks another one or commits.
+ENDLESS = """
+import sys, threading
+
+marked = []
+
+def hold(event, arguments):
+    if event == "os.rename" and str(arguments[1]).endswith(("/done", "/dataset_info.json")):
+        marked.append(arguments[1])
+        if len(marked) == 2:
+            threading.Event().wait()
+
+sys.addaudithook(hold)
+from shardbeam.__main__ import console
+sys.exit(console())
+"""
+
+
+def start_endless(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    """Starts a build that does not finish by itself, so that a signal always comes in time."""
+    return start(*words, cwd=cwd, command=(sys.executable, "-c", ENDLESS))
+
+
 def test_sighup_ends_a_command(shapes: Path, tmp_path: Path) -> None:
     """The terminal is gone: all processes get the signal."""
     output = tmp_path / "out"
-    process = start(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
+    process = start_endless(*coco_words(shapes, output, *SHARDS, *WORKERS), cwd=tmp_path)
     wait_for_a_shard(process, output)
     workers = workers_of(process)
     os.killpg(process.pid, signal.SIGHUP)
@@ -194,7 +217,7 @@ def test_other_commands_interrupted_at_any_moment(
 def test_what_was_finished_is_resumed(shapes: Path, expected: Tree, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = coco_words(shapes, output, *SHARDS)
-    process = start(*words, *WORKERS, cwd=tmp_path)
+    process = start_endless(*words, *WORKERS, cwd=tmp_path)
     wait_for_a_shard(process, output)
     os.killpg(process.pid, signal.SIGINT)
     said = check_interrupted(finish(process))

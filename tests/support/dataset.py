@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,11 +88,13 @@ def run(*words: str) -> Run:
     return Run(exit_code, stdout.getvalue(), stderr.getvalue())
 
 
-def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
+def start(
+    *words: str, cwd: Path, command: Sequence[str | Path] = (COMMAND,)
+) -> subprocess.Popen[str]:
     """Starts the installed command in a session of its own, without a PYTHONPATH."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.Popen(
-        [COMMAND, *words],
+        [*command, *words],
         cwd=cwd,
         # See `finish`.
         env={**environment, "PYTHONFAULTHANDLER": "1"},
