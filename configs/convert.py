@@ -100,7 +100,7 @@ class _Converter:
             if name in value:
                 converted[name] = self.convert(value[name], key.type, path=(*path, name))
             elif key.required:
-                raise Problem((*path, name), f"missing; expected {_describe(key.type)}")
+                raise Problem((*path, name), f"missing; expected {describe_type(key.type)}")
         try:
             return kind(**converted)
         except Problem as problem:
@@ -116,7 +116,7 @@ class _Converter:
         path = (*path, "format")
         key_type = keys_of(Source)["format"].type
         if "format" not in value:
-            raise Problem(path, f"missing; expected {_describe(key_type)}")
+            raise Problem(path, f"missing; expected {describe_type(key_type)}")
         name = self.convert(value["format"], key_type, path=path)
         try:
             return self._find_format(str(name))
@@ -137,7 +137,7 @@ def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
 
 def describe_mismatch(value: object, expected: object) -> str:
     """Says what was expected and what is there instead, and what was perhaps meant."""
-    message = f"expected {_describe(expected)}, got {_show(value)}"
+    message = f"expected {describe_type(expected)}, got {_show(value)}"
     kind = _plain_type(expected)
     if choices(kind):
         return message + did_you_mean(str(value), choices(kind), show=str)
@@ -146,20 +146,21 @@ def describe_mismatch(value: object, expected: object) -> str:
     return message
 
 
-def _describe(expected: object) -> str:
+def describe_type(expected: object) -> str:
+    """Names what a type expects, in words."""
     kind = _plain_type(expected)
     limits = _limits(expected)
     if limits.description is not None:
         return limits.description
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Union, types.UnionType):
-        return _join(_describe(member) for member in arguments if member is not types.NoneType)
+        return _join(describe_type(member) for member in arguments if member is not types.NoneType)
     if choices(kind):
         return _join(choices(kind))
     if _is_mapping(kind):
         return "a mapping"
     if origin is list:
-        return f"a list, each {_describe(arguments[0])}"
+        return f"a list, each {describe_type(arguments[0])}"
     name = getattr(kind, "__name__", str(kind))
     if limits.ge is not None and limits.le is not None:
         return f"{name} from {limits.ge} to {limits.le}"

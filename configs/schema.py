@@ -1,7 +1,7 @@
 """The schema of a dataset config: what to build.
 
-Where and how to run it is the command line's business. Unknown keys and wrong types are
-refused by `shardbeam.configs.load`.
+The command line's flags say where and how to run it. `shardbeam.configs.load` refuses unknown
+keys and wrong types.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
-# What errors say is expected, where a pattern would tell people little, is the description.
+# Errors show the description instead of the pattern.
 Name = Annotated[
     str,
     msgspec.Meta(
@@ -104,26 +104,28 @@ class ImageConfig(_Strict, frozen=True, kw_only=True):
     """How images are checked and stored.
 
     Attributes:
-        verify: `decode` decodes every image in full, `header` reads its header, `none` only
-            what is needed to describe it.
-        damaged: Whether a JPEG whose data is damaged is rejected, or kept and counted.
-        wrong_extension: Whether an image whose name says another format is kept and counted, or
+        verify: How far each image is checked: `decode` decodes it in full, `header` reads its
+            header, and `none` reads only what is needed to describe it.
+        damaged: Whether a JPEG with damaged data is rejected, or kept and counted.
+        wrong_extension: Whether an image whose name claims another format is kept and counted, or
             rejected.
-        encoding: What images are re-encoded as where their own bytes cannot be stored.
-        quality: JPEG quality of re-encoded images, 1 to 100.
-        max_side: Images with a longer side than this (pixels) are resized to it.
-        orientation: Whether an EXIF orientation is applied to the pixels, or the bytes are
-            kept as they are.
-        annotated_as: Whether boxes refer to the `upright` image or to the pixels as `stored`;
-            `auto` tells it from the annotated size, and takes `upright` where that cannot tell.
-        annotated_size: Where the annotated size is not the image's: `scale` scales what is
-            annotated in pixels if the aspect ratio is the same, `ignore` takes it in pixels of
-            the image, `reject` rejects the image.
-        background: Colour (`#rrggbb`) behind transparent pixels.
-        max_pixels: Images with more pixels are rejected as decompression bombs.
-        max_decoded_mb: Images that take more memory (MB of 10⁶ bytes) to be decoded, as far as
-            their header tells, are rejected.
-        max_file_mb: Files with more MB (10⁶ bytes) are rejected, and not read.
+        encoding: The format of an image that has to be encoded again, because its own bytes cannot
+            be stored.
+        quality: JPEG quality of such images.
+        max_side: An image whose longer side has more pixels is resized to this.
+        orientation: Whether an EXIF orientation is applied to the pixels, or the bytes are kept as
+            they are.
+        annotated_as: Whether boxes refer to the `upright` image or to the pixels as `stored`.
+            `auto` decides by the annotated size or its aspect ratio, and assumes `upright` where
+            these do not show it.
+        annotated_size: What happens if the annotated size differs from the image's. `scale` scales
+            what is annotated in pixels if the aspect ratio is the same, `ignore` takes it as pixels
+            of the image, and `reject` rejects the image.
+        background: Colour behind transparent pixels.
+        max_pixels: An image with more pixels is rejected as a decompression bomb.
+        max_decoded_mb: An image is rejected if decoding it takes more memory, in MB of 10⁶ bytes.
+            The amount follows from its header.
+        max_file_mb: A larger file, in MB of 10⁶ bytes, is rejected without being read.
     """
 
     verify: Literal["decode", "header", "none"] = "decode"
@@ -145,10 +147,10 @@ class PanopticConfig(_Strict, frozen=True, kw_only=True):
     """How panoptic maps are written.
 
     Attributes:
-        stuff: Whether `image/panoptic/instance_mask` is `zero` where stuff is, as the Model Garden
-            writes it, or holds the segment's `index`, so that no segment is lost.
-        bits: Bits of a pixel of `image/panoptic/*`: 8, which most readers expect, or 16, for more
-            than 255 segments in an image, or class ids beyond 255.
+        stuff: What `image/panoptic/instance_mask` holds where stuff is: `zero`, as the TF Model
+            Garden writes it, or the segment's `index`, so that no segment is lost.
+        bits: Bits per pixel of `image/panoptic/*`: 8, as most readers expect, or 16 for more than
+            255 segments in an image or class ids above 255.
     """
 
     stuff: Literal["zero", "index"] = "zero"
@@ -159,14 +161,15 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
     """Which classes are written, under which names and ids.
 
     Attributes:
-        include: Only these names; all where None.
-        exclude: Not these names.
-        merge: `{new name: [old names]}`, applied before `include` and `exclude`.
-        ids: `source` keeps the source's ids, all of them shifted by one where objects are labelled
-            and the smallest declared one is 0, unless it is the background's; `contiguous` numbers
-            the names.
-        first_id: The smallest contiguous id; by default 1 where objects are labelled (0 is
-            the background), and 0 where images are. With `source`, 0 keeps ids that begin at 0.
+        include: Names of the classes that are written; all classes if absent.
+        exclude: Names of classes that are not written.
+        merge: Classes that are written under one new name: `{new name: [old names]}`. Merging
+            happens before `include` and `exclude`.
+        ids: `source` keeps the ids of the source. If objects are labelled and the smallest declared
+            id is 0, each id is raised by 1, because readers take 0 for the background; a category 0
+            that is the background itself is no class. `contiguous` numbers the classes instead.
+        first_id: The smallest contiguous id; by default 1 for objects and 0 for images. With `ids:
+            source`, 0 keeps ids that start at 0, also that of a background.
     """
 
     include: list[str] | None = None
@@ -222,11 +225,11 @@ class FeaturesConfig(_Strict, frozen=True, kw_only=True):
     """Which Example keys are written.
 
     Attributes:
-        add: Default keys that are written only where they are named here or in `rename`.
+        add: Keys that are written only on request, such as `image/depth`.
         rename: `{default key: written key}`.
         drop: Default keys that are not written.
-        constants: Keys with the same value in every example: a string, an integer, a float, or
-            a list of one of these.
+        constants: Keys with the same value in every Example: a string, an integer, a float, or a
+            list of one of these.
     """
 
     add: list[str] = []
@@ -236,19 +239,20 @@ class FeaturesConfig(_Strict, frozen=True, kw_only=True):
 
 
 class OutputConfig(_Strict, frozen=True, kw_only=True):
-    """Where the dataset goes, and in what pieces.
+    """Where the dataset goes, and in which pieces.
 
     Attributes:
-        path: The dataset's folder, in which `{version}`, `{date}` and `{fingerprint}` stand for
-            the config's version, the UTC date of the run's start (`YYYYMMDD`) and 12 hex digits of
-            a digest of config and inputs; `{{` and `}}` for braces.
-        latest: A pointer file: after each commit one line, the folder of what was committed.
-        shard_size_mb: Target size of a shard in MB (10⁶ bytes).
-        num_shards: Shards of each split (`{train: 16}`), or of every split (`16`); by size
-            where absent.
-        file_name: Name of a split's only file, such as `{split}.tfrecords`, for readers that
-            want exactly that; numbered shards where absent.
-        container: The kind of the shards' files, `tfrecord` or `array_record`.
+        path: The dataset's folder. It may contain `{version}`, `{date}` and `{fingerprint}`: the
+            config's version, the UTC date on which the run started (`YYYYMMDD`), and 12 hex digits
+            of a digest of config and inputs. `{{` and `}}` stand for braces.
+        latest: A pointer file. After each commit, its one line names the folder that was committed.
+        shard_size_mb: Target size of a shard in MB of 10⁶ bytes.
+        num_shards: Number of shards of every split (`16`), or of each (`{train: 16}`); by default
+            it follows from the size.
+        file_name: Name of a split's only file, such as `{split}.tfrecords`, for readers that expect
+            exactly that; by default there are numbered shards.
+        container: Kind of the shards' files. `array_record` writes ArrayRecord files, for
+            `tfds.data_source` and Grain.
     """
 
     path: Location
@@ -289,23 +293,23 @@ class RejectsConfig(_Strict, frozen=True, kw_only=True):
     """How many rejects are too many.
 
     Attributes:
-        max_ratio: The greatest share of a split's inputs that may be rejected: rejected / (listed -
-            excluded as `unannotated` + missing).
+        max_ratio: The largest share of a split's inputs that may be rejected: rejected / (listed -
+            excluded as `unannotated` + missing). With more, nothing is committed.
     """
 
     max_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.01
 
 
 class DuplicatesConfig(_Strict, frozen=True, kw_only=True):
-    """What becomes of pictures that are in the dataset several times.
+    """What happens if pictures occur several times in the dataset.
 
     Attributes:
-        find: Whether `all` are looked for, or `none`.
-        near: The most bits in which the hashes of two pictures may differ that count as nearly the
-            same, 1 to 3; 0 looks for equal files alone, as `image.verify` other than `decode` does.
-        leaks: Whether a picture in several splits is a reason to `warn`, or to `refuse` the commit.
-        contradictions: Whether a file with different labels is.
-        near_contradictions: Whether nearly equal pictures with different image-level classes are.
+        find: Whether `all` duplicates are looked for, or `none`.
+        near: Pictures count as nearly equal if their hashes of 64 bits differ in at most this many.
+            0 finds only equal files, and so does any `image.verify` other than `decode`.
+        leaks: Whether a picture in several splits leads to a warning, or the commit is refused.
+        contradictions: The same for equal files with different labels.
+        near_contradictions: The same for nearly equal pictures with different image-level classes.
     """
 
     find: Literal["all", "none"] = "all"
@@ -325,20 +329,20 @@ _Range = Annotated[
 
 
 class ExpectConfig(_Strict, frozen=True, kw_only=True):
-    """What each split must hold; otherwise nothing is committed.
+    """What each split must contain; otherwise nothing is committed.
 
     Attributes:
-        min_images: The least number of images, in every split (`1000`) or by split
-            (`{train: 1000}`), as of the next three.
-        min_objects: The least number of objects.
-        min_images_per_class: The least number of images that have a class, for each class.
-        min_objects_per_class: The least number of objects of each class.
-        image_width: The least and the greatest width of an image in pixels, `[32, 4096]`.
-        image_height: Of the heights.
-        max_unannotated: The greatest share of the images without any annotation.
-        max_crowds: The greatest share of the objects that are crowds.
-        max_corrections: The greatest share of the images, objects or labels that a correction, of
-            any one kind, concerns.
+        min_images: The smallest number of images in every split (`1000`), or by split (`{train:
+            1000}`).
+        min_objects: The same for objects.
+        min_images_per_class: The same for the images of each class.
+        min_objects_per_class: The same for the objects of each class.
+        image_width: The smallest and the largest width of an image in pixels, such as `[32, 4096]`.
+        image_height: The same for its height.
+        max_unannotated: The largest share of images without any annotation.
+        max_crowds: The largest share of objects that are crowds.
+        max_corrections: The largest share of images, objects or labels that any one kind of
+            correction may change.
     """
 
     min_images: PositiveInt | dict[str, PositiveInt] | None = None
@@ -373,39 +377,51 @@ class Config(_Strict, frozen=True, kw_only=True):
     r"""A dataset: its sources, and what is written from them.
 
     Either `splits` names a source for each split, or there is one `source` for all, whose
-    images `fractions` distributes; without `fractions` its format tells the splits, and where it
-    tells none, all are in the split `train`. Either may be a list of sources.
+    images `fractions` distributes. Either may be a list of sources.
 
     Attributes:
-        name: The dataset's name (TFDS wants `[a-zA-Z]\w*`).
-        version: `major.minor.patch`.
+        name: The dataset's name: a letter, then letters, digits and underscores.
+        version: The dataset's version: `major.minor.patch`.
         description: A text for people, kept in `dataset_info.json`.
-        seed: Key of the hash that decides split, shard and order.
-        splits: `{split: source}`, or a list of sources.
-        source: One source for all splits, or a list of them.
-        fractions: `{split: fraction}`, adding up to 1.
-        exact: Whether splits have exactly these shares of the images, and not about these.
-        stratify: Whether of each class, too: of images with several, of the rarest one.
-        group_by: A regular expression on the key; images whose first group (or whole match)
-            is the same fall into the same split. Or a `duplicates.parquet` of another build, whose
-            groups do.
-        exclude: A file that names images to leave out: a key a line, or a `duplicates.parquet` of
-            another build, of whose groups only what is to be kept stays.
-        unannotated: Whether images that no annotation file names are kept without annotations, left
-            out or rejected; `auto` means what their format does with them.
-        objects: Whether a dataset of objects must have some; `none` says that it need not.
-        masks: Whether objects' masks are written, as one PNG an object.
-        example_per: Whether an image makes one Example, or one for each of its objects.
-        image: Checks and conversion of images.
-        panoptic: Panoptic maps.
-        labels: Classes.
-        features: Example keys.
-        output: The dataset's folder and shards.
-        rejects: Tolerance.
-        duplicates: Pictures that are there several times.
-        expect: What each split must hold.
-        limit: How many images of each split are written at most: a sample for a person to look at,
-            in a folder of its own, `<output.path>-limit-<limit>`.
+        seed: Seed of the hash that decides which split and shard an image goes to, and in which
+            order.
+        splits: `{split: source}`. A split may also have a list of sources: `train: [{format: coco,
+            ...}, {format: voc, ...}]`.
+        source: Instead of `splits`: one source, or a list of them, for all splits.
+        fractions: Shares of the images of `source`, such as `{train: 0.8, validation: 0.2}`, which
+            add up to 1. The shares come out approximately; `exact` makes them exact. Without
+            `fractions`, the format decides which splits there are; if it knows none, all images are
+            in `train`.
+        exact: With `fractions`: 80 and 20 of 100 images instead of about these numbers. Images are
+            counted before they are read, so that rejects of damaged images come off. Groups stay
+            whole: a split may miss its size by less than one group, and the summary says so. An
+            added image may move others to another split, which does not happen otherwise.
+        stratify: Like `exact`, and also for each class (within an image or two). An image with
+            several classes counts for the rarest. Not together with `group_by`.
+        group_by: With `fractions`: a regular expression, applied to each image's key. Images for
+            which its first group (or the whole match) is the same stay in one split, such as
+            `^(video\d+)/`. Or the `duplicates.parquet` of another build, whose groups stay
+            together.
+        exclude: A file that names images to leave out: one key per line, or the
+            `duplicates.parquet` of another build, which keeps one image of each group.
+        unannotated: What happens to images that no annotation file names: `keep` writes them as
+            negatives, `drop` leaves them out, `reject` rejects them. `auto` is what the format
+            does.
+        objects: A dataset of objects that ends up without any object is refused, for example
+            because no category is declared. `none` allows it.
+        masks: `png` writes the objects' masks, one PNG each.
+        example_per: Whether an `image` makes one Example, or each of its objects does
+            (`annotation`).
+        image: How images are checked and converted.
+        panoptic: How panoptic maps are written.
+        labels: Which classes are written, under which names and ids.
+        features: Which Example keys are written.
+        output: Where the dataset goes, and in which pieces.
+        rejects: How many rejects are too many.
+        duplicates: What happens if pictures occur several times.
+        expect: What each split must contain.
+        limit: Builds a sample of at most this many images of each split, with some of every class,
+            in a folder of its own: `output.path` followed by `-limit-N`.
     """
 
     name: Annotated[Name, named("the dataset's name (default: the format's)")]

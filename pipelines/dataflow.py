@@ -25,6 +25,7 @@ from shardbeam.pipelines.failures import RunError, UsageError
 from shardbeam.pipelines.interrupts import say_when_interrupted
 from shardbeam.pipelines.logs import escape, write_line, write_stderr, write_stdout
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, check_image
+from shardbeam.transforms.core.extras import install_command
 
 try:
     import google.cloud.storage as storage
@@ -38,7 +39,7 @@ try:
 except ImportError as missing:
     raise UsageError(
         f"--runner={DATAFLOW_RUNNER}: a package that only Dataflow needs is missing "
-        f"({missing}); run: pip install 'shardbeam[dataflow]'"
+        f"({missing}); run: {install_command('dataflow')}"
     ) from missing
 
 _POLL_S = 5.0
@@ -188,9 +189,7 @@ def _check_code(options: PipelineOptions) -> None:
         if os.path.basename(setup.setup_file) not in _SETUP_FILES:
             raise UsageError(f"--setup_file: expected a setup.py, got {setup.setup_file}")
         if importlib.util.find_spec("build") is None:
-            raise UsageError(
-                "--setup_file: needs the extra `build`: pip install 'shardbeam[build]'"
-            )
+            raise UsageError(f"--setup_file: needs the package build: {install_command('build')}")
     elif not image:
         raise UsageError(
             "Dataflow's workers need the program: give --sdk_container_image=IMAGE, or from a "

@@ -30,6 +30,8 @@ OWN_LOGGER = "shardbeam"
 _SEVERITIES = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # Beam warns of each server that it starts and ends.
 _NOISE = ("Really starting service", "Really destroying service")
+# Beam's import warns, through the root logger, that a package for BigQuery is not installed.
+_IMPORT_NOISE = "apitools not found"
 # Our own errors, which the command says in one line: a worker's traceback tells users nothing.
 _OUR_ERRORS = ("InputError", "RefusedError")
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
@@ -250,7 +252,7 @@ class _TextHandler(logging.Handler):
 
 def _is_news(record: logging.LogRecord) -> bool:
     if not record.name.startswith("apache_beam"):
-        return True
+        return record.name != "root" or not record.getMessage().startswith(_IMPORT_NOISE)
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and (type(error).__name__ in _OUR_ERRORS or is_shortage(error)):
         return False

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.dataset.read.dataset import open_dataset, open_file
 from shardbeam.transforms.dataset.read.features import (
     ImageShape,
@@ -24,7 +25,7 @@ try:
     import tensorflow as tf
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"{error}; reading with tf.data needs the extra: pip install 'shardbeam[tensorflow]'",
+        f"{error}; reading with tf.data needs TensorFlow: {install_command('tensorflow')}",
         name=error.name,
     ) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import importlib.metadata
 import shutil
 import subprocess
@@ -70,6 +71,13 @@ def test_the_wheel_holds_one_package(make: Callable[[Path], None], tmp_path: Pat
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         files = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (info,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(info))
+    classifiers = metadata.get_all("Classifier") or []
+    minors = [name[-2:] for name in classifiers if "Python :: 3." in name]
+    assert f">=3.{minors[0]}" in metadata["Requires-Python"]
+    assert f"<3.{int(minors[-1]) + 1}" in metadata["Requires-Python"]
+    assert "tfrecord" in metadata["Keywords"].split(",")
     expected = {"shardbeam/__init__.py", "shardbeam/__main__.py", "shardbeam/py.typed"}
     for folder in FOLDERS:
         for suffix in ("py", "yaml", "proto", "pyi", "css", "j2", "js"):

@@ -16,6 +16,7 @@ from shardbeam.pipelines.cli import main
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from shardbeam.transforms.formats.load import built_in_formats
 from tests.conftest import PROJECT_ROOT
+from tests.support.config_page import PAGE, config_page
 from tests.support.pages import blocks, commands
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
@@ -113,3 +114,7 @@ def test_the_makefile_runs_the_documented_commands() -> None:
     for command in re.findall(r"^make (\w+)", "\n".join(blocks("README.md", "sh")), re.MULTILINE):
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
     assert "make test" in (PROJECT_ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_the_config_page_is_that_of_the_schema() -> None:
+    assert PAGE.read_text(encoding="utf-8") == config_page(), "run `make config-page`"

@@ -131,4 +131,4 @@ def test_the_config_names_what_is_missing(
     monkeypatch.delitem(sys.modules, "array_record.python.array_record_module", raising=False)
     missing = run(*coco_words(shapes, tmp_path / "out", *SETTINGS))
     assert missing.exit_code == 2
-    assert "pip install 'shardbeam[array_record]'" in missing.stderr
+    assert "pip install array-record" in missing.stderr

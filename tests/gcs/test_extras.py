@@ -45,5 +45,5 @@ def test_builds_without_the_clients_of_dataflow(
 
     refused = run_without_clients(*words, "--overwrite", "--runner=DataflowRunner")
     assert refused.returncode == 2
-    assert "pip install 'shardbeam[dataflow]'" in refused.stderr
+    assert "pip install 'apache-beam[gcp]<3,>=2.76'" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -312,6 +312,8 @@ def log_examples() -> None:
     )
     beam.error("out of memory")
     logging.getLogger("mine").warning("Really starting service, says a user's format")
+    logging.warning("apitools not found, and bigquery client libraries are not available")
+    logging.warning("no tools found")
 
 
 def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,6 +323,7 @@ def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == (
         f"ERROR {BEAM}: out of memory\n"
         "WARNING mine: Really starting service, says a user's format\n"
+        "WARNING root: no tools found\n"
     )
 
 
@@ -331,7 +334,7 @@ def test_everything_on_request(capsys: pytest.CaptureFixture[str]) -> None:
         log_examples()
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert len(printed.err.splitlines()) == 6
+    assert len(printed.err.splitlines()) == 8
     assert f"INFO {BEAM}: started" in printed.err
 
 

@@ -382,7 +382,7 @@ def test_without_tensorflow_the_extra_is_named() -> None:
     code = "import sys; sys.modules['tensorflow'] = None; import shardbeam.pipelines.read"
     result = run_python(code)
     assert result.returncode == 1
-    assert result.stderr.rstrip().endswith("the extra: pip install 'shardbeam[tensorflow]'")
+    assert result.stderr.rstrip().endswith("needs TensorFlow: pip install 'tensorflow>=2.20'")
 
 
 def test_wrong_calls(numbered: Path, tmp_path: Path) -> None:

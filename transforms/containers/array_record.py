@@ -17,6 +17,7 @@ from typing import Any
 
 from shardbeam.transforms.containers.base import ChecksummedFile, Container, WriteRecord
 from shardbeam.transforms.core.errors import DamagedError, InputError
+from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
@@ -110,6 +111,6 @@ def _package() -> Any:  # noqa: ANN401  # The package has no types.
         return importlib.import_module("array_record.python.array_record_module")
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"{error}; array_record files need the extra: pip install 'shardbeam[array_record]'",
+            f"{error}; array_record files need it: {install_command('array_record')}",
             name=error.name,
         ) from error

@@ -141,6 +141,8 @@ class TableFormat(Format, frozen=True, kw_only=True):
     found by their names, and their types follow from the first rows; docs/formats/csv.md says how.
 
     Attributes:
+        columns: `{column: type}` of columns whose types should not be inferred: `int`, `float`,
+            `bool` or `string`, with a `?` if a value may be missing, or `list[int]` and so on.
         cells_are_text: Whether all cells are texts, and all rows have all columns.
         extensions: Those of its files.
         guessed_keys: With which keys a table is tried, in turn, that no config describes.

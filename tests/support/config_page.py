@@ -1,0 +1,129 @@
+"""Makes docs/config.md from the schema: `make config-page`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from shardbeam.configs.convert import describe_type
+from shardbeam.configs.keys import Key, keys_of
+from shardbeam.configs.schema import Config
+from shardbeam.transforms.formats.load import built_in_formats
+
+PAGE = Path(__file__).parents[2] / "docs" / "config.md"
+# What stands above this line in the page is written by hand.
+_MARKER = "<!-- `make config-page` writes the rest from configs/schema.py and the formats. -->\n"
+_SECTIONS = {
+    "image": "[What happens to an image](images.md) explains the checks, and [limits](limits.md) "
+    "the memory that decoding takes. [Frames](design.md#frames) explains `annotated_as` and "
+    "`annotated_size`.",
+    "labels": "How COCO's category 0 is treated: [COCO](formats/coco.md#category-0).",
+    "output": "[Versions](versions.md) shows `path` and `latest` at work.",
+    "duplicates": "More: [duplicates](duplicates.md).",
+    "expect": "Otherwise nothing is committed, and the exit code is 3. More: "
+    "[statistics](statistics.md#what-a-dataset-must-hold).",
+}
+_SOURCES = """
+## Sources
+
+Each source has a `format`, and the keys of that format. `format` is one of the names below, or a
+class of your own: `package.module:Class` or `path/to/file.py:Class`. Its code is run, so name only
+what you trust ([SECURITY.md](../SECURITY.md)). A split may have
+[several sources](formats/README.md#several-sources).
+"""
+# Formats that share a page.
+_PAGES = {"cifar10": "cifar", "cifar100": "cifar"}
+_WORDS = {"str": "text", "int": "whole number", "float": "number"}
+
+
+def config_page() -> str:
+    """Makes the page: its tables are new, and the text above them stays."""
+    by_hand = PAGE.read_text(encoding="utf-8").partition(_MARKER)[0]
+    parts = [by_hand, _MARKER, "\n## The dataset\n\n", _table(Config), _SOURCES]
+    for name, format_class in built_in_formats().items():
+        page = _PAGES.get(name, name)
+        parts += [f"\n### {name}\n\n[Its page](formats/{page}.md)\n\n", _table(format_class)]
+    for name, key in keys_of(Config).items():
+        if _is_section(key):
+            parts.append(f"\n## {name}\n\n")
+            if name in _SECTIONS:
+                parts.append(f"{_SECTIONS[name]}\n\n")
+            parts.append(_table(key.type))
+    return "".join(parts)
+
+
+def _table(kind: type[msgspec.Struct]) -> str:
+    return "".join(["| key | value | default | |\n|---|---|---|---|\n", *_rows(kind)])
+
+
+def _rows(kind: type[msgspec.Struct]) -> Iterator[str]:
+    texts = _describe_attributes(kind)
+    defaults = {field.name: field for field in msgspec.structs.fields(kind)}
+    for name, key in keys_of(kind).items():
+        if name == "format":
+            continue
+        # A flag's help is written for users; of the config itself, few keys are flags.
+        is_ours = kind.__module__ == Config.__module__
+        text = texts[name] if is_ours or not key.help else _sentence(key.help)
+        if _is_section(key):
+            yield f"| [`{name}`](#{name}) | | | {text} |\n"
+            continue
+        cells = (f"`{name}`", _value(key), _default(defaults[name]), text)
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
+
+
+def _is_section(key: Key) -> bool:
+    return (
+        isinstance(key.type, type)
+        and issubclass(key.type, msgspec.Struct)
+        and key.type.__module__ == Config.__module__
+    )
+
+
+def _value(key: Key) -> str:
+    if key.switch:
+        return "`true`, `false`"
+    if key.choices and typing.get_origin(key.type) is not dict:
+        return ", ".join(f"`{choice}`" for choice in key.choices)
+    text = describe_type(key.type)
+    for name, words in _WORDS.items():
+        text = re.sub(rf"\b{name}\b", words, text)
+    return text
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    default = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    if default in (None, "", (), [], {}):
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _describe_attributes(kind: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Reads the texts of `Attributes:` in the docstrings of a class and its bases."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        doc = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        section = doc.partition("Attributes:\n")[2].partition("\n\n")[0]
+        for entry in re.split(r"^    (?=\w+: )", section, flags=re.MULTILINE):
+            name, _, text = entry.partition(": ")
+            texts[name] = " ".join(text.split())
+    return texts
+
+
+if __name__ == "__main__":
+    PAGE.write_text(config_page(), encoding="utf-8")

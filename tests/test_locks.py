@@ -1,0 +1,47 @@
+"""The lock files agree: a package has one version, whichever of them it is installed from."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Mapping, Set
+
+import pytest
+
+from tests.conftest import PROJECT_ROOT
+
+Pins = Mapping[str, Set[str]]
+
+
+def pins(name: str) -> Pins:
+    """Reads a lock file: `{package with its version and marker: its hashes}`."""
+    found: dict[str, set[str]] = {}
+    for line in (PROJECT_ROOT / name).read_text(encoding="utf-8").splitlines():
+        if match := re.fullmatch(r"(\S+==[^\\]+?) *\\", line):
+            hashes = found.setdefault(match[1], set())
+        elif match := re.fullmatch(r" +--hash=(\S+)( \\)?", line):
+            hashes.add(match[1])
+        else:
+            pytest.fail(f"{name}: {line}")
+    return found
+
+
+def versions(locked: Pins) -> Mapping[tuple[str, str], Set[str]]:
+    """Gives `{(package, version): its hashes}`: markers depend on what needs a package."""
+    split = {pin.partition(" ;")[0].partition("==")[::2]: pin for pin in locked}
+    return {(name, version): locked[pin] for (name, version), pin in split.items()}
+
+
+@pytest.mark.parametrize("name", ["requirements-base.lock", "requirements-worker.lock"])
+def test_a_smaller_lock_file_is_a_part_of_the_whole(name: str) -> None:
+    whole, part = versions(pins("requirements.lock")), versions(pins(name))
+    assert len(part) > 50
+    assert {pin: hashes for pin, hashes in part.items() if whole.get(pin) != hashes} == {}
+
+
+def test_the_demo_needs_neither_tensorflow_nor_the_tools_of_the_tests() -> None:
+    locked = {name for name, _ in versions(pins("requirements-base.lock"))}
+    requirements = importlib.metadata.requires("shardbeam") or []
+    needed = {re.split(r"[^\w-]", text)[0] for text in requirements if "extra ==" not in text}
+    assert needed <= locked
+    assert locked.isdisjoint({"tensorflow", "pytest", "google-apitools", "tensorflow-datasets"})
