@@ -1,58 +1,67 @@
-"""A picture with its annotations drawn over it. Neither Beam nor TensorFlow is needed."""
+"""Paints a picture with its annotations and texts. Neither Beam nor TensorFlow is needed."""
 
 from __future__ import annotations
 
 import bisect
-import colorsys
 import functools
-import hashlib
 import io
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
+from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
 from shardbeam.configs.schema import ImageConfig
+from shardbeam.pipelines.figure import (
+    LINES,
+    OPACITIES,
+    PALETTE,
+    BoxShape,
+    Classes,
+    Colour,
+    Figure,
+    Line,
+    Look,
+    Pose,
+    TagPlaces,
+    class_name,
+    ink_on,
+    make_figure,
+    shorten,
+)
 from shardbeam.pipelines.logs import escape
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 from shardbeam.transforms.dataset.read.legend import Legend
-from shardbeam.transforms.dataset.read.pictures import NO_CLASS, NO_ID, Picture, PictureObject
+from shardbeam.transforms.dataset.read.pictures import Picture
 from shardbeam.transforms.images.check import CIFAR_BYTES, CIFAR_SIDE_PX
 from shardbeam.transforms.images.convert import shrink, to_rgb
 from shardbeam.transforms.images.decode import decode_image
-from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 from shardbeam.transforms.images.sniff import sniff_format
 
-Colour: TypeAlias = tuple[int, int, int]
 _Font: TypeAlias = "ImageFont.FreeTypeFont | ImageFont.ImageFont"
-_Frame: TypeAlias = tuple[int, int, int, int]
+_Point: TypeAlias = tuple[float, float]
 
-# Smaller pictures are drawn a whole number of times as large, about as large as the first of these,
-# larger ones than the second are reduced. Where there are very few pixels, they are drawn as
-# squares. All in pixels of the longer side.
+# In pixels of the longer side. A picture is enlarged by a whole number to about the usual side, and
+# reduced to the largest side. One below the coarse side is enlarged with its pixels as squares.
 _USUAL_SIDE, _MAX_SIDE, _COARSE_SIDE = 960, 1600, 128
 _MIN_WIDTH = 480
-# Of a picture that cannot be decoded, or of a row that has none.
+# Size of the gray area that stands for a picture that cannot be decoded, or is not there.
 _PLACEHOLDER = (640, 160)
 _FONT_SIZE = 16
 _MARGIN, _LINE_HEIGHT = 8, 22
-_TAG_HEIGHT = 20
+_TAG_HEIGHT, _TAG_MARGIN = 20, 4
 _PAPER, _INK, _WARNING = (250, 250, 248), (30, 30, 34), (180, 30, 30)
-_MASK_OPACITY, _MAP_OPACITY = 110, 140
-# Golden ratio: however many ids there are, their hues stay apart.
-_HUE_STEP = 0.6180339887
-_LIGHTNESSES = (0.5, 0.65, 0.4)
-_VISIBLE = 2
-_TAG_CHARACTERS, _TEXT_CHARACTERS = 32, 400
+_BLACK, _WHITE = (0, 0, 0), (255, 255, 255)
+_SWATCH = 14
+_TEXT_CHARACTERS = 400
 _LEGEND_CLASSES, _CAPTIONS, _OBJECTS = 24, 12, 1000
-_ELLIPSIS = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
-# Those of usual systems with more than ASCII; the one that Pillow brings has no more.
+# Fonts of usual systems; Pillow's own has little more than ASCII.
 _FONTS = ("DejaVuSans.ttf", "NotoSans-Regular.ttf", "Arial Unicode.ttf", "arial.ttf")
 # No font has a glyph for it.
 _NONCHARACTER = "\U0010ffff"
@@ -60,66 +69,56 @@ _IMAGE = ImageConfig()
 
 
 class _Line(NamedTuple):
-    """A line of text below the picture, beside a square of colour where there is one."""
+    """A line of text below the picture, after a sample of a class's colour and line."""
 
     text: str
     ink: Colour = _INK
-    swatch: Colour | None = None
+    look: Look | None = None
 
 
 class _Canvas(NamedTuple):
-    """What is drawn on.
+    """An image that is painted on.
 
     Attributes:
         image: The picture, scaled.
         size: Width and height of the picture before, in pixels, as masks have them.
         stroke: Width of lines, in pixels.
-        problems: What could not be drawn.
+        problems: Why the picture cannot be decoded, if it cannot.
     """
 
     image: Image.Image
     size: tuple[int, int]
     stroke: int
-    problems: list[str]
+    problems: tuple[str, ...] = ()
 
 
 def draw_picture(picture: Picture, *, legend: Legend) -> Image.Image:
-    """Draws a picture with its boxes, masks, keypoints and maps, and below it what is text.
+    """Draws a picture with its boxes, masks, keypoints and maps, and its texts below it.
 
     A class has the same colour in every picture. The same picture gives the same pixels, where the
     same fonts are installed.
 
     Args:
-        picture: What to draw.
+        picture: The picture.
         legend: How the dataset's Examples are to be read.
     """
     canvas = _decode(picture)
-    lines: list[_Line] = []
-    if picture.class_map:
-        lines += _draw_class_map(picture, canvas=canvas, legend=legend)
-    drawn = picture.objects[:_OBJECTS]
-    for item in drawn:
-        _draw_mask(item, canvas=canvas)
-    # The smallest last, so that none is hidden.
-    for item in sorted(drawn, key=_area, reverse=True):
-        _draw_box(item, canvas=canvas)
-    for item in drawn:
-        _draw_keypoints(item, canvas=canvas)
-    _draw_tags(sorted(drawn, key=_area), canvas=canvas)
-    return _add_text(
-        canvas.image, [*_describe(picture), *lines, *map(_problem, dict.fromkeys(canvas.problems))]
+    figure = make_figure(
+        picture,
+        classes=Classes(legend.class_names),
+        size=canvas.size,
+        scaled=canvas.image.size,
+        most_objects=_OBJECTS,
     )
-
-
-def class_colour(label: str, label_id: int = NO_ID) -> Colour:
-    """Returns the colour of a class: that of its id, or of its name where it has none."""
-    number = label_id
-    if number == NO_ID:
-        number = int.from_bytes(hashlib.blake2b(label.encode(), digest_size=4).digest(), "big")
-    lightness = _LIGHTNESSES[number % len(_LIGHTNESSES)]
-    channels = colorsys.hls_to_rgb(number * _HUE_STEP % 1, lightness, 0.9)
-    red, green, blue = (round(255 * channel) for channel in channels)
-    return red, green, blue
+    _paint_areas(figure, canvas=canvas)
+    for box in figure.boxes:
+        _paint_box(box, look=figure.looks[box.name], canvas=canvas)
+    for pose in figure.poses:
+        _paint_pose(pose, look=figure.looks[pose.name], canvas=canvas)
+    _paint_tags(figure, canvas=canvas)
+    lines = [*_describe(picture, figure), *_describe_maps(figure)]
+    problems = dict.fromkeys((*canvas.problems, *figure.problems))
+    return _add_text(canvas.image, [*lines, *map(_problem, problems)])
 
 
 def encode_png(image: Image.Image, *, mark: str) -> bytes:
@@ -132,13 +131,13 @@ def encode_png(image: Image.Image, *, mark: str) -> bytes:
 
 
 def _decode(picture: Picture) -> _Canvas:
-    problems: list[str] = []
+    problems: tuple[str, ...] = ()
     try:
         image = decode_pixels(picture.image, image_format=picture.format)
     except RejectedError as error:
         image = Image.new("RGB", _PLACEHOLDER, (200, 200, 200))
         if picture.image:
-            problems.append(f"the image cannot be decoded: {error.detail}")
+            problems = (f"the image cannot be decoded: {error.detail}",)
     size = image.size
     longest = max(size)
     if longest > _MAX_SIDE:
@@ -170,190 +169,104 @@ def decode_pixels(data: bytes, *, image_format: str = "") -> Image.Image:
     raise RejectedError(Reason.NOT_AN_IMAGE, "it is no image file")
 
 
-def _draw_class_map(picture: Picture, *, canvas: _Canvas, legend: Legend) -> list[_Line]:
-    """Lays the colours of classes over the picture; returns a line a class."""
-    found = _read_map(picture.class_map, what="the class map", canvas=canvas)
-    if found is None:
-        return []
-    segments = found.astype(np.uint32)
-    if picture.instance_map:
-        instances = _read_map(picture.instance_map, what="the instance map", canvas=canvas)
-        if instances is not None:
-            segments = np.bitwise_or(segments << np.uint32(16), instances.astype(np.uint32))
-    numbers, counts = np.unique(found, return_counts=True)
-    names = legend.class_names
-    shown = {
-        int(number): int(count)
-        for number, count in zip(numbers, counts, strict=True)
-        if int(number) in names or int(number) not in NO_CLASS
-    }
-    table = np.zeros((int(numbers[-1]) + 1, 4), np.uint8)
-    for number in shown:
-        table[number] = (*class_colour("", number), _MAP_OPACITY)
-    # A line between segments, also of one class.
-    border = np.zeros(segments.shape, bool)
-    border[:, 1:] |= segments[:, 1:] != segments[:, :-1]
-    border[1:] |= segments[1:] != segments[:-1]
-    pixels = table[found]
-    pixels[border] = (255, 255, 255, 200)
-    overlay = Image.fromarray(pixels, "RGBA").resize(canvas.image.size, Image.Resampling.NEAREST)
-    canvas.image.paste(overlay.convert("RGB"), mask=overlay.getchannel("A"))
-    ordered = sorted(shown, key=lambda number: (-shown[number], number))
-    lines = [
-        _Line(
-            f"{names.get(number) or f'class {number}'}, {shown[number] / found.size:.1%}",
-            swatch=class_colour("", number),
+def _paint_areas(figure: Figure, *, canvas: _Canvas) -> None:
+    opacities = np.array(OPACITIES, np.uint8)
+    for area in figure.areas:
+        colour = PALETTE[figure.looks[area.name].colour]
+        canvas.image.paste(
+            colour, (0, 0, *canvas.image.size), Image.fromarray(opacities[area.levels])
         )
-        for number in ordered[:_LEGEND_CLASSES]
-    ]
-    return [*lines, *_and_more(len(ordered) - len(lines), "classes in the map")]
 
 
-def _read_map(data: bytes, *, what: str, canvas: _Canvas) -> IndexMap | None:
-    width, height = canvas.size
-    try:
-        found = read_indices(data, size=canvas.size)
-    except RejectedError as error:
-        canvas.problems.append(f"{what} cannot be drawn: {error.detail}")
-        return None
-    if found.shape != (height, width):
-        canvas.problems.append(f"{what} lies on its side")
-        return None
-    return found
-
-
-def _draw_mask(item: PictureObject, *, canvas: _Canvas) -> None:
-    if not item.mask:
-        return
-    found = _read_map(item.mask, what="a mask", canvas=canvas)
-    if found is None:
-        return
-    mask = Image.fromarray(np.where(found, np.uint8(255), np.uint8(0)))
-    mask = mask.resize(canvas.image.size, Image.Resampling.NEAREST)
-    frame = mask.getbbox()
-    if frame is None:
-        return
-    mask = mask.crop(frame)
-    colour = class_colour(item.label, item.label_id)
-    canvas.image.paste(colour, frame, mask.point([0] * 255 + [_MASK_OPACITY]))
-    edge = ImageChops.subtract(mask, mask.filter(ImageFilter.MinFilter(3)))
-    canvas.image.paste(colour, frame, edge)
-
-
-def _draw_box(item: PictureObject, *, canvas: _Canvas) -> None:
-    frame = _frame(item, canvas=canvas)
-    if frame is None:
-        return
+def _paint_box(box: BoxShape, *, look: Look, canvas: _Canvas) -> None:
     draw = ImageDraw.Draw(canvas.image)
-    xmin, ymin, xmax, ymax = frame
-    colour = class_colour(item.label, item.label_id)
-    # Between black lines, so that it shows on every ground.
-    if min(xmax - xmin, ymax - ymin) > 2 * canvas.stroke + 2:
-        inset = canvas.stroke
-        draw.rectangle((xmin + inset, ymin + inset, xmax - inset, ymax - inset), outline=(0, 0, 0))
-    draw.rectangle((xmin - 1, ymin - 1, xmax + 1, ymax + 1), outline=(0, 0, 0))
-    draw.rectangle(frame, outline=colour, width=canvas.stroke)
-
-
-def _draw_keypoints(item: PictureObject, *, canvas: _Canvas) -> None:
-    if not item.keypoints:
+    left, top, right, bottom = (
+        round(value * (side - 1))
+        for value, side in zip(box.frame, canvas.image.size * 2, strict=True)
+    )
+    line = LINES[look.line]
+    width = canvas.stroke * line.width
+    # A black line on both sides makes it visible on every ground.
+    if min(right - left, bottom - top) > 2 * width + 2:
+        inner = (left + width, top + width, right - width, bottom - width)
+        draw.rectangle(inner, outline=_BLACK)
+    draw.rectangle((left - 1, top - 1, right + 1, bottom + 1), outline=_BLACK)
+    # Each side is a line whose middle lies half its width inside of the box.
+    near, far = (width - 1) // 2, width // 2
+    x0, y0, x1, y1 = left + near, top + near, right - far, bottom - far
+    if not line.dash or x1 <= x0 or y1 <= y0:
+        draw.rectangle((left, top, right, bottom), outline=PALETTE[look.colour], width=width)
         return
+    draw.rectangle((left, top, right, bottom), outline=_BLACK, width=width)
+    # Pillow shifts a line of even width that runs to the left or up.
+    for one, other in (
+        ((left, y0), (right, y0)),
+        ((left, y1), (right, y1)),
+        ((x0, top), (x0, bottom)),
+        ((x1, top), (x1, bottom)),
+    ):
+        _paint_line(draw, one, other, line=line, ink=PALETTE[look.colour], width=width)
+
+
+def _paint_line(
+    draw: ImageDraw.ImageDraw, one: _Point, other: _Point, *, line: Line, ink: Colour, width: int
+) -> None:
+    """Paints a line between two points, with its dashes."""
+    length = math.dist(one, other)
+    if not line.dash or not length:
+        draw.line((*one, *other), fill=ink, width=width)
+        return
+    step = itertools.cycle(zip(line.dash, itertools.cycle((True, False)), strict=False))
+    start = 0.0
+    while start < length:
+        dash, is_drawn = next(step)
+        end = min(start + dash * width, length)
+        if is_drawn:
+            ends = [
+                tuple(a + (b - a) * share / length for a, b in zip(one, other, strict=True))
+                for share in (start, end)
+            ]
+            draw.line((*ends[0], *ends[1]), fill=ink, width=width)
+        start = end
+
+
+def _paint_pose(pose: Pose, *, look: Look, canvas: _Canvas) -> None:
     draw = ImageDraw.Draw(canvas.image)
     width, height = canvas.image.size
-    colour = class_colour(item.label, item.label_id)
-    # Further away nothing of them is seen.
-    points = [
-        (min(max(x, -2.0), 3.0) * width, min(max(y, -2.0), 3.0) * height, visibility)
-        for x, y, visibility in item.keypoints
-    ]
-    for ink, wider in (((0, 0, 0), 2), (colour, 0)):
-        for one, other in item.skeleton:
-            if points[one][2] > 0 and points[other][2] > 0:
-                draw.line(
-                    (*points[one][:2], *points[other][:2]), fill=ink, width=canvas.stroke + wider
-                )
+    colour, line = PALETTE[look.colour], LINES[look.line]
+    stroke = canvas.stroke * line.width
+    for x0, y0, x1, y1 in pose.bones:
+        one, other = (x0 * width, y0 * height), (x1 * width, y1 * height)
+        draw.line((*one, *other), fill=_BLACK, width=stroke + 2)
+        _paint_line(draw, one, other, line=line, ink=colour, width=stroke)
     radius = canvas.stroke + 2
-    for x, y, visibility in points:
-        if visibility > 0:
-            fill = colour if visibility >= _VISIBLE else (255, 255, 255)
-            frame = (x - radius, y - radius, x + radius, y + radius)
-            draw.ellipse(frame, fill=fill, outline=(0, 0, 0))
+    for points, fill in ((pose.visible, colour), (pose.hidden, _WHITE)):
+        for x, y in points:
+            left, top = x * width - radius, y * height - radius
+            frame = (left, top, left + 2 * radius, top + 2 * radius)
+            draw.ellipse(frame, fill=fill, outline=_BLACK)
 
 
-def _draw_tags(items: Sequence[PictureObject], *, canvas: _Canvas) -> None:
-    """Writes the classes of boxes beside them, as long as none covers another."""
+def _paint_tags(figure: Figure, *, canvas: _Canvas) -> None:
     draw = ImageDraw.Draw(canvas.image)
     width, height = canvas.image.size
-    taken: list[_Frame] = []
-    for item in items:
-        frame = _frame(item, canvas=canvas)
-        if frame is None:
-            continue
-        text = tag_name(item) + (", crowd" if item.is_crowd else "")
-        text = _readable(text)
-        tag_width = _length(text) + 8
-        xmin, ymin, xmax, ymax = frame
-        for x, y in (
-            (xmin, ymin - _TAG_HEIGHT),
-            (xmin, ymin),
-            (xmin, ymax - _TAG_HEIGHT),
-            (xmin, ymax),
-            (xmax - tag_width, ymin),
-        ):
-            left = max(0, min(x, width - tag_width))
-            tag = (left, y, left + tag_width, y + _TAG_HEIGHT)
-            if 0 <= y <= height - _TAG_HEIGHT and not any(_overlap(tag, other) for other in taken):
-                colour = class_colour(item.label, item.label_id)
-                draw.rectangle(tag, fill=colour)
-                middle = (left + 4, y + _TAG_HEIGHT // 2)
-                draw.text(middle, text, font=_font(), fill=_ink_on(colour), anchor="lm")
-                taken.append(tag)
-                break
+    places = TagPlaces(size=(width, height), height=_TAG_HEIGHT, measure=_tag_width)
+    for tag in filter(None, map(places.find, figure.boxes)):
+        colour = PALETTE[figure.looks[tag.name].colour]
+        left = round(tag.x * (width - 1)) + tag.dx * _tag_width(tag.text)
+        top = round(tag.y * (height - 1)) + tag.dy * _TAG_HEIGHT
+        frame = (left, top, left + _tag_width(tag.text), top + _TAG_HEIGHT)
+        draw.rectangle(frame, fill=colour)
+        middle = (left + _TAG_MARGIN, top + _TAG_HEIGHT // 2)
+        draw.text(middle, _readable(tag.text), font=_font(), fill=ink_on(colour), anchor="lm")
 
 
-def _frame(item: PictureObject, *, canvas: _Canvas) -> _Frame | None:
-    """Finds the pixels of a box; None where none of them is in the picture."""
-    if item.box is None:
-        return None
-    width, height = canvas.image.size
-    xs = sorted((item.box[0], item.box[2]))
-    ys = sorted((item.box[1], item.box[3]))
-    if xs[0] > 1 or ys[0] > 1 or xs[1] < 0 or ys[1] < 0:
-        return None
-    left, right = (round(min(max(x, 0.0), 1.0) * (width - 1)) for x in xs)
-    top, bottom = (round(min(max(y, 0.0), 1.0) * (height - 1)) for y in ys)
-    return left, top, right, bottom
+def _tag_width(text: str) -> int:
+    return _length(_readable(text)) + 2 * _TAG_MARGIN
 
 
-def _overlap(one: _Frame, other: _Frame) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _area(item: PictureObject) -> float:
-    if item.box is None:
-        return 0.0
-    xmin, ymin, xmax, ymax = item.box
-    return abs((xmax - xmin) * (ymax - ymin))
-
-
-def class_name(item: PictureObject) -> str:
-    """Names an object's class; one without a name by its id."""
-    return item.label or ("object" if item.label_id == NO_ID else f"class {item.label_id}")
-
-
-def tag_name(item: PictureObject) -> str:
-    """Names an object's class in few enough characters to stand beside its box."""
-    return _shortened(class_name(item), _TAG_CHARACTERS)
-
-
-def _ink_on(colour: Colour) -> Colour:
-    red, green, blue = colour
-    # ITU-R BT.601: what of a colour the eye takes for light.
-    return (0, 0, 0) if 0.299 * red + 0.587 * green + 0.114 * blue > 120 else (255, 255, 255)
-
-
-def _describe(picture: Picture) -> Iterator[_Line]:
-    """Yields what is said below a picture."""
+def _describe(picture: Picture, figure: Figure) -> Iterator[_Line]:
+    """Yields the texts below a picture."""
     yield _Line(f"{picture.split}, example {picture.number:,}: {picture.key or 'without a name'}")
     if picture.image:
         yield _Line(
@@ -366,18 +279,31 @@ def _describe(picture: Picture) -> Iterator[_Line]:
     for caption in picture.captions[:_CAPTIONS]:
         yield _Line(f"\N{LEFT DOUBLE QUOTATION MARK}{caption}\N{RIGHT DOUBLE QUOTATION MARK}")
     yield from _and_more(len(picture.captions) - _CAPTIONS, "captions")
-    classes = Counter((class_name(item), item.label, item.label_id) for item in picture.objects)
-    ordered = sorted(classes.items(), key=lambda counted: (-counted[1], counted[0]))
-    for (name, label, label_id), count in ordered[:_LEGEND_CLASSES]:
-        yield _Line(f"{name}, {count:,}", swatch=class_colour(label, label_id))
+    counts = Counter(map(class_name, picture.objects))
+    ordered = sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))
+    for name, count in ordered[:_LEGEND_CLASSES]:
+        yield _Line(f"{name}, {count:,}", look=figure.looks.get(name))
     yield from _and_more(len(ordered) - _LEGEND_CLASSES, "classes")
     if len(picture.objects) > _OBJECTS:
         yield _problem(f"only {_OBJECTS:,} of {len(picture.objects):,} objects are drawn")
     yield from map(_problem, picture.problems)
 
 
+def _describe_maps(figure: Figure) -> Iterator[_Line]:
+    """Yields how much of the picture each class of a map covers, the largest first."""
+    shares = {
+        area.name: np.count_nonzero(area.levels) / area.levels.size
+        for area in figure.areas
+        if area.layer != "masks"
+    }
+    ordered = sorted(shares.items(), key=lambda share: (-share[1], share[0]))
+    for name, share in ordered[:_LEGEND_CLASSES]:
+        yield _Line(f"{name}, {share:.1%}", look=figure.looks[name])
+    yield from _and_more(len(ordered) - _LEGEND_CLASSES, "classes in the map")
+
+
 def _and_more(number: int, what: str) -> list[_Line]:
-    return [_Line(f"{_ELLIPSIS} and {number:,} more {what}")] if number > 0 else []
+    return [_Line(f"… and {number:,} more {what}")] if number > 0 else []
 
 
 def _problem(text: str) -> _Line:
@@ -390,15 +316,15 @@ def _add_text(image: Image.Image, lines: Sequence[_Line]) -> Image.Image:
     placed: list[tuple[int, int, _Line]] = []
     x, y = _MARGIN, image.height + _MARGIN
     for line in lines:
-        indent = _LINE_HEIGHT if line.swatch else 0
-        text = _readable(_shortened(line.text, _TEXT_CHARACTERS))
+        indent = _swatch_width(line.look) + _MARGIN if line.look else 0
+        text = _readable(shorten(line.text, _TEXT_CHARACTERS))
         for part in _wrap(text, width=width - 2 * _MARGIN - indent):
             needed = indent + _length(part) + 2 * _MARGIN
-            if x > _MARGIN and (not line.swatch or x + needed > width):
+            if x > _MARGIN and (not line.look or x + needed > width):
                 x, y = _MARGIN, y + _LINE_HEIGHT
             placed.append((x, y, line._replace(text=part)))
             x += needed
-            if not line.swatch:
+            if not line.look:
                 x, y = _MARGIN, y + _LINE_HEIGHT
     height = y + _MARGIN + (_LINE_HEIGHT if x > _MARGIN else 0)
     page = Image.new("RGB", (width, height), _PAPER)
@@ -406,20 +332,36 @@ def _add_text(image: Image.Image, lines: Sequence[_Line]) -> Image.Image:
     draw = ImageDraw.Draw(page)
     for left, top, line in placed:
         middle = top + _LINE_HEIGHT // 2
-        if line.swatch:
-            draw.rectangle(
-                (left, middle - 7, left + 14, middle + 7), fill=line.swatch, outline=_INK
-            )
-            left += _LINE_HEIGHT
+        if line.look:
+            _paint_swatch(draw, (left, middle), look=line.look)
+            left += _swatch_width(line.look) + _MARGIN
         draw.text((left, middle), line.text, font=_font(), fill=line.ink, anchor="lm")
     return page
+
+
+def _swatch_width(look: Look) -> int:
+    return _SWATCH if look.line == 0 else 3 * _SWATCH
+
+
+def _paint_swatch(draw: ImageDraw.ImageDraw, place: tuple[int, int], *, look: Look) -> None:
+    """Paints a square of a class's colour, and a sample of its line if that is special."""
+    left, middle = place
+    half = _SWATCH // 2
+    frame = (left, middle - half, left + _SWATCH, middle + half)
+    draw.rectangle(frame, fill=PALETTE[look.colour], outline=_INK)
+    if look.line:
+        line = LINES[look.line]
+        width = 2 * line.width
+        one, other = (left + _SWATCH, middle), (left + 3 * _SWATCH, middle)
+        draw.line((*one, *other), fill=_BLACK, width=width + 2)
+        _paint_line(draw, one, other, line=line, ink=PALETTE[look.colour], width=width)
 
 
 def _wrap(text: str, *, width: int) -> Iterator[str]:
     """Breaks a text into lines of a width in pixels: at spaces, and in words that are longer."""
     rest = text
     while _length(rest) > width:
-        # So many characters fit; there is always one.
+        # The number of characters that fit, at least one.
         fitting = bisect.bisect_right(
             range(1, len(rest)), width, key=lambda count: _length(rest[:count])
         )
@@ -435,12 +377,8 @@ def _length(text: str) -> int:
     return math.ceil(_font().getlength(text))
 
 
-def _shortened(text: str, characters: int) -> str:
-    return text if len(text) <= characters else f"{text[:characters]}{_ELLIPSIS}"
-
-
 def _readable(text: str) -> str:
-    r"""Writes what is no text, or what the font has no glyphs for, as `\x1b` or `\u81c9`."""
+    r"""Writes control characters, and those without a glyph in the font, as `\x1b` or `\u81c9`."""
     return "".join(
         character if character == " " or _has_glyph(character) else _escaped(character)
         for character in escape(text)
@@ -448,7 +386,7 @@ def _readable(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    if character == _ELLIPSIS:
+    if character == "…":
         return "..."
     return character.encode("unicode_escape").decode() if character != _TIMES else "x"
 

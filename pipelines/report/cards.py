@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shardbeam.pipelines.draw import class_name, tag_name
+from shardbeam.pipelines.figure import (
+    LINES,
+    PALETTE,
+    Classes,
+    Figure,
+    Line,
+    Look,
+    Tag,
+    TagPlaces,
+    class_name,
+    ink_on,
+)
 from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.report.sample import Sample
-from shardbeam.pipelines.report.thumbnails import Thumbnail
+from shardbeam.pipelines.report.thumbnails import MOST_OBJECTS, Thumbnail
 from shardbeam.pipelines.show import describe_values
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 
-# So many of one picture's objects are drawn and listed, and so many are labelled while it is small.
-_OBJECTS = 300
-_LABELLED = 8
 _CAPTIONS = 10
 _FEATURES = 200
-# About as wide as a picture is in the gallery, in pixels, and a label's letters in it.
-_CARD_PX = 300
-_LETTERS_PX = 12
-# Of a label, in heights of its letters (em).
+# Width and height of a picture on a card and enlarged, and height of a label's letters, in pixels.
+_CARD_PX, _ENLARGED_PX, _LETTERS_PX = (230, 195), (720, 600), 12
+# Objects that are labelled on a card at most; the others are when the picture is enlarged.
+_LABELLED = 8
+# Sizes of a label in heights of its letters (em).
 _TAG_HEIGHT, _TAG_MARGIN, _BASELINE = 1.3, 0.3, 0.95
-# Browsers read no path with much larger numbers.
-_FAR_PX = 10_000_000.0
-# A picture that has fewer pixels a side is shown with its pixels as squares.
+# Width of the usual line.
+_LINE_PX = 2
+# A picture with fewer pixels a side is shown with its pixels as squares.
 _COARSE_PX = 128
 _TIMES = " \N{MULTIPLICATION SIGN} "
 
@@ -43,7 +53,7 @@ class _Area(NamedTuple):
 
 class _Box(NamedTuple):
     number: int
-    is_crowd: bool
+    look: str
     x: str
     y: str
     width: str
@@ -51,18 +61,23 @@ class _Box(NamedTuple):
 
 
 class _Pose(NamedTuple):
-    """Keypoints of an object, as SVG paths: lines between them, those seen, those hidden."""
+    """Keypoints of an object, as SVG paths: lines between them, visible ones, hidden ones."""
 
     number: int
+    look: str
     bones: str
-    seen: str
+    visible: str
     hidden: str
 
 
 class _Tag(NamedTuple):
-    """A label at a box's corner; its own sizes are in letters' heights (em)."""
+    """A label at a box's corner; its sizes are in heights of its letters (em).
+
+    A minor one is shown when the picture is enlarged.
+    """
 
     number: int
+    look: str
     text: str
     x: str
     y: str
@@ -77,11 +92,13 @@ class _Tag(NamedTuple):
 
 class _Label(NamedTuple):
     number: int
+    look: str
     text: str
 
 
 class _Row(NamedTuple):
     number: int
+    look: str
     name: str
     place: str
     size: str
@@ -127,26 +144,76 @@ class Card(NamedTuple):
 
 
 def class_numbers(sample: Sample) -> dict[str, int]:
-    """Numbers the classes, the most frequent first; a class's colour is its number's."""
+    """Numbers the classes, the most frequent first."""
     ordered = sorted(sample.classes.items(), key=lambda item: (-item[1], item[0]))
     return {name: number for number, (name, _) in enumerate(ordered)}
 
 
+def style_looks() -> str:
+    """Returns the style of the looks that `look_class` names."""
+    colours = (
+        f".k{number} {{ --k: #{bytes(colour).hex()}; --i: #{bytes(ink_on(colour)).hex()}; }}"
+        for number, colour in enumerate(PALETTE)
+    )
+    return "\n".join((*colours, *_style_lines()))
+
+
+def _style_lines() -> Iterator[str]:
+    for number, line in enumerate(LINES):
+        width = _LINE_PX * line.width
+        dash = " ".join(f"{_short(length * width)}px" for length in line.dash)
+        yield (
+            f".l{number} {{ stroke-width: {width}px; stroke-dasharray: {dash or 'none'}; }}\n"
+            f".l{number} .swatch {{ {_sample_line(line)} }}"
+        )
+
+
+def _sample_line(line: Line) -> str:
+    """Returns the style of a swatch that shows a line, where that is not the usual one."""
+    if line == LINES[0]:
+        return ""
+    width = _LINE_PX * line.width
+    ends = [f"{_short(end * width)}px" for end in itertools.accumulate((0, *line.dash))]
+    inks = itertools.cycle(("var(--k)", "transparent"))
+    parts = ", ".join(
+        f"{ink} {start} {end}"
+        for ink, (start, end) in zip(inks, itertools.pairwise(ends), strict=False)
+    )
+    background = f"repeating-linear-gradient(90deg, {parts})" if parts else "var(--k)"
+    return (
+        f"width: 2.4em; height: {width + 1}px; border-radius: 0; vertical-align: middle; "
+        f"background: {background};"
+    )
+
+
+def look_class(look: Look) -> str:
+    """Names the classes of the style of a class's look."""
+    return f"k{look.colour} l{look.line}"
+
+
 def make_card(
-    picture: Picture, thumbnail: Thumbnail, *, numbers: Mapping[str, int], split: int
+    picture: Picture,
+    thumbnail: Thumbnail,
+    *,
+    classes: Classes,
+    numbers: Mapping[str, int],
+    split: int,
 ) -> Card:
     """Makes the card of a picture.
 
     Args:
         picture: The picture.
         thumbnail: Its thumbnail.
+        classes: The dataset's classes.
         numbers: `{class: number}`, as `class_numbers` has them.
         split: Number of its split.
     """
     width, height = thumbnail.width, thumbnail.height
-    drawn = picture.objects[:_OBJECTS]
-    # The largest are drawn first, so that none hides another; and labelled first.
-    by_size = sorted(drawn, key=_box_area, reverse=True)
+    figure = thumbnail.figure
+
+    def look_of(name: str) -> str:
+        return look_class(figure.looks.get(name) or classes.look(name))
+
     areas = [
         _Area(
             area.layer,
@@ -156,7 +223,7 @@ def make_card(
         )
         for area in thumbnail.overlays
     ]
-    # Labels of the picture as a whole, and what the colours of its map stand for.
+    # Labels of the picture as a whole, and the classes of its map.
     of_maps = (area.name for area in thumbnail.overlays if area.layer != "masks")
     chips = dict.fromkeys((*picture.labels, *of_maps))
     names = {*picture.labels, *map(class_name, picture.objects)}
@@ -171,39 +238,55 @@ def make_card(
         number=picture.number,
         objects=len(picture.objects),
         thumbnail=thumbnail,
-        font_size=_short(_LETTERS_PX * max(width / _CARD_PX, height / (0.7 * _CARD_PX))),
+        font_size=_short(_LETTERS_PX / _scale(_CARD_PX, width=width, height=height)),
         is_coarse=max(width, height) < _COARSE_PX,
         class_numbers=" ".join(map(str, sorted(shown))),
         areas=areas,
         boxes=[
             _Box(
-                numbers[class_name(item)],
-                item.is_crowd,
-                *_rect(item.box, width=width, height=height),
+                numbers[box.name], look_of(box.name), *_rect(box.frame, width=width, height=height)
             )
-            for item in by_size
-            if item.box is not None
+            for box in figure.boxes
         ],
-        poses=list(_poses(drawn, numbers=numbers, width=width, height=height)),
+        poses=[
+            _Pose(
+                numbers[pose.name],
+                look_of(pose.name),
+                bones="".join(
+                    f"M{_point(x0, y0, width, height)}L{_point(x1, y1, width, height)}"
+                    for x0, y0, x1, y1 in pose.bones
+                ),
+                visible=_dots(pose.visible, width=width, height=height),
+                hidden=_dots(pose.hidden, width=width, height=height),
+            )
+            for pose in figure.poses
+            if pose.visible or pose.hidden
+        ],
         tags=[
             _tag(
-                item,
-                numbers[class_name(item)],
+                tag,
+                is_minor=is_minor,
+                number=numbers[tag.name],
+                look=look_of(tag.name),
                 width=width,
                 height=height,
-                place=place,
             )
-            for place, item in enumerate(by_size)
-            if item.box is not None
+            for tag, is_minor in _place_tags(figure, width=width, height=height)
         ],
-        labels=[_Label(numbers[name], name) for name in chips],
+        labels=[_Label(numbers[name], look_of(name), name) for name in chips],
         captions=picture.captions[:_CAPTIONS],
-        # Without a thumbnail its problem stands in its place.
-        problems=[
-            *picture.problems,
-            *([thumbnail.problem] if thumbnail.uri and thumbnail.problem else []),
+        # Without a thumbnail the page says in its place why there is none.
+        problems=[*picture.problems, *figure.problems],
+        rows=[
+            _row(
+                item,
+                number=numbers[class_name(item)],
+                look=look_of(class_name(item)),
+                width=width,
+                height=height,
+            )
+            for item in picture.objects[:MOST_OBJECTS]
         ],
-        rows=[_row(item, numbers[class_name(item)], width=width, height=height) for item in drawn],
         features=[
             _Feature(key, _kind(values), len(values), describe_values(values))
             for key, values in sorted(picture.features.items())[:_FEATURES]
@@ -212,8 +295,8 @@ def make_card(
 
 
 def _short(value: float) -> str:
-    """Writes a coordinate in as few digits as a screen can show; one far away, as far as counts."""
-    return f"{min(max(value, -_FAR_PX), _FAR_PX):.2f}".rstrip("0").rstrip(".")
+    """Writes a coordinate with no more digits than a screen can show."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _rect(
@@ -229,58 +312,63 @@ def _rect(
     )
 
 
-def _box_area(item: PictureObject) -> float:
-    if item.box is None:
-        return 0.0
-    xmin, ymin, xmax, ymax = item.box
-    return (xmax - xmin) * (ymax - ymin)
+def _point(x: float, y: float, width: int, height: int) -> str:
+    return f"{_short(x * width)} {_short(y * height)}"
 
 
-def _poses(
-    items: Sequence[PictureObject], *, numbers: Mapping[str, int], width: int, height: int
-) -> Iterator[_Pose]:
-    for item in items:
-        points = [
-            (_short(x * width), _short(y * height), visibility)
-            for x, y, visibility in item.keypoints
-        ]
-        if not any(visibility for _, _, visibility in points):
-            continue
-        number = numbers[class_name(item)]
-        bones = [
-            f"M{points[a][0]} {points[a][1]}L{points[b][0]} {points[b][1]}"
-            for a, b in item.skeleton
-            if max(a, b) < len(points) and points[a][2] and points[b][2]
-        ]
-        dots = {
-            wanted: "".join(f"M{x} {y}h0" for x, y, visibility in points if visibility == wanted)
-            for wanted in (1, 2)
-        }
-        yield _Pose(number, "".join(bones), seen=dots[2], hidden=dots[1])
+def _dots(points: Sequence[tuple[float, float]], *, width: int, height: int) -> str:
+    return "".join(f"M{_point(x, y, width, height)}h0" for x, y in points)
 
 
-def _tag(item: PictureObject, number: int, *, width: int, height: int, place: int) -> _Tag:
-    assert item.box is not None
-    xmin, ymin, xmax, _ = item.box
-    text = escape(tag_name(item))
+def _scale(room: tuple[int, int], *, width: int, height: int) -> float:
+    """Returns the screen's pixels for a pixel of a picture that fills some room."""
+    return min(room[0] / max(1, width), room[1] / max(1, height))
+
+
+def _place_tags(figure: Figure, *, width: int, height: int) -> Iterator[tuple[Tag, bool]]:
+    """Yields the labels of a card, then minor ones, for which the enlarged picture has room."""
+    on_card, enlarged = (
+        TagPlaces(
+            size=(round(scale * width), round(scale * height)),
+            height=_TAG_HEIGHT * _LETTERS_PX,
+            measure=_tag_width_px,
+        )
+        for scale in (_scale(room, width=width, height=height) for room in (_CARD_PX, _ENLARGED_PX))
+    )
+    rest = []
+    for number, box in enumerate(figure.boxes):
+        tag = on_card.find(box) if number < _LABELLED else None
+        if tag is None:
+            rest.append(box)
+        else:
+            enlarged.take(tag)
+            yield tag, False
+    for tag in filter(None, map(enlarged.find, rest)):
+        yield tag, True
+
+
+def _tag_width_px(text: str) -> float:
+    return _LETTERS_PX * (_text_width(escape(text)) + 2 * _TAG_MARGIN)
+
+
+def _tag(tag: Tag, *, is_minor: bool, number: int, look: str, width: int, height: int) -> _Tag:
+    text = escape(tag.text)
     letters = _text_width(text)
     width_em = letters + 2 * _TAG_MARGIN
-    # Above the box where there is room, and at that side where more of the picture is.
-    is_right = xmin > 0.6
-    left = -width_em if is_right else 0.0
-    top = -_TAG_HEIGHT if ymin > 0.08 else 0.0
+    left, top = tag.dx * width_em, tag.dy * _TAG_HEIGHT
     return _Tag(
         number=number,
+        look=look,
         text=text,
-        x=_short((xmax if is_right else xmin) * width),
-        y=_short(ymin * height),
+        x=_short(tag.x * width),
+        y=_short(tag.y * height),
         left=_short(left),
         top=_short(top),
         width=_short(width_em),
         text_x=_short(left + _TAG_MARGIN),
         text_y=_short(top + _BASELINE),
         text_width=_short(letters),
-        is_minor=place >= _LABELLED,
+        is_minor=is_minor,
     )
 
 
@@ -299,7 +387,7 @@ def _text_width(text: str) -> float:
     return width
 
 
-def _row(item: PictureObject, number: int, *, width: int, height: int) -> _Row:
+def _row(item: PictureObject, *, number: int, look: str, width: int, height: int) -> _Row:
     place = size = ""
     if item.box is not None:
         xmin, ymin, xmax, ymax = item.box
@@ -312,7 +400,7 @@ def _row(item: PictureObject, number: int, *, width: int, height: int) -> _Row:
         *(["mask"] if item.mask else []),
         *(f"{name}: {value}" for name, value in sorted(item.attributes.items())),
     ]
-    return _Row(number, class_name(item), place, size, ", ".join(more))
+    return _Row(number, look, class_name(item), place, size, ", ".join(more))
 
 
 def _kind(values: Sequence[bytes | int | float]) -> str:

@@ -6,17 +6,17 @@ import contextlib
 import functools
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.pipelines.commands import ReportArguments
 from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.figure import Classes
 from shardbeam.pipelines.logs import escape, write_stdout
 from shardbeam.pipelines.own_files import Mark, check_replaceable, dataset_name
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
-from shardbeam.pipelines.report.cards import class_numbers
 from shardbeam.pipelines.report.changes import find_changes
 from shardbeam.pipelines.report.charts import load_statistics, make_charts
 from shardbeam.pipelines.report.duplicates import read_duplicates
@@ -24,7 +24,7 @@ from shardbeam.pipelines.report.facts import read_facts
 from shardbeam.pipelines.report.page import Report, render_page
 from shardbeam.pipelines.report.rejects import draw_rejects
 from shardbeam.pipelines.report.sample import Sample, sample_pictures
-from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail, map_names
+from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, StoredSplit, open_dataset
 from shardbeam.transforms.dataset.read.legend import Legend, read_legend
 from shardbeam.transforms.dataset.read.pictures import Picture, read_pictures
@@ -125,11 +125,11 @@ def make_page(
     """
     facts = read_facts(dataset)
     legend = read_legend(dataset)
-    names = legend.class_names
+    classes = Classes(legend.class_names)
     sample = sample_pictures(
         [dataset.find_split(split.name) for split in dataset.splits],
         read=functools.partial(_read_pictures, legend=legend, seen=seen),
-        read_map=functools.partial(_read_map, names=names),
+        read_map=functools.partial(_read_map, classes=classes),
         limit=examples,
         keys=keys,
     )
@@ -147,11 +147,12 @@ def make_page(
         duplicates=duplicates,
         changes=None if previous is None else find_changes(previous, dataset),
         charts=make_charts({split.name: statistics[split.name] for split in dataset.splits}),
+        classes=classes,
         sample=sample,
         thumbnails=(),
         reject_pictures=rejects,
     )
-    return _fit_page(report, names=names)
+    return _fit_page(report)
 
 
 def _read_pictures(split: StoredSplit, *, legend: Legend, seen: Counter[str]) -> Iterator[Picture]:
@@ -160,15 +161,12 @@ def _read_pictures(split: StoredSplit, *, legend: Legend, seen: Counter[str]) ->
         yield picture
 
 
-def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
-    numbers = class_numbers(report.sample)
-    pictures = report.sample.pictures
+def _fit_page(report: Report) -> str:
+    pictures, classes = report.sample.pictures, report.classes
     report = report._replace(
         pairs=[
             [
-                draw_thumbnail(
-                    _without_masks(picture), max_side=_PAIR_SIDE, numbers=numbers, names=names
-                )
+                draw_thumbnail(_without_masks(picture), max_side=_PAIR_SIDE, classes=classes)
                 for picture in group.pictures
             ]
             for group in (report.duplicates.groups if report.duplicates else ())
@@ -181,7 +179,7 @@ def _fit_page(report: Report, *, names: Mapping[int, str]) -> str:
         thumbnails = []
         num_bytes = 0
         for picture in pictures:
-            thumbnails.append(draw_thumbnail(picture, max_side=side, numbers=numbers, names=names))
+            thumbnails.append(draw_thumbnail(picture, max_side=side, classes=classes))
             num_bytes += thumbnails[-1].num_bytes
             if num_bytes > MAX_BYTES:
                 break
@@ -208,8 +206,8 @@ def _without_masks(picture: Picture) -> Picture:
     return msgspec.structs.replace(picture, objects=objects, class_map=b"", instance_map=b"")
 
 
-def _read_map(picture: Picture, *, names: Mapping[int, str]) -> Collection[str]:
-    return map_names(picture.class_map, size=(picture.width, picture.height), names=names)
+def _read_map(picture: Picture, *, classes: Classes) -> Collection[str]:
+    return classes.name_map(picture.class_map, size=(picture.width, picture.height))
 
 
 def _read_keys(path: str) -> frozenset[str]:

@@ -20,15 +20,16 @@ import jinja2
 from markupsafe import Markup
 from rich.filesize import decimal
 
+from shardbeam.pipelines.figure import Classes
 from shardbeam.pipelines.logs import escape
 from shardbeam.pipelines.own_files import Mark
-from shardbeam.pipelines.report.cards import Card, class_numbers, make_card
+from shardbeam.pipelines.report.cards import Card, class_numbers, look_class, make_card, style_looks
 from shardbeam.pipelines.report.changes import Changes
 from shardbeam.pipelines.report.charts import MOST_SPLITS, Charts
 from shardbeam.pipelines.report.duplicates import Duplicates, Group
 from shardbeam.pipelines.report.facts import Code, Facts, SplitFacts
 from shardbeam.pipelines.report.sample import Sample
-from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail
+from shardbeam.pipelines.report.thumbnails import Thumbnail
 from shardbeam.pipelines.tables import describe_value
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.core.records import Corrected
@@ -57,6 +58,7 @@ class Report(NamedTuple):
     Attributes:
         facts: What the dataset says of itself.
         charts: What is in it.
+        classes: Its classes.
         sample: The pictures of the gallery.
         thumbnails: Their thumbnails; of the first ones where there is no room for all.
         duplicates: What is there several times; None where it was not looked for.
@@ -67,6 +69,7 @@ class Report(NamedTuple):
 
     facts: Facts
     charts: Charts
+    classes: Classes
     sample: Sample
     thumbnails: Sequence[Thumbnail]
     duplicates: Duplicates | None = None
@@ -88,6 +91,7 @@ class Lines(str):
 
 class _Class(NamedTuple):
     number: int
+    look: str
     name: str
     pictures: int
 
@@ -122,13 +126,13 @@ class _RejectRow(NamedTuple):
 
 def render_page(report: Report) -> str:
     """Renders the page."""
-    style, script = _asset("style.css"), _asset("page.js")
+    style, script = f"{_asset('style.css')}{style_looks()}\n", _asset("page.js")
     cards = list(_cards(report))
     facts, sample = report.facts, report.sample
     shown = Counter(number for card in cards for number in card.class_numbers.split())
     names = class_numbers(sample)
     classes = [
-        _Class(number, name, shown[str(number)])
+        _Class(number, look_class(report.classes.look(name)), name, shown[str(number)])
         for name, number in names.items()
         if shown[str(number)]
     ]
@@ -151,7 +155,6 @@ def render_page(report: Report) -> str:
         gallery_hint=_gallery_hint(report),
         cards=cards,
         classes=classes,
-        colours=len(PALETTE),
         layers=[(layer, title) for layer, title in _LAYERS.items() if _has_layer(cards, layer)],
         changes=report.changes,
         change_columns=SplitDifference.__struct_fields__,
@@ -311,7 +314,13 @@ def _cards(report: Report) -> Iterator[Card]:
     numbers = class_numbers(report.sample)
     splits = {split.name: number for number, split in enumerate(report.facts.splits)}
     for picture, thumbnail in zip(report.sample.pictures, report.thumbnails, strict=False):
-        yield make_card(picture, thumbnail, numbers=numbers, split=splits[picture.split])
+        yield make_card(
+            picture,
+            thumbnail,
+            classes=report.classes,
+            numbers=numbers,
+            split=splits[picture.split],
+        )
 
 
 def _pairs(report: Report) -> Iterator[_Pair]:
@@ -321,7 +330,7 @@ def _pairs(report: Report) -> Iterator[_Pair]:
     for group, thumbnails in zip(report.duplicates.groups, report.pairs, strict=True):
         cards = [
             (
-                make_card(picture, thumbnail, numbers=numbers, split=0),
+                make_card(picture, thumbnail, classes=report.classes, numbers=numbers, split=0),
                 "" if not distance else f"{distance} of 64 bits differ",
             )
             for picture, thumbnail, distance in zip(

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shardbeam.pipelines.draw import class_name
+from shardbeam.pipelines.figure import class_name
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.dataset.read.dataset import StoredSplit
 from shardbeam.transforms.dataset.read.pictures import Picture

@@ -5,41 +5,30 @@ from __future__ import annotations
 import base64
 import io
 import re
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image, ImageColor
+from PIL import Image
 
-from shardbeam.pipelines.report import thumbnails
-from shardbeam.pipelines.report.thumbnails import PALETTE, Thumbnail, draw_thumbnail, map_names
+from shardbeam.pipelines.figure import PALETTE, Classes
+from shardbeam.pipelines.report.thumbnails import Thumbnail, draw_thumbnail
 from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
 from shardbeam.transforms.examples.mask_png import encode_map
 from tests.support.example_builders import write_png
 from tests.support.tfrecords import draw_image
 
-NUMBERS = {"cat": 0, "dog": 1, "sky": 2, "sea": 3, "class 9": 4}
+CLASSES = Classes({1: "cat", 2: "sky", 3: "sea"})
 
 
 def draw(picture: Picture, *, max_side: int = 1000) -> Thumbnail:
-    return draw_thumbnail(
-        picture, max_side=max_side, numbers=NUMBERS, names={1: "cat", 2: "sky", 3: "sea"}
-    )
+    return draw_thumbnail(picture, max_side=max_side, classes=CLASSES)
 
 
 def make_picture(image: bytes, **more: object) -> Picture:
     picture = Picture(key="k", split="train", shard="s", number=1, image=image)
     return msgspec.structs.replace(picture, **more)
-
-
-def test_the_page_has_the_palettes_colours() -> None:
-    style = Path(thumbnails.__file__).with_name("style.css").read_text()
-    found = re.findall(r"\.k(\d+) \{ --k: (#\w+); \}", style)
-    assert [(int(number), ImageColor.getrgb(colour)) for number, colour in found] == [
-        *enumerate(PALETTE)
-    ]
 
 
 def decode(uri: str, kind: str) -> Image.Image:
@@ -112,7 +101,9 @@ def test_masks_of_a_class_are_one_overlay_with_borders() -> None:
     assert (dog.layer, dog.name, dog.box) == ("masks", "dog", (0.6, 0.0, 1.0, 1.0))
     pixels = np.asarray(decode(cat.uri, "image/png").convert("RGBA"))
     assert pixels.shape == (35, 30, 4)
-    assert set(map(tuple, pixels[..., :3].reshape(-1, 3).tolist())) == {PALETTE[0]}
+    assert set(map(tuple, pixels[..., :3].reshape(-1, 3).tolist())) == {
+        PALETTE[CLASSES.look("cat").colour]
+    }
     opacity = pixels[..., 3]
     expected = np.maximum(masks[0][1], masks[1][1])[5:40, 10:40]
     assert np.array_equal(opacity > 0, expected > 0)
@@ -131,8 +122,7 @@ def test_maps(dtype: type[np.uint8] | type[np.uint16]) -> None:
     values[5:, 10:] = 9
     values[9, :10] = 255
     image = draw_image("PNG", width=20, height=10)
-    names = {2: "sky", 3: "sea"}
-    assert map_names(encode_map(values), size=(20, 10), names=names) == {"sky", "class 9"}
+    assert CLASSES.name_map(encode_map(values), size=(20, 10)) == {"sky", "class 9"}
     thumbnail = draw(make_picture(image, class_map=encode_map(values)))
     assert [(each.layer, each.name, each.box) for each in thumbnail.overlays] == [
         ("map", "sky", (0.0, 0.0, 1.0, 0.5)),
@@ -165,4 +155,5 @@ def test_masks_that_cannot_be_drawn(mask: bytes) -> None:
         thumbnail = draw(make_picture(image, **more))
         assert thumbnail.uri
         assert thumbnail.overlays == ()
-        assert thumbnail.problem.startswith("its masks cannot be drawn: ")
+        (problem,) = thumbnail.figure.problems
+        assert re.match("(a mask|the class map) cannot be drawn: ", problem)

@@ -1,0 +1,206 @@
+"""Figures: colours and lines of classes, and places of labels."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardbeam.pipelines.figure import (
+    LINES,
+    PALETTE,
+    BoxShape,
+    Classes,
+    Tag,
+    TagPlaces,
+    are_close,
+    choose_looks,
+    make_figure,
+    tag_name,
+)
+from shardbeam.transforms.dataset.read.pictures import Picture, PictureObject
+from tests.support.example_builders import write_png
+
+WIDTH, HEIGHT, LETTER = 300, 200, 8
+
+
+def make_picture(*objects: PictureObject) -> Picture:
+    return Picture(key="k", split="train", shard="s", number=1, objects=objects)
+
+
+def test_a_class_has_the_colour_of_its_id_or_of_its_name() -> None:
+    classes = Classes({1: "cat", 2: "dog"})
+    assert [classes.look(name).colour for name in ("cat", "dog")] == [1, 2]
+    # Without ids, a name's colour is the same in every dataset.
+    assert Classes({}).look("cat") == Classes({7: "dog"}).look("cat")
+    named = {Classes({}).look(f"class {number}").colour for number in range(1000)}
+    assert named == set(range(len(PALETTE)))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (0, 0, True),
+        # Blue and indigo, red and orange; red and green, blue and dark blue.
+        (1, 9, True),
+        (0, 8, True),
+        (0, 2, False),
+        (1, 13, False),
+    ],
+)
+def test_close_colours(one: int, other: int, expected: bool) -> None:
+    assert are_close(one, other) == are_close(other, one) == expected
+
+
+@given(st.lists(st.integers(0, 200), max_size=len(LINES), unique=True))
+def test_classes_with_close_colours_have_different_lines(ids: list[int]) -> None:
+    classes = Classes({number: f"name {number}" for number in range(201)})
+    names = [f"name {number}" for number in ids]
+    looks = choose_looks(names, classes=classes)
+    assert list(looks) == names
+    for one, other in itertools.combinations(names, 2):
+        assert looks[one].colour == classes.look(one).colour
+        if are_close(looks[one].colour, looks[other].colour):
+            assert looks[one].line != looks[other].line
+    if names:
+        assert looks[names[0]].line == 0
+
+
+def test_classes_with_different_colours_have_solid_lines() -> None:
+    looks = choose_looks(["cat", "dog"], classes=Classes({0: "cat", 2: "dog"}))
+    assert {look.line for look in looks.values()} == {0}
+
+
+def test_the_border_of_a_mask_shows_the_line_of_its_class() -> None:
+    mask = np.ones((40, 40), np.uint8)
+    objects = [PictureObject(label=name, mask=write_png(mask)) for name in ("cat", "dog")]
+    figure = make_figure(
+        make_picture(*objects),
+        classes=Classes({0: "cat", len(PALETTE): "dog"}),
+        size=(40, 40),
+        scaled=(20, 40),
+        most_objects=2,
+    )
+    # The whole picture is inside: there is no border that could be broken.
+    assert [set(np.unique(area.levels)) for area in figure.areas] == [{1}, {1}]
+    mask[:, 20:] = 0
+    objects = [PictureObject(label=name, mask=write_png(mask)) for name in ("cat", "dog")]
+    cat, dog = make_figure(
+        make_picture(*objects),
+        classes=Classes({0: "cat", len(PALETTE): "dog"}),
+        size=(40, 40),
+        scaled=(40, 40),
+        most_objects=2,
+    ).areas
+    assert set(cat.levels[:, 19]) == {2}
+    assert set(dog.levels[:, 19]) == {1, 2}
+    assert np.array_equal(cat.levels > 0, dog.levels > 0)
+
+
+def test_the_part_of_a_box_in_the_picture_is_drawn() -> None:
+    boxes = [
+        ((0.2, 0.3, 0.4, 0.5), (0.2, 0.3, 0.4, 0.5)),
+        ((-1.0, 0.5, 0.5, 9.0), (0.0, 0.5, 0.5, 1.0)),
+        # The wrong way round.
+        ((0.9, 0.8, 0.1, 0.2), (0.1, 0.2, 0.9, 0.8)),
+        ((1.1, 0.0, 1.2, 1.0), None),
+        (None, None),
+    ]
+    for box, expected in boxes:
+        figure = make_figure(
+            make_picture(PictureObject(box=box)),
+            classes=Classes({}),
+            size=(9, 9),
+            scaled=(9, 9),
+            most_objects=1,
+        )
+        assert [shape.frame for shape in figure.boxes] == ([] if expected is None else [expected])
+
+
+def test_larger_boxes_come_first_and_there_are_no_more_than_allowed() -> None:
+    objects = [
+        PictureObject(label=str(number), box=(0.0, 0.0, side, side))
+        for number, side in enumerate((0.2, 0.9, 0.5, 1.0))
+    ]
+    figure = make_figure(
+        make_picture(*objects), classes=Classes({}), size=(9, 9), scaled=(9, 9), most_objects=3
+    )
+    assert [box.name for box in figure.boxes] == ["1", "2", "0"]
+
+
+def test_labels_say_what_is_a_crowd() -> None:
+    assert tag_name(PictureObject(label="cat")) == "cat"
+    assert tag_name(PictureObject(label_id=3, is_crowd=True)) == "class 3, crowd"
+    assert tag_name(PictureObject(label="x" * 99)) == f"{'x' * 32}…"
+
+
+def places() -> TagPlaces:
+    return TagPlaces(size=(WIDTH, HEIGHT), height=20, measure=lambda text: LETTER * len(text))
+
+
+def frame(tag: Tag) -> tuple[float, float, float, float]:
+    width = LETTER * len(tag.text)
+    left, top = tag.x * WIDTH + tag.dx * width, tag.y * HEIGHT + tag.dy * 20
+    return left, top, left + width, top + 20
+
+
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        # Above, inside, right-aligned, below; one that is wide and in the middle; one too long.
+        ((0.1, 0.5, 0.3, 0.7), (0.1, 0.5, 0, -1)),
+        ((0.1, 0.0, 0.3, 0.7), (0.1, 0.0, 0, 0)),
+        ((0.7, 0.5, 0.95, 0.7), (0.95, 0.5, -1, -1)),
+    ],
+)
+def test_a_label_hangs_on_its_box(
+    box: tuple[float, float, float, float], expected: tuple[float, float, int, int]
+) -> None:
+    tag = places().find(BoxShape("cat", "x" * 12, box))
+    assert tag is not None
+    assert (tag.x, tag.y, tag.dx, tag.dy) == expected
+
+
+@pytest.mark.parametrize(("letters", "expected"), [(30, (1.0, -1)), (50, (0.0, 0))])
+def test_a_long_label_lies_at_the_edge_of_the_picture(
+    letters: int, expected: tuple[float, int]
+) -> None:
+    tag = places().find(BoxShape("cat", "x" * letters, (0.5, 0.5, 0.6, 0.6)))
+    assert tag is not None
+    assert (tag.x, tag.dx) == expected
+
+
+def test_there_is_room_for_four_labels_of_one_box() -> None:
+    found = places()
+    box = BoxShape("cat", "x" * 12, (0.1, 0.3, 0.2, 0.8))
+    tags = [found.find(box) for _ in range(5)]
+    assert [tag is None for tag in tags] == [False] * 4 + [True]
+    another = places()
+    for tag in filter(None, tags):
+        another.take(tag)
+    assert another.find(box) is None
+
+
+_SIDE = st.floats(0, 1)
+
+
+@given(st.lists(st.tuples(_SIDE, _SIDE, _SIDE, _SIDE, st.integers(1, 60)), max_size=30))
+def test_no_label_covers_another(
+    boxes: list[tuple[float, float, float, float, int]],
+) -> None:
+    found = places()
+    frames = []
+    for x, y, right, bottom, letters in boxes:
+        ends = (min(x, right), min(y, bottom), max(x, right), max(y, bottom))
+        tag = found.find(BoxShape("cat", "x" * letters, ends))
+        if tag is not None:
+            frames.append(frame(tag))
+            left, top, end, low = frames[-1]
+            assert left >= 0
+            assert 0 <= top < low <= HEIGHT
+            assert end <= max(WIDTH, LETTER * letters)
+    for one, other in itertools.combinations(frames, 2):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
