@@ -157,8 +157,8 @@ test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a contain
 	$(BIN)/pytest -m runners -rs
 
 .PHONY: test-slow
-test-slow: $(READY)  ## Run the benchmarks on little data, and every command of docs/first-hour.md.
-	$(BIN)/pytest -m slow -rs tests/benchmarks tests/test_first_hour.py
+test-slow: $(READY)  ## Run the slow tests: the benchmarks on little data, every command of docs/first-hour.md, datasets as people lay them out.
+	$(BIN)/pytest -m slow -rs
 
 .PHONY: test-browser
 test-browser: $(READY)  ## Test the page of `shardbeam report` in Chromium.

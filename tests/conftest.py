@@ -39,10 +39,11 @@ def _no_decoder() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real samples beside the project; the tests that need them are skipped without."""
-    folder = PROJECT_ROOT.parent / "shared" / "data"
+    """The real samples, in `SHARDBEAM_DATA` or beside the project; without them, skips the test."""
+    beside = PROJECT_ROOT.parent / "shared" / "data"
+    folder = Path(os.environ.get("SHARDBEAM_DATA", beside))
     if not folder.is_dir():
-        pytest.skip("the real samples (../shared/data) are not here")
+        pytest.skip("the real samples (SHARDBEAM_DATA, or ../shared/data) are not here")
     return folder
 
 
