@@ -285,7 +285,7 @@ def test_files_that_are_no_config(tmp_path: Path, data: bytes, message: str) -> 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"d\.yaml: cannot be read: No such file or directory$"):
         load_config(tmp_path / "d.yaml")
-    with pytest.raises(ConfigError, match=r"cannot be read: a folder, and only regular files"):
+    with pytest.raises(ConfigError, match=r"cannot be read: a folder; only regular files"):
         load_config(tmp_path)
 
 

@@ -301,7 +301,7 @@ def test_what_cannot_be_compared(tmp_path: Path) -> None:
     index = tmp_path / "good" / index_path("d-train.tfrecord-00001-of-00002")
     for data, problem in (
         (index_parquet([]), "has 0 rows for 1 examples"),
-        (index.read_bytes()[:-9], "no Parquet file"),
+        (index.read_bytes()[:-9], "not a Parquet file"),
         (None, "the index of a shard is missing"),
     ):
         index.unlink() if data is None else index.write_bytes(data)

@@ -82,8 +82,8 @@ def other_columns() -> bytes:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (b"", "no Parquet file"),
-        (index_parquet(ROWS)[:-5], "no Parquet file"),
+        (b"", "not a Parquet file"),
+        (index_parquet(ROWS)[:-5], "not a Parquet file"),
         (other_columns(), r"its columns are \['key'\]"),
     ],
 )

@@ -158,7 +158,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a folder, and only regular files are read"):
+    with pytest.raises(InputError, match="a folder; only regular files are read"):
         CocoFormat(images="i", annotations=[str(tmp_path)]).resolve()
 
 

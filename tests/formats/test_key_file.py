@@ -93,7 +93,7 @@ def test_another_table_is_refused(name: str, values: list[Any] | None, tmp_path:
 @pytest.mark.parametrize("content", [b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
 def test_a_damaged_table_is_refused(content: bytes, tmp_path: Path) -> None:
     for read in (excluded_images, image_groups):
-        with pytest.raises(InputError, match="no Parquet file"):
+        with pytest.raises(InputError, match="not a Parquet file"):
             read(text_file(tmp_path, content))
 
 
@@ -101,7 +101,7 @@ def test_neither_text_nor_a_table(tmp_path: Path) -> None:
     file = text_file(tmp_path, b"\xff\xfe")
     with pytest.raises(InputError, match=r"keys.txt: neither UTF-8 text nor a duplicates.parquet"):
         excluded_images(file)
-    with pytest.raises(InputError, match="no Parquet file"):
+    with pytest.raises(InputError, match="not a Parquet file"):
         image_groups(file)
 
 

@@ -149,9 +149,9 @@ def test_anonymous_is_said_to_the_storage(
 
 def test_unknown_schemes_are_refused_by_name(tmp_path: Path, shapes: Path) -> None:
     for uri, problem in (
-        ("nope://host/x", "no file system of this scheme is known"),
-        ("s3://host/x", "no file system of this scheme is known (Install s3fs"),
-        ("gcs://host/x", "no file system of this scheme is known (Please install gcsfs"),
+        ("nope://host/x", "no file system is known for this scheme"),
+        ("s3://host/x", "no file system is known for this scheme (Install s3fs"),
+        ("gcs://host/x", "no file system is known for this scheme (Please install gcsfs"),
         ("file:///x", "write local paths without file://"),
     ):
         result = run(*coco_words(shapes, tmp_path / "out", "--set", f"output.path={uri}"))

@@ -335,7 +335,7 @@ def test_files_that_cannot_be_used(flag: str, pictures: Path, built: Path, tmp_p
     bad.write_bytes(b"PAR1")
     for path, exit_code, problem in (
         (tmp_path / "none.parquet", 1, "none.parquet: cannot be read: No such file"),
-        (bad, 1, "bad.parquet: no Parquet file"),
+        (bad, 1, "bad.parquet: not a Parquet file"),
         (built / "duplicates.parquet", 2, "lies in the output, which is replaced: copy it first"),
     ):
         words = ("build", "image-folder", "--images", str(pictures), "--output", str(built))

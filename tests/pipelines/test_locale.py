@@ -107,4 +107,4 @@ except InputError as error:
 def test_programs_are_told(images: Path) -> None:
     ended = run_in(ASCII, sys.executable, "-c", PROGRAM, images)
     assert (ended.returncode, ended.stdout) == (1, b"")
-    assert ended.stderr.startswith(b"InputError: names of files: Python reads them as ascii ")
+    assert ended.stderr.startswith(b"InputError: file names: Python reads them as ascii ")

@@ -398,7 +398,7 @@ def test_wrong_calls(numbered: Path, tmp_path: Path) -> None:
         (numbered, {"split": "tset"}, InputError, "no split 'tset'; did you mean 'test'"),
         (missing, {}, InputError, "nothing is there"),
         ([missing], {}, InputError, "no such file"),
-        ([tmp_path], {}, InputError, "a folder, and only regular files are read"),
+        ([tmp_path], {}, InputError, "a folder; only regular files are read"),
         ([], {}, ValueError, "at least one file"),
         (files, {"split": "train"}, ValueError, "files have no splits"),
         (files, {"interleave": 0}, ValueError, "interleave must be 1 or more, not 0"),

@@ -499,7 +499,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "index gone": (lambda folder: first_index(folder).unlink(), "is gone"),
     "record a folder": (
         lambda folder: swap_for_a_folder(record_of_first(folder)),
-        "cannot be read: a folder, and only regular files are read",
+        "cannot be read: a folder; only regular files are read",
     ),
 }
 
@@ -621,7 +621,7 @@ NO_POINTER = "expected a dataset's folder, or a pointer"
         (b"", NO_POINTER),
         (b"relative/path\n", NO_POINTER),
         (b"/no/such/dataset\n", "in /no/such/dataset (which "),
-        (b"nosuch://host/x\n", "no file system of this scheme is known"),
+        (b"nosuch://host/x\n", "no file system is known for this scheme"),
     ],
 )
 def test_a_file_that_names_none(content: bytes, problem: str, mixed: Path, tmp_path: Path) -> None:

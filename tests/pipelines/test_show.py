@@ -454,8 +454,8 @@ def test_an_example_of_anyones_by_its_key(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "the index of a shard is missing"),
-        (b"", "no Parquet file: "),
-        (b"PAR1" * 10, "no Parquet file: "),
+        (b"", "not a Parquet file: "),
+        (b"PAR1" * 10, "not a Parquet file: "),
     ],
 )
 def test_a_damaged_index(

@@ -207,7 +207,7 @@ def test_duplicates_that_cannot_be_read(repeated: Build, tmp_path: Path) -> None
     beyond = pa.array([9999] * len(table), pa.int32())
     place = table.schema.get_field_index("row")
     for damage, problem in (
-        (lambda path: path.write_bytes(b"PAR1"), "no Parquet file"),
+        (lambda path: path.write_bytes(b"PAR1"), "not a Parquet file"),
         (lambda path: parquet.write_table(table.drop(["split"]), path), "a column is missing"),
         (
             lambda path: parquet.write_table(table.set_column(place, "row", beyond), path),

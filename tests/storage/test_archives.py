@@ -116,7 +116,7 @@ def test_a_folder_inside_an_archive(tmp_path: Path, name: str) -> None:
     error = refusal(f"{path}/trian")
     assert (error.uri, error.problem) == (
         str(path),
-        "holds no folder 'trian'; it holds train, train/deep, val, .",
+        "has no folder 'trian'; its folders: train, train/deep, val, .",
     )
 
 
@@ -233,7 +233,7 @@ class _Bucket(LocalStorage):
         ("sub/*", ["sub/y.zip"]),
         ("**/*.zip", ["sub/y.zip", "x.zip"]),
         ("sub/**", ["sub/deep/z.tar", "sub/y.zip"]),
-        ("n*.tar", "matches no .tar and no .zip"),
+        ("n*.tar", "matches no .tar or .zip file"),
         ("{00..02}.tar", "there is no such archive"),
         ("{2..1}.tar", "the first number is greater"),
     ],
@@ -288,13 +288,13 @@ def test_fixed_folder(root: str, folder: str) -> None:
         ("a.tar.zst", b"anything", "unzstd"),
         ("a.7z", b"anything", "7z x"),
         ("a.rar", b"anything", "unrar x"),
-        ("a.tar", b"", "byte 0: no tar archive: the file is too short"),
+        ("a.tar", b"", "byte 0: not a tar archive: the file is too short"),
         ("a.tar", b"\x1f\x8b" + bytes(1000), "byte 0: the tar is compressed with gzip"),
         ("a.tar", b"BZh9" + bytes(1000), "bunzip2"),
         ("a.tar", b"PK\x03\x04" + bytes(1000), "byte 0: no tar header here"),
         ("a.tar", b"<html>" * 200, "byte 0: no tar header here"),
-        ("a.zip", b"", "no zip archive, or a truncated or damaged one"),
-        ("a.zip", b"<html>not found</html>", "no zip archive, or a truncated or damaged one"),
+        ("a.zip", b"", "not a zip archive, or a truncated or damaged one"),
+        ("a.zip", b"<html>not found</html>", "not a zip archive, or a truncated or damaged one"),
         ("a.zip", b"PK\x05\x06\x01\0\x01\0" + bytes(14), "split into several"),
         ("a.zip", b"PK\x05\x06" + bytes(4) + b"\x01\0\x01\0" + bytes(10), "announces 1 entries"),
         ("a.zip", b"PK\x05\x06" + bytes(8) + b"\xff\0\0\0" + bytes(6), "truncated or damaged"),
@@ -365,7 +365,7 @@ def test_a_zip_with_a_huge_directory_is_refused_unread(tmp_path: Path, reads: li
         file.seek(size)
         file.write(b"PK\x05\x06" + bytes(8) + size.to_bytes(4, "little") + bytes(6))
 
-    assert "the zip's directory takes 268,435,457 bytes" in refusal(path).problem
+    assert "the zip's directory has 268,435,457 bytes" in refusal(path).problem
     assert sum(reads) < 1 << 20
 
 
@@ -374,7 +374,7 @@ def test_a_zip_whose_comment_imitates_its_end(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = b"PK\x05\x06" + bytes(40)
 
-    assert "several ends" in refusal(path).problem
+    assert "several end records" in refusal(path).problem
 
 
 def _changed(path: Path, offset: int, value: bytes) -> Path:
@@ -395,8 +395,8 @@ def _changed(path: Path, offset: int, value: bytes) -> Path:
         (10, b"\x63\x00", "compressed with zip's method 99;"),
         (16, b"\0\0\0\0", "checksum"),
         (20, b"\x01\0\0\0", "two sizes"),
-        (42, b"\xff\xff\xff\x7f", "outside of the archive"),
-        (42, b"\x01\0\0\0", "no file where"),
+        (42, b"\xff\xff\xff\x7f", "outside the archive"),
+        (42, b"\x01\0\0\0", "no file at the place"),
         (34, b"\x01\x00", "another part"),
         # Made on Unix; a symbolic link there.
         (38, (0o120777 << 16).to_bytes(4, "little"), "a symbolic link"),
@@ -421,7 +421,7 @@ def test_zip_bomb(tmp_path: Path) -> None:
     _changed(path, 24, (1000).to_bytes(4, "little"))
 
     assert rejects(path) == {
-        "a.jpg": "image_unreadable: its archive announces 1000 bytes, it holds another number"
+        "a.jpg": "image_unreadable: its archive announces 1000 bytes, but holds more or fewer"
     }
 
 
@@ -497,7 +497,7 @@ def test_tar_links_are_the_files_that_they_lead_to(tmp_path: Path) -> None:
     assert sorted(found) == sorted(["a/1.jpg", *links, *broken])
     assert {read_bytes(found[name]) for name in links} == {b"one"}
     assert sorted(rejects(path)) == sorted(broken)
-    assert "a link to 'a/2.jpg', which is no file of the archive" in rejects(path)["gone.jpg"]
+    assert "a link to 'a/2.jpg', which is not a file of the archive" in rejects(path)["gone.jpg"]
 
 
 @pytest.mark.parametrize("tar_format", ["gnu", "posix"])
@@ -551,8 +551,8 @@ def _header(kind: bytes = tarfile.REGTYPE, *, size_bytes: int = 0) -> bytes:
     [
         (b"x" * 512 + bytes(1024), 2048, "no tar header here"),
         # Zeros in the middle, and an archive behind an archive.
-        (bytes(512) + _header() + bytes(1024), 2560, "data stands behind the end"),
-        (bytes(4096) + _header() + bytes(1024), 6144, "data stands behind the end"),
+        (bytes(512) + _header() + bytes(1024), 2560, "data follows the end"),
+        (bytes(4096) + _header() + bytes(1024), 6144, "data follows the end"),
         (bytes(512), 2048, "its end mark is missing"),
         (b"", 2048, "its end mark is missing"),
         (_header(size_bytes=5000) + bytes(1024), 2048, "this member ends at byte 7560"),

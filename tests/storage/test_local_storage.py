@@ -103,7 +103,7 @@ def test_only_regular_files_are_read(
     """Also where there is no O_PATH, as on macOS."""
     monkeypatch.setattr(local, "_REOPENS", reopens)
     uri, kind = special
-    problem = re.escape(f"{uri}: {kind}, and only regular files are read")
+    problem = re.escape(f"{uri}: {kind}; only regular files are read")
     for read in (STORAGE.read, partial(STORAGE.read_small, max_bytes=9)):
         with pytest.raises(SpecialFileError, match=problem):
             read(uri)

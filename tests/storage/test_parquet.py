@@ -47,11 +47,11 @@ def test_empty_tables_and_missing_values() -> None:
     ("table", "problem"),
     [
         (TABLE, "x: declares 1,000 rows; expected at most 999"),
-        (repeated("a" * 2_000_000, pa.string(), 900), "its values are longer than those of any"),
+        (repeated("a" * 2_000_000, pa.string(), 900), "its values are too long for a file"),
         # Before it is compressed, it is as long as it is read.
         (
             pa.table({"key": ["a"], "more": ["b" * 100_000_000]}),
-            "its values are longer than those of any",
+            "its values are too long for a file",
         ),
         (repeated(b"a", pa.binary(), 9), "column 'key' is of binary"),
         (repeated([1], pa.list_(pa.int8()), 9), "column 'key' is of list"),

@@ -1,1 +1,1 @@
-"""Files: on disk, in object storage, and inside archives."""
+"""Files on disk, in object storage and inside archives."""

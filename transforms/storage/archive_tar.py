@@ -1,4 +1,4 @@
-"""Members of tar archives, by `tarfile`, from their headers alone."""
+"""Lists the members of tar archives with `tarfile`, which reads only their headers here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK_BYTES = tarfile.BLOCKSIZE
 # Two blocks of zeros.
 _END_BYTES = 2 * _BLOCK_BYTES
 _MAX_PADDING_BYTES = 1 << 30
-# A longer name, or longer attributes, are damage.
+# Longer names or attributes mean that the archive is damaged.
 _MAX_EXTENSION_BYTES = 1 << 20
 _MAX_LINKS = 40
 
@@ -32,7 +32,7 @@ _NO_FILES = frozenset(
     {tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, b"D", b"V"}
 )
 _CONTINUED = b"M"
-# What tarfile raises where a header makes no sense.
+# Exceptions of tarfile for headers that make no sense.
 _DAMAGE = (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError)
 
 
@@ -40,9 +40,9 @@ class TarMember(NamedTuple):
     """A file of a tar archive, or a link to one.
 
     Attributes:
-        name: Its name, as the archive has it; bytes that are no UTF-8 are surrogates.
-        file: Where it lies; nowhere, of a link.
-        target: Of a link: the name inside the archive that it leads to. Empty for a file.
+        name: Its name in the archive; bytes that are not UTF-8 become surrogates.
+        file: Where its bytes lie; unused for a link.
+        target: The name inside the archive that a link leads to; empty for a file.
     """
 
     name: str
@@ -50,22 +50,22 @@ class TarMember(NamedTuple):
     target: str = ""
 
     def refuse_link(self, problem: str) -> ImageRef:
-        """Returns the file; a link cannot be read, because of `problem`."""
+        """Returns `file`; for a link, with the problem that makes it unreadable."""
         return msgspec.structs.replace(self.file, problem=problem) if self.target else self.file
 
 
 def list_tar(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
     """Yields `(name, where it lies)` for every file of a tar archive.
 
-    Links are the files that they lead to; one that leads to none carries a `problem`. Folders,
-    devices and pipes are left out. The files of a tar archive inside this one (as ImageNet's are)
-    are listed as those of a folder of its name.
+    A link is listed as the file that it leads to; if there is no such file, it carries a `problem`.
+    Folders, devices and pipes are left out. Files of an inner tar archive (ImageNet has these) are
+    listed below a folder with the inner archive's name.
 
     Args:
         archive: The archive.
 
     Raises:
-        InputError: As for `tar_members`.
+        InputError: The archive cannot be listed (`tar_members`).
     """
     links: list[TarMember] = []
     for member in tar_members(StorageReader(archive)):
@@ -86,11 +86,11 @@ def tar_members(reader: StorageReader, *, place: str = "") -> Iterator[TarMember
 
     Args:
         reader: Reads the archive.
-        place: Which archive it is, where it lies inside another one.
+        place: The archive's name if it lies inside another one, for errors.
 
     Raises:
-        InputError: It is no tar archive, is compressed, truncated or damaged, is one part of
-            several, or does not end where the file ends.
+        InputError: It is not a tar archive, is compressed, truncated or damaged, is one part of
+            several, or data follows its end.
     """
 
     def error(at: int, problem: str) -> InputError:
@@ -105,9 +105,9 @@ def tar_members(reader: StorageReader, *, place: str = "") -> Iterator[TarMember
             encoding="utf-8",
             errors="surrogateescape",
         )
-        # Python 3.10's `next` fails where there is no header at all.
+        # Python 3.10's `next` fails if the file has no header at all.
         while tar.offset and (header := tar.next()) is not None:
-            # It would keep them all.
+            # Otherwise tarfile would keep every header in memory.
             tar.members.clear()  # type: ignore[attr-defined]
             if header.type == _CONTINUED:
                 raise error(begin, "one part of a tar archive of several volumes")
@@ -118,7 +118,7 @@ def tar_members(reader: StorageReader, *, place: str = "") -> Iterator[TarMember
                 raise error(
                     begin,
                     f"the tar is truncated: this member ends at byte {end}, the file at byte "
-                    f"{reader.size_bytes}; fetch it anew",
+                    f"{reader.size_bytes}; download it again",
                 )
             begin = tar.offset
             if header.type not in _NO_FILES:
@@ -131,7 +131,7 @@ def tar_members(reader: StorageReader, *, place: str = "") -> Iterator[TarMember
 
 
 class _Headers:
-    """What `tarfile` reads an archive by: it asks for headers alone."""
+    """The file object that `tarfile` reads headers from."""
 
     def __init__(self, reader: StorageReader) -> None:
         self._reader = reader
@@ -153,7 +153,7 @@ class _Headers:
 
 
 class _Header(tarfile.TarInfo):
-    """A header, whose name has a prefix in the ustar format alone: GNU's has times there."""
+    """A header whose name gets a prefix only in the ustar format: GNU's has times there."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
@@ -191,47 +191,47 @@ def _explain(reader: StorageReader, *, begin: int, damage: str) -> str:
         for signature, name, command in _COMPRESSED:
             if block.startswith(signature):
                 return (
-                    f"the tar is compressed with {name}, so that no member can be read without "
-                    f"all before it: decompress it first, with {command}"
+                    f"the tar is compressed with {name}, so no member can be read without "
+                    f"everything before it; decompress it first: {command}"
                 )
         if len(block) < _BLOCK_BYTES:
-            return "no tar archive: the file is too short"
-        return f"no tar header here ({damage}): the file is damaged, or no tar"
-    return f"the tar is truncated or damaged here ({damage}); fetch it anew"
+            return "not a tar archive: the file is too short"
+        return f"no tar header here ({damage}): the file is damaged, or not a tar"
+    return f"the tar is truncated or damaged here ({damage}); download it again"
 
 
 def _check_end(reader: StorageReader, *, begin: int) -> tuple[int, str]:
-    """Finds out whether a tar ends here; `tarfile` takes a bad header for the end, too.
+    """Checks that a tar really ends here, since `tarfile` also stops at a bad header.
 
     Returns:
-        Where it does not end, and in which way it does not; the latter is empty if it does.
+        The place and the problem; the problem is empty if the tar ends properly.
     """
     position = begin
     while data := reader.read_at(position, 128 * _BLOCK_BYTES):
         if position - begin > _MAX_PADDING_BYTES:
-            return begin, "1 GiB of zeros follows the end of the tar here; fetch it anew"
+            return begin, "1 GiB of zeros follows the end of the tar here; download it again"
         zeros = len(data) - len(data.lstrip(b"\0"))
         if zeros < len(data):
             at = (position + zeros) // _BLOCK_BYTES * _BLOCK_BYTES
             if at > begin:
                 return at, (
-                    f"data stands behind the end of the tar at byte {begin}: the file is damaged, "
-                    "or several archives were written into it; join them with tar --concatenate"
+                    f"data follows the end of the tar at byte {begin}: the file is damaged, or "
+                    "several archives were written into it; join them with tar --concatenate"
                 )
             if reader.size_bytes - begin >= _BLOCK_BYTES:
-                return begin, "no tar header here: the file is damaged, or no tar"
+                return begin, "no tar header here: the file is damaged, or not a tar"
             break
         position += len(data)
     if reader.size_bytes - begin >= _END_BYTES:
         return begin, ""
     return begin, (
-        "the tar is truncated: its end mark is missing; fetch it anew (if it is known to be "
-        "whole, append 1,024 zero bytes to it)"
+        "the tar is truncated: its end mark is missing; download it again (if you know that it is "
+        "complete, append 1,024 zero bytes to it)"
     )
 
 
 def _resolve(links: list[TarMember], *, archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
-    """Finds what links lead to, in a second pass: most archives have none."""
+    """Finds the files that links lead to, in a second pass that most archives do not need."""
     if not links:
         return
     targets = {_path(link.name): link.target for link in links}
@@ -248,7 +248,7 @@ def _resolve(links: list[TarMember], *, archive: ImageRef) -> Iterator[tuple[str
                 yield link.name, files[path]
                 break
         else:
-            problem = f"a link to {link.target!a}, which is no file of the archive"
+            problem = f"a link to {link.target!a}, which is not a file of the archive"
             yield link.name, link.refuse_link(problem)
 
 

@@ -1,6 +1,6 @@
-"""Members of zip archives, by `zipfile`, from the central directory alone.
+"""Lists the members of zip archives with `zipfile`, which reads only their central directory.
 
-Section numbers are those of PKWARE's APPNOTE 6.3.10.
+Section numbers refer to PKWARE's APPNOTE 6.3.10.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from shardbeam.transforms.storage.reader import StorageReader
 # End of central directory record (4.3.16).
 _END = struct.Struct("<4s4H2LH")
 _END_SIGNATURE = b"PK\x05\x06"
-# Its comment, which stands behind it, is shorter.
+# The comment behind it is shorter than this.
 _MAX_COMMENT_BYTES = 1 << 16
-# The count of entries stands elsewhere then.
+# In place of a value that the Zip64 record holds.
 _IN_ZIP64 = 0xFFFF
-# About 2.5 million members, which take 2 GB of memory while they are listed.
+# About 2.5 million members, whose listing takes 2 GB of memory.
 _MAX_DIRECTORY_BYTES = 256 << 20
 # Central file header (4.3.12): signature, flags, lengths of the name and of what follows it.
 _CENTRAL = struct.Struct("<4s4xH18x3H12x")
@@ -32,50 +32,51 @@ _CENTRAL_SIGNATURE = b"PK\x01\x02"
 # Local file header (4.3.7): signature, length of the name, length of the extra field.
 _LOCAL = struct.Struct("<4s22x2H")
 _LOCAL_SIGNATURE = b"PK\x03\x04"
-# Local headers have extra fields of their own, such as times; more is read where these are longer.
+# A guess at the extra fields of a local header, such as times; longer ones take a second read.
 _EXTRA_GUESS_BYTES = 64
 
 _ENCRYPTED = 1 << 0
 _PATCH = 1 << 5
 _UTF8 = 1 << 11
-# Reserved; here it marks a name that is not in UTF-8, although the directory says that it is.
+# A reserved flag; here it marks a name that is not UTF-8 although the directory says so.
 _NOT_UTF8 = 1 << 14
 _METHODS = {6: "Implode", 9: "Deflate64", 12: "BZIP2", 14: "LZMA", 93: "Zstandard", 95: "XZ"}
-# Info-ZIP's (4.6.9).
+# Info-ZIP's field for names in UTF-8 (4.6.9).
 _UNICODE_PATH_FIELD = 0x7075
-# Where the archive was made (4.4.2): systems whose paths have backslashes; Unix.
+# The system that made the archive (4.4.2): those whose paths have backslashes, and Unix.
 _WINDOWS = frozenset({0, 10, 11, 14})
 _UNIX = frozenset({3, 19})
 
 
 def list_zip(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
-    """Yields `(name, where it lies)` for every member of a zip archive that is no folder.
+    """Yields `(name, where it lies)` for every member of a zip archive but folders.
 
-    Only the central directory is read; while it is listed it takes about 700 bytes of memory a
-    member. Where a member's bytes begin stands in the header in front of it:
-    `ImageRef.header_bytes`. A member that cannot be read carries a `problem`.
+    Only the central directory is read, and it takes about 700 bytes of memory a member. Only the
+    header in front of a member says where its bytes begin (`ImageRef.header_bytes`). A member that
+    cannot be read carries a `problem`.
 
     Args:
         archive: The archive, which may lie inside another one.
 
     Raises:
-        InputError: It is no zip archive, is truncated or damaged, in several parts, or has a
-            directory of more than 256 MiB.
+        InputError: It is not a zip archive, is truncated or damaged, is split into several parts,
+            or has a directory of more than 256 MiB.
     """
     reader = _Directory(archive)
-    # Read at once, so that what `zipfile` looks for at the end is one request.
+    # Read the end in one request; `zipfile` then finds it in the reader's block.
     tail_bytes = min(reader.size_bytes, _END.size + _MAX_COMMENT_BYTES)
     tail = reader.read_at(reader.size_bytes - tail_bytes, tail_bytes)
     try:
         try:
             members, directory = _read_directory(reader)
         except UnicodeDecodeError:
-            reader.mends_names = True
+            reader.fixes_names = True
             members, directory = _read_directory(reader)
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error) as error:
         raise InputError(
             uri=reader.uri,
-            problem=f"no zip archive, or a truncated or damaged one ({error}); fetch it anew",
+            problem=f"not a zip archive, or a truncated or damaged one ({error}); download it "
+            "again",
         ) from error
     problem = _check_end(tail, count=len(members))
     if problem:
@@ -87,25 +88,25 @@ def list_zip(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
 
 
 class _Directory(StorageReader):
-    """What `zipfile` reads an archive by: it asks for the whole central directory at once.
+    """The file object that `zipfile` reads the whole central directory from.
 
     Attributes:
-        mends_names: Whether names that are not in UTF-8 lose the flag that says so: by one of them
-            `zipfile` gives the archive up.
+        fixes_names: Whether to clear the UTF-8 flag of names that are not UTF-8, since `zipfile`
+            fails on an archive with such a name.
     """
 
-    mends_names = False
+    fixes_names = False
 
     def read(self, size_bytes: int = -1, /) -> bytes:
-        """Reads from the position on, if that is not too much."""
+        """Reads from the current position, unless the directory is too large."""
         if size_bytes > _MAX_DIRECTORY_BYTES:
             raise InputError(
                 uri=self.uri,
-                problem=f"the zip's directory takes {size_bytes:,} bytes, more than the "
-                f"{_MAX_DIRECTORY_BYTES:,} that are read; split it into several archives",
+                problem=f"the zip's directory has {size_bytes:,} bytes; at most "
+                f"{_MAX_DIRECTORY_BYTES:,} are read; split the zip into several archives",
             )
         data = super().read(size_bytes)
-        return _mend_names(data) if self.mends_names else data
+        return _fix_names(data) if self.fixes_names else data
 
 
 def _read_directory(reader: _Directory) -> tuple[list[zipfile.ZipInfo], int]:
@@ -113,28 +114,28 @@ def _read_directory(reader: _Directory) -> tuple[list[zipfile.ZipInfo], int]:
         return opened.infolist(), opened.start_dir
 
 
-def _mend_names(directory: bytes) -> bytes:
-    mended = bytearray(directory)
+def _fix_names(directory: bytes) -> bytes:
+    fixed = bytearray(directory)
     at = 0
-    while len(mended) - at >= _CENTRAL.size:
-        signature, flags, *sizes = _CENTRAL.unpack_from(mended, at)
+    while len(fixed) - at >= _CENTRAL.size:
+        signature, flags, *sizes = _CENTRAL.unpack_from(fixed, at)
         if signature != _CENTRAL_SIGNATURE:
             break
         name_at = at + _CENTRAL.size
         try:
-            mended[name_at : name_at + sizes[0]].decode()
+            fixed[name_at : name_at + sizes[0]].decode()
         except UnicodeDecodeError:
             if flags & _UTF8:
-                struct.pack_into("<H", mended, at + 8, flags ^ (_UTF8 | _NOT_UTF8))
+                struct.pack_into("<H", fixed, at + 8, flags ^ (_UTF8 | _NOT_UTF8))
         at = name_at + sum(sizes)
-    return bytes(mended)
+    return bytes(fixed)
 
 
 def local_header_bytes(data: bytes) -> int | None:
-    """Tells how long the header in front of a member is; None if that is no header.
+    """Returns the length of the header in front of a member; None if there is no header.
 
     Args:
-        data: What lies in the archive from the header on; its first 30 bytes are enough.
+        data: The archive's bytes from the header on; the first 30 are enough.
     """
     if len(data) < _LOCAL.size or not data.startswith(_LOCAL_SIGNATURE):
         return None
@@ -143,20 +144,24 @@ def local_header_bytes(data: bytes) -> int | None:
 
 
 def _check_end(tail: bytes, *, count: int) -> str:
-    """Says what is wrong with the end of an archive that `zipfile` reads without a word."""
+    """Returns what is wrong with the end of an archive that `zipfile` accepts; empty if nothing."""
     at = tail.rfind(_END_SIGNATURE)
     _, disk, first_disk, _, entries, _, _, comment_bytes = _END.unpack_from(tail, at)
     if disk not in (0, _IN_ZIP64) or first_disk not in (0, _IN_ZIP64):
         return (
-            "one part of a zip archive that is split into several: join them with "
+            "one part of a zip archive that is split into several; join them with "
             "`zip -s 0 split.zip --out whole.zip`"
         )
     if entries not in (count % (1 << 16), _IN_ZIP64):
         return (
-            f"the zip announces {entries} entries and lists {count}: it is damaged; fetch it anew"
+            f"the zip announces {entries} entries and lists {count}: it is damaged; download it "
+            "again"
         )
     if at + _END.size + comment_bytes != len(tail) and tail.count(_END_SIGNATURE) > 1:
-        return "has several ends: it is damaged, or its comment imitates one; zip the files anew"
+        return (
+            "the zip has several end records: it is damaged, or its comment imitates one; zip the "
+            "files again"
+        )
     return ""
 
 
@@ -165,7 +170,7 @@ def _file(member: zipfile.ZipInfo, *, archive: ImageRef, directory: int) -> Imag
     end = member.header_offset + header_bytes + member.compress_size
     problem = _problem(member)
     if not problem and not 0 <= member.header_offset < end <= directory:
-        problem = "its bytes would lie outside of the archive"
+        problem = "its bytes would lie outside the archive"
     if problem:
         return ImageRef(
             uri=archive.uri, size_bytes=0, version=archive.version, whole=False, problem=problem
@@ -180,7 +185,7 @@ def _file(member: zipfile.ZipInfo, *, archive: ImageRef, directory: int) -> Imag
         coding=Coding.DEFLATED if is_deflated else Coding.FILE,
         decoded_bytes=member.file_size if is_deflated else 0,
         crc32=member.CRC,
-        # Never beyond the archive: its directory is longer than what is guessed too much.
+        # This never reaches beyond the archive: its directory is longer than the guess.
         header_bytes=header_bytes + _EXTRA_GUESS_BYTES,
     )
 
@@ -199,7 +204,7 @@ def _problem(member: zipfile.ZipInfo) -> str:
     if method == zipfile.ZIP_STORED and member.compress_size != member.file_size:
         return "the zip's directory gives it two sizes"
     if member.volume not in (0, 0xFFFF):
-        return "it lies in another part of the archive"
+        return "lies in another part of the archive"
     return ""
 
 
@@ -210,12 +215,13 @@ def _raw_name(member: zipfile.ZipInfo) -> bytes:
 def _name(member: zipfile.ZipInfo) -> str:
     """Decodes a name.
 
-    Without the flag for UTF-8 it is in code page 437 (appendix D), but for the archives of macOS
-    and others that leave it out: a name that is valid UTF-8 by chance is no other's.
+    Without the flag for UTF-8 it should be in code page 437 (appendix D). macOS and others leave
+    the flag out, so a name that is valid UTF-8 is read as that: names in code page 437 hardly ever
+    are.
     """
     raw = _raw_name(member)
     if member.flag_bits & _NOT_UTF8:
-        # A reject, as such a name of a file is.
+        # It becomes a reject, like a file on disk with such a name.
         return raw.decode("utf-8", "surrogateescape")
     name = member.orig_filename
     unicode_path = _extra_field(member.extra, _UNICODE_PATH_FIELD)
@@ -230,7 +236,7 @@ def _name(member: zipfile.ZipInfo) -> str:
 
 
 def _extra_field(data: bytes, identity: int) -> bytes:
-    """Finds a part of an extra field (4.5.1); empty where it is not there."""
+    """Returns one part of an extra field (4.5.1); empty where it is missing."""
     while len(data) >= 4:
         found, size_bytes = struct.unpack_from("<2H", data)
         if found == identity:

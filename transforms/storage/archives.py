@@ -1,4 +1,4 @@
-"""What may stand where a folder of images may: an archive, a folder inside one, or a pattern."""
+"""Roots of images: a folder, an archive, a folder inside an archive, or a pattern."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardbeam.transforms.storage.base import ListingPart, StoredFile, is_uri, j
 from shardbeam.transforms.storage.find import storage_for
 
 _ARCHIVE = re.compile(r"\.(tar|zip)$", re.IGNORECASE)
-# What cannot be read from the middle, and how to make of it what can.
+# Archives that cannot be read from the middle, and the command that unpacks them.
 _REFUSED = (
     (re.compile(r"\.(tar\.gz|tgz|taz)$", re.IGNORECASE), "decompress it first: gunzip"),
     (re.compile(r"\.(tar\.bz2|tbz2?|tb2)$", re.IGNORECASE), "decompress it first: bunzip2"),
@@ -28,37 +28,36 @@ _REFUSED = (
 )
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _WILDCARD = re.compile(r"[*?\[]")
-# Characters of a path: systems take no longer ones.
+# Characters of a path; systems accept no longer ones.
 _MAX_NAME = 4_096
 _SHOWN = 100
-# The first folders of an archive that an error names.
+# Folders of an archive that an error names.
 _MAX_FOLDERS = 5
 
 
 def is_pattern(root: str) -> bool:
-    """Whether a root is a pattern, which may stand for several archives.
+    """Returns whether a root is a pattern, which may stand for several archives.
 
-    What is there under the very name that a pattern would have is no pattern: folders may be
-    named `flowers [v2]`.
+    If a folder or archive has exactly that name, such as `flowers [v2]`, it is not a pattern.
     """
     if not _is_variable(root):
         return False
     try:
         return _locate(root) is None and next(storage_for(root).list(root), None) is None
     except InputError:
-        # It is there; listing it says what is wrong.
+        # Something is there; listing it later raises the error.
         return False
 
 
 def expand_root(root: str) -> Iterator[str]:
     """Yields the folders and archives that a root stands for, sorted.
 
-    A root that is no pattern stands for itself. In a pattern `*`, `?` and `[...]` stand for
-    characters of one name, `**` for any folders, and `{000..099}` for each of these numbers. It
-    matches archives; what stands behind one is a folder inside each.
+    A root that is not a pattern stands for itself. In a pattern `*`, `?` and `[...]` match
+    characters of one name, `**` matches any folders, and `{000..099}` stands for each of these
+    numbers. A pattern matches archives; a path behind the archive's name is a folder inside each.
 
     Raises:
-        InputError: A pattern matches nothing, or an archive of a range is not there.
+        InputError: A pattern matches nothing, or an archive of a range is missing.
     """
     if not is_pattern(root):
         yield root
@@ -66,24 +65,26 @@ def expand_root(root: str) -> Iterator[str]:
     for pattern in _expand_ranges(root):
         if not _WILDCARD.search(pattern):
             if _locate(pattern) is None:
-                raise InputError(uri=pattern, problem=f"there is no such archive, as {root} says")
+                raise InputError(
+                    uri=pattern, problem=f"there is no such archive; the pattern {root} asks for it"
+                )
             yield pattern
             continue
         outer, inner = _split_pattern(pattern)
         found = [uri for uri in _match(outer) if _is_archive_name(uri)]
         if not found:
-            raise InputError(uri=pattern, problem="the pattern matches no .tar and no .zip")
+            raise InputError(uri=pattern, problem="the pattern matches no .tar or .zip file")
         for uri in sorted(found):
             yield join_uri(uri, inner) if inner else uri
 
 
 def is_archive(uri: str) -> bool:
-    """Whether a path leads to an archive, or to a folder inside one."""
+    """Returns whether a path leads to an archive, or to a folder inside one."""
     return _locate(uri) is not None
 
 
 def fixed_folder(root: str) -> str:
-    """Returns the folder that holds all that a root stands for, without wildcards."""
+    """Returns the deepest folder, without wildcards, that holds everything a root stands for."""
     parts = root.rstrip("/").split("/")[:-1]
     return "/".join(itertools.takewhile(lambda part: not _is_variable(part), parts))
 
@@ -91,10 +92,10 @@ def fixed_folder(root: str) -> str:
 def begin_root(
     uri: str, *, open_archives: bool = True
 ) -> Iterator[tuple[str, ImageRef] | ListingPart]:
-    """Lists as `list_root` does, but leaves parts of a long listing to `list_root_part`.
+    """Lists a root like `list_root`, but leaves parts of a long listing to `list_root_part`.
 
     Raises:
-        InputError: It cannot be listed.
+        InputError: The root cannot be listed.
     """
     located = _locate(uri)
     if located is None:
@@ -110,13 +111,13 @@ def begin_root(
     if open_archives:
         yield from _list_archive(archive, inner=inner)
     elif inner:
-        raise InputError(uri=uri, problem="expected an archive, not a folder inside one")
+        raise InputError(uri=uri, problem="expected an archive, got a folder inside one")
     else:
         yield archive.uri.rpartition("/")[2], archive
 
 
 def nothing_found(uri: str, *, whose: str) -> InputError:
-    """Makes the error of a root without files: it is not there, or it is empty."""
+    """Makes the error for a root without files: it is missing or empty."""
     if not is_uri(uri) and not os.path.lexists(uri):
         return InputError(uri=uri, problem="there is no such folder")
     return InputError(uri=uri, problem=f"no files found; is this {whose} folder?")
@@ -125,16 +126,15 @@ def nothing_found(uri: str, *, whose: str) -> InputError:
 def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, ImageRef]]:
     """Yields `(path below the root, where it lies)` for every file of a folder or archive.
 
-    Paths of an archive's members are names, and nothing is ever written to them: one that leads
-    out of the archive (`../a.jpg`) is a name as any other.
+    The names of an archive's members are never used as paths to write to, so a name that leads out
+    of the archive (`../a.jpg`) does no harm and is listed like any other.
 
     Args:
         uri: A folder, a `.tar`, a `.zip`, or a folder inside one of these.
-        open_archives: Whether an archive is listed by its members; otherwise it is listed as a
-            file.
+        open_archives: Whether to list an archive's members, and not the archive itself.
 
     Raises:
-        InputError: It cannot be listed.
+        InputError: The root cannot be listed.
     """
     for listed in begin_root(uri, open_archives=open_archives):
         if isinstance(listed, ListingPart):
@@ -144,10 +144,10 @@ def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, Im
 
 
 def list_root_part(part: ListingPart) -> Iterator[tuple[str, ImageRef]]:
-    """Yields what `begin_root` has left.
+    """Yields the files of a part that `begin_root` has left.
 
     Raises:
-        InputError: It cannot be listed.
+        InputError: The part cannot be listed.
     """
     for file in storage_for(part.root).list_part(part):
         yield file.path, _whole(file)
@@ -161,11 +161,11 @@ def _list_archive(archive: ImageRef, *, inner: str) -> Iterator[tuple[str, Image
     for name, file in list_zip(archive) if is_zip else list_tar(archive):
         path = _path(name)
         if not path or "\0" in path:
-            # A name that no file can have.
+            # No file can have this name.
             path = path.replace("\0", "\\x00") or f"unnamed-{file.offset}"
             file = _unnamed(file)
         elif len(path) > _MAX_NAME:
-            # With its extension, so that it is counted as the image it may be.
+            # Keep the extension, so that it counts as an image if it may be one.
             path = f"{path[:_SHOWN]}...{file.offset}...{path[-_SHOWN:]}"
             file = _unnamed(file)
         if path.startswith(prefix):
@@ -175,12 +175,12 @@ def _list_archive(archive: ImageRef, *, inner: str) -> Iterator[tuple[str, Image
             folders[path.rpartition("/")[0] or "."] = None
     if not found and inner:
         held = ", ".join(folders) or "nothing"
-        raise InputError(uri=archive.uri, problem=f"holds no folder {inner!r}; it holds {held}")
+        raise InputError(uri=archive.uri, problem=f"has no folder {inner!r}; its folders: {held}")
 
 
 def _path(name: str) -> str:
-    """Takes empty and `.` components out of a name."""
-    # Without composing characters: formats do, as they do for files of folders.
+    """Removes empty and `.` components from a name."""
+    # Characters are not composed here: formats do that, for files in folders, too.
     root = "/" if name.startswith("/") else ""
     return root + "/".join(part for part in name.split("/") if part not in ("", "."))
 
@@ -192,7 +192,7 @@ def _unnamed(file: ImageRef) -> ImageRef:
         version=file.version,
         offset=file.offset,
         whole=False,
-        problem="its name in the archive is no file's",
+        problem="no file can have its name in the archive",
     )
 
 
@@ -201,7 +201,7 @@ def _whole(file: StoredFile) -> ImageRef:
 
 
 def _locate(uri: str) -> tuple[ImageRef, str] | None:
-    """Finds the archive that a path leads to, and the folder in it; None where there is none."""
+    """Returns the archive that a path leads to, and the folder in it; None if there is none."""
     parts = uri.rstrip("/").split("/")
     for index, part in enumerate(parts, 1):
         if not _is_archive_name(part):
@@ -227,12 +227,12 @@ def _is_archive_name(name: str) -> bool:
 
 
 def _refuse_compressed(uri: str) -> None:
-    for suffix, mend in _REFUSED:
+    for suffix, fix in _REFUSED:
         if suffix.search(uri):
             raise InputError(
                 uri=uri,
-                problem="archives that are compressed as a whole cannot be read from the middle; "
-                f"{mend} {os.path.basename(uri)}",
+                problem="an archive that is compressed as a whole cannot be read from the middle; "
+                f"{fix} {os.path.basename(uri)}",
             )
 
 
@@ -251,7 +251,7 @@ def _expand_ranges(pattern: str) -> Iterator[str]:
 
 
 def _split_pattern(pattern: str) -> tuple[str, str]:
-    """Splits a pattern behind the first archive's name."""
+    """Splits a pattern after the first archive's name."""
     parts = pattern.rstrip("/").split("/")
     for index, part in enumerate(parts, 1):
         if _is_archive_name(part):
@@ -264,11 +264,11 @@ def _match(pattern: str) -> Iterator[str]:
     if not is_uri(pattern):
         yield from (path for path in glob.iglob(pattern, recursive=True) if os.path.isfile(path))
         return
-    # Imported here: what only prints help does without it.
+    # Imported here, so that commands which only print help stay fast.
     from fsspec.utils import glob_translate
 
     folder = fixed_folder(pattern)
-    # As on disk: within a name, two asterisks are as one.
+    # Within a name, two asterisks mean the same as one, as on disk.
     below = re.sub(r"(?<=[^/*])\*+|\*+(?=[^/*])", "*", pattern[len(folder) + 1 :])
     expression = rf"\A{glob_translate(below)}"
     for file in storage_for(folder).list(folder):

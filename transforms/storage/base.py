@@ -1,4 +1,4 @@
-"""Reading, listing and writing files, whatever system holds them: one small interface."""
+"""One small interface for reading, listing and writing files in any storage."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import msgspec
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.core.read_ahead import map_many
 
-# Where it is set, requests to Google Cloud Storage go without credentials. The worker processes of
-# this machine inherit it.
+# If set, requests to Google Cloud Storage are sent without credentials. Worker processes on this
+# machine inherit the variable.
 ANONYMOUS_VARIABLE = "SHARDBEAM_ANONYMOUS"
 
-# Where one worker has very many small things to do. A bucket takes about 1,000 changes a second,
-# at first; that many round trips of 50 ms come near it.
+# Requests in progress in `map_many`. A bucket first accepts about 1,000 changes a second; 64 round
+# trips of 50 ms at a time come close to that.
 _REQUESTS_AT_A_TIME = 64
 
 T = TypeVar("T")
@@ -28,20 +28,21 @@ _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
 
 
 class ChangedError(Exception):
-    """A file is no longer what its listing said."""
+    """A file has changed since it was listed."""
 
 
 class WriteFailedError(InputError):
-    """A file could not be written to its end, nor can it be gone on with.
+    """A file could not be written completely, and writing cannot continue.
 
-    Written anew, under another name, it may succeed.
+    Writing it again, under another name, may succeed.
     """
 
 
 class SpecialFileError(InputError, OSError):
-    """What a name stands for is no regular file: a folder, a named pipe, a socket, a device.
+    """A path leads to something else than a regular file: a folder, a pipe, a socket, a device.
 
-    It is an OSError, too, so that an image of that name becomes a reject like any unreadable one.
+    This is also an OSError, so that an image with that path becomes a reject like any unreadable
+    one.
     """
 
     def __init__(self, *, uri: str, place: str = "", problem: str) -> None:
@@ -53,12 +54,12 @@ class StoredFile(msgspec.Struct, frozen=True):
     """A file as a listing shows it.
 
     Attributes:
-        path: Relative to the listed root, `/`-separated. One that ends in a slash is a link to a
-            folder whose files are not listed.
-        uri: What `Storage.read` takes.
+        path: Relative to the listed root, `/`-separated. A path that ends in a slash is a link to
+            a folder whose files are not listed.
+        uri: The argument for `Storage.read`.
         size_bytes: Its length.
-        version: Changes when the content does (`ImageRef.version`).
-        crc32c: Checksum of the content, 8 hex digits, where the storage tells it unasked.
+        version: Changes when the content changes (`ImageRef.version`).
+        crc32c: Checksum of the content, 8 hex digits, where listings include it.
     """
 
     path: str
@@ -69,11 +70,11 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 
 class ListingPart(msgspec.Struct, frozen=True):
-    """A range of a listing's names: what is left for another worker, or all of it.
+    """A range of the names below a root: a part for another worker, or all of them.
 
     Attributes:
         root: The listed root.
-        start: From this name on, in the storage's own terms.
+        start: The first name, in the storage's own terms; the root's first where empty.
         end: The name before which the part ends; the root's end where empty.
         after_start: Whether `start` itself is left out.
     """
@@ -87,17 +88,19 @@ class ListingPart(msgspec.Struct, frozen=True):
 class Storage(abc.ABC):
     """A file system, or an object store seen as one. Implementations are stateless values.
 
-    What the system itself refuses, or what fails in spite of all retries, is an InputError that
-    names the file and the fix: a sick network says nothing about a file.
+    A request that the system refuses, or that fails in spite of all retries, raises an InputError
+    that names the file and the fix. It is never a reject: a broken network says nothing about a
+    file.
 
-    `swap`, `rename`, `renew` and `delete` take versions as `list` and `stat` give them. Where
-    `can_swap`, the change is made only if the version is still there, in one step with the
-    comparison. Elsewhere it is made whatever is there: a lock has to keep others out.
+    `swap`, `rename`, `renew` and `delete` take versions that `list` or `stat` returned. If
+    `can_swap`, the storage compares the version and makes the change in one step, and refuses the
+    change if the version differs. Otherwise it makes the change in any case, and a lock has to keep
+    other writers out.
 
     Attributes:
-        is_remote: Whether each call is a request that takes as long as a round trip, and may cost
-            something: then many at a time are worth it.
-        can_swap: Whether changes depend on versions.
+        is_remote: Whether each call is a request, which takes a round trip and may cost money; it
+            is then worth sending many at a time.
+        can_swap: Whether changes are made on condition of a version.
     """
 
     is_remote: ClassVar[bool] = True
@@ -105,16 +108,16 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def list(self, root: str) -> Iterator[StoredFile]:
-        """Yields every file below `root`, in any order; nothing where there is nothing.
+        """Yields every file below `root`, in any order; nothing if `root` does not exist.
 
         Raises:
             InputError: `root` cannot be listed.
         """
 
     def names(self, root: str) -> Iterator[str]:
-        """Yields the names right below `root`, those of folders with a slash behind them.
+        """Yields the names directly in the folder `root`; names of folders end with a slash.
 
-        Nothing where there is no such folder.
+        Yields nothing if there is no such folder.
 
         Raises:
             InputError: `root` cannot be listed.
@@ -123,25 +126,25 @@ class Storage(abc.ABC):
         yield from dict.fromkeys(map("".join, split))
 
     def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
-        """Lists as `list` does, but leaves parts of a long listing, for other workers.
+        """Yields files like `list`, and parts of a long listing that other workers can read.
 
-        A part is left only after some files were found.
+        Files always come before the first part.
         """
         yield from self.list(root)
 
     def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
-        """Yields the files of a part that `begin_listing` has left."""
-        raise NotImplementedError(f"{type(self).__name__} leaves no parts")
+        """Yields the files of a part that `begin_listing` yielded."""
+        raise NotImplementedError(f"{type(self).__name__} yields no parts")
 
     @abc.abstractmethod
     def stat(self, uri: str) -> StoredFile | None:
-        """Describes one file; None where there is none."""
+        """Describes one file; None if it does not exist."""
 
     def find(self, uri: str) -> StoredFile:
-        """Describes a file that has to be there.
+        """Describes a file that must exist.
 
         Raises:
-            InputError: It is not.
+            InputError: It does not exist.
         """
         stored = self.stat(uri)
         if stored is None:
@@ -161,28 +164,28 @@ class Storage(abc.ABC):
 
         Args:
             uri: The file.
-            offset: Where to begin; nothing is there to read behind the end.
-            size_bytes: How much to read; to the end where None.
-            version: What the content must be (`StoredFile.version`); any where None.
+            offset: The first byte; from the end of the file on there is nothing to read.
+            size_bytes: How many bytes to read; None for all up to the end.
+            version: The version that the file must have (`StoredFile.version`); None for any.
 
         Raises:
-            ChangedError: The file's version is another, or it is gone, and `version` was given.
+            ChangedError: `version` was given, and the file has another version or is gone.
             FileNotFoundError: There is no such file.
             OSError: It cannot be read.
         """
 
     def read_small(self, uri: str, *, max_bytes: int, version: str | None = None) -> bytes:
-        """Reads a whole file that is small by its purpose.
+        """Reads a whole file that should be small.
 
         Args:
             uri: The file.
-            max_bytes: The most bytes that a file of its purpose has; a longer one is not read.
-            version: As for `read`.
+            max_bytes: The most bytes that a file of this purpose can have.
+            version: The version that the file must have; None for any.
 
         Raises:
-            DamagedError: It is longer.
-            ChangedError: As `read`.
-            OSError: As `read`.
+            DamagedError: The file is longer.
+            ChangedError: `version` was given, and the file has another version or is gone.
+            OSError: It cannot be read.
         """
         data = self.read(uri, size_bytes=max_bytes + 1, version=version)
         if len(data) > max_bytes:
@@ -191,42 +194,43 @@ class Storage(abc.ABC):
 
     @abc.abstractmethod
     def create(self, uri: str) -> contextlib.AbstractContextManager[BinaryIO]:
-        """Opens a new file for writing.
+        """Opens a new file for writing, and creates its folders.
 
-        The content is durable when the context ends, and not there at all when it ends by an
-        exception. Folders on the way are made.
+        The content is durable when the context ends. If the context ends with an exception, there
+        is no file.
 
         Raises:
-            WriteFailedError: It cannot be written to the end, but another might.
-            FileExistsError: There is such a file already.
+            WriteFailedError: Writing failed, but may succeed under another name.
+            FileExistsError: The file exists already.
         """
 
     @abc.abstractmethod
     def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
-        """Writes a small file in one step: readers see the old content or the new, never half.
+        """Writes a small file in one step: readers see the old or the new content, never a part.
 
         Args:
             uri: The file.
             data: Its content.
-            scratch: A name that no other run uses, for systems that can only rename in one step;
-                what is there is replaced. By default a new one beside the file.
+            scratch: The name of a temporary file, for systems where only a rename is one step. No
+                other run may use it; a file of that name is replaced. By default a new name beside
+                the file.
         """
 
     def swap(self, uri: str, data: bytes, *, version: str | None, scratch: str = "") -> str | None:
-        """Writes a small file as `replace` does, if what is there is what the caller has seen.
+        """Writes a small file like `replace`, but only if the file has the given version.
 
-        Of several that see the same version and swap at once, one succeeds.
+        If several callers swap the same version at once, one of them succeeds.
 
         Args:
             uri: The file.
-            data: Its new content, unlike any that it has had: a repeated request tells by it
-                whether the first, whose answer was lost, succeeded.
-            version: The version that must be there; None where nothing may be there.
-            scratch: As for `replace`.
+            data: Its new content, which it must never have had before: when the answer to a request
+                is lost, the content shows whether that request succeeded.
+            version: The version that the file must have; None if there must be no file.
+            scratch: The argument of `replace`.
 
         Returns:
-            The new version, empty where there are none; None where something else is there, or
-            nothing any more.
+            The new version, empty where the storage has no versions; None if the file has another
+            version or is gone.
 
         Raises:
             OSError: It cannot be written.
@@ -236,7 +240,7 @@ class Storage(abc.ABC):
         return ""
 
     def holds(self, root: str) -> bool:
-        """Says whether there is anything below `root`; where folders exist, `root` is enough."""
+        """Returns whether there is a file below `root`; on disk, an empty folder counts, too."""
         return any(True for _ in self.list(root))
 
     @abc.abstractmethod
@@ -246,16 +250,15 @@ class Storage(abc.ABC):
         Args:
             source: The file.
             destination: Its new name.
-            replaces: The version of `destination` that it replaces; None where nothing may be
-                there.
+            replaces: The version of `destination` to replace; None if there must be no such file.
 
         Raises:
-            FileNotFoundError: `source` is not there.
-            ChangedError: `destination` is another version.
+            FileNotFoundError: `source` does not exist.
+            ChangedError: `destination` has another version.
         """
 
     def renew(self, file: StoredFile) -> None:
-        """Gives a file another version, so that changes which depend on the present one fail.
+        """Gives a file a new version, so that changes on condition of the present one fail.
 
         Raises:
             ChangedError: It has another version already, or is gone.
@@ -263,64 +266,64 @@ class Storage(abc.ABC):
         del file
 
     def copy(self, source: str, destination: str) -> StoredFile | None:
-        """Copies a file within this storage, without its content coming here.
+        """Copies a file within this storage, without downloading it.
 
         Args:
             source: The file.
-            destination: A name that is free.
+            destination: An unused name.
 
         Returns:
-            The copy with its `crc32c`, which is the storage's own; None where a storage could not
-            tell that of what it has copied, and has copied nothing.
+            The copy with the `crc32c` that the storage computed; None if this storage does not
+            report checksums of copies, and therefore has copied nothing.
 
         Raises:
-            FileNotFoundError: `source` is not there.
+            FileNotFoundError: `source` does not exist.
         """
         del source, destination
         return None
 
     @abc.abstractmethod
     def delete(self, uri: str, *, version: str | None = None) -> bool:
-        """Deletes a file; one that is not there is no error.
+        """Deletes a file; a missing file is not an error.
 
         Args:
             uri: The file.
-            version: The only version that is deleted; any where None.
+            version: The version to delete; None for any.
 
         Returns:
-            Whether nothing is there now; False where another version stays.
+            Whether the file is gone; False if another version stays.
         """
 
     def delete_many(self, files: Iterable[StoredFile]) -> bool:
-        """Deletes files in the versions that were listed: many at a time, where that is worth it.
+        """Deletes files in the versions that were listed, several at a time in remote storage.
 
         Returns:
-            As `delete` does, for all.
+            Whether all of them are gone.
         """
         deleted = self.map_many(lambda file: self.delete(file.uri, version=file.version), files)
-        # To the last, whatever has become of one.
+        # The list makes sure that all are deleted, even if one of them stays.
         return all(list(deleted))
 
     def map_many(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Yields `function(item)` for each item, in order: where each is a request, many at a time.
+        """Yields `function(item)` for each item, in order; in remote storage, many at a time.
 
         Raises:
-            Exception: What `function` raises, in the item's turn.
+            Exception: Raised by `function`, when its item's turn comes.
         """
         if not self.is_remote:
             return map(function, items)
         return map_many(function, items, threads=_REQUESTS_AT_A_TIME)
 
     def prune(self, root: str) -> None:
-        """Removes the empty folders below `root`, and `root` if it is one, where folders exist."""
+        """Removes the empty folders below `root`, and `root` itself if it is then empty."""
         del root
 
 
 def too_large(uri: str, *, max_bytes: int) -> DamagedError:
-    """Makes the error of a file that is longer than any of its purpose."""
+    """Makes the error for a file that is too long for its purpose."""
     return DamagedError(
         uri=uri,
-        problem=f"has more than {max_bytes:,} bytes, which no file of its purpose has "
+        problem=f"has more than {max_bytes:,} bytes, the limit for files of this purpose "
         "(docs/limits.md); is it the right file?",
     )
 
@@ -331,11 +334,11 @@ def join_uri(root: str, *parts: str) -> str:
 
 
 def scheme_of(path: str) -> str:
-    """Returns the scheme of a URI; empty for a path of this machine."""
+    """Returns the scheme of a URI; empty for a local path."""
     match = _SCHEME.match(path)
     return "" if match is None else match[1]
 
 
 def is_uri(path: str) -> bool:
-    """Says whether a path has a scheme, and is no path of this machine."""
+    """Returns whether a path is a URI, and not a local path."""
     return bool(scheme_of(path))

@@ -1,4 +1,4 @@
-"""How long a failing request is repeated, and what its error says, whatever the storage."""
+"""Retries of failing requests, and their errors in one line, for all remote storages."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from google.api_core import retry
 
-# To connect, and between two bytes of an answer.
+# Limits for connecting, and for the wait between two bytes of an answer.
 TIMEOUT_S = (10.0, 30.0)
-# Between the first attempt and the last.
+# Time between the first attempt and the last.
 DEADLINE_S = 300.0
 _INITIAL_WAIT_S = 0.3
 _MAX_WAIT_S = 20.0
@@ -17,7 +17,11 @@ _MAX_WORDS = 200
 
 
 def make_retry(may_pass: Callable[[BaseException], bool]) -> retry.Retry:
-    """Makes the rule of retries: waits that double, with jitter, up to the deadline."""
+    """Makes the retry rule: repeat with doubling waits and jitter until the deadline.
+
+    Args:
+        may_pass: Whether an error may go away if the request is repeated.
+    """
     return retry.Retry(
         predicate=may_pass,
         initial=_INITIAL_WAIT_S,
@@ -27,8 +31,8 @@ def make_retry(may_pass: Callable[[BaseException], bool]) -> retry.Retry:
 
 
 def one_line(error: BaseException) -> str:
-    """Says in a line, and not a long one, what an error is about."""
-    # Errors of connections come wrapped, and each layer repeats the whole address.
+    """Returns an error's message in one short line."""
+    # Connection errors are nested, and each layer repeats the whole address.
     while isinstance(
         inner := getattr(error, "reason", None) or (error.args or ("",))[0], Exception
     ):

@@ -1,8 +1,8 @@
-"""Finding the storage of a URI by its scheme, and the files that a pattern names.
+"""Finds the storage for a URI by its scheme, and the files that match a pattern.
 
-A path without a scheme lies on the local disk, `gs://` in Google Cloud Storage. For any other
-scheme, a module of this folder that is named after it and holds a class of `Storage` named
-`STORAGE` is used; otherwise what fsspec knows. `local://` and `gcs://` are schemes of fsspec's.
+A path without a scheme is a local file, and `gs://` is Google Cloud Storage. For another scheme,
+the module of this folder with the scheme's name is used if it holds a `Storage` class named
+`STORAGE`; otherwise fsspec is asked. `local://` and `gcs://` are schemes of fsspec.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import cast
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage.base import Storage, scheme_of
 
-# Modules with another name than their scheme.
+# Modules that are not named after their scheme.
 _MODULES = {"": "local", "gs": "gcs"}
 _WILDCARD = re.compile(r"[*?\[]")
 
 
 def storage_for(uri: str) -> Storage:
-    """Finds the storage that holds `uri`.
+    """Returns the storage that holds `uri`.
 
     Raises:
-        InputError: Nothing here knows its scheme.
+        InputError: The scheme is unknown.
     """
     return _storage_by_scheme(scheme_of(uri))
 
 
 @functools.cache
 def _storage_by_scheme(scheme: str) -> Storage:
-    # Imported here: few runs need all of them.
+    # Imported here, since few runs need all of them.
     name = _MODULES.get(scheme, "" if scheme in _MODULES.values() else scheme)
     module = f"{__package__}.{name}"
     if name.isidentifier() and importlib.util.find_spec(module) is not None:
@@ -46,13 +46,13 @@ def _storage_by_scheme(scheme: str) -> Storage:
 
 
 def expand_pattern(pattern: str) -> list[str]:
-    """Finds the files that a pattern names: `*`, `?` and `[...]`, none of which match a `/`.
+    """Finds the files that match a pattern; its `*`, `?` and `[...]` do not match a `/`.
 
     Returns:
-        Their URIs, sorted; the pattern itself where it holds no wildcard, or is a file's name.
+        Their URIs, sorted; the pattern itself if it has no wildcard or is the name of a file.
 
     Raises:
-        InputError: It matches no file, or its folder cannot be listed.
+        InputError: No file matches, or the folder cannot be listed.
     """
     wildcard = _WILDCARD.search(pattern)
     if wildcard is None:

@@ -1,8 +1,8 @@
-"""Storage in any system that fsspec has a file system for: `s3://`, `hdfs://`, `abfs://`, ...
+"""Storage in any file system that fsspec supports: `s3://`, `hdfs://`, `abfs://`, ...
 
-fsspec knows no preconditions, and no version that a read could be pinned to. A file's version here
-is its ETag or its time of change, which is asked for before each read: a file that is replaced in
-the moment between the two is read as it is then, and found out only where its size is another.
+fsspec has no preconditions and cannot read a given version of a file. Here a file's version is its
+ETag or its time of change, compared right before each read. A file that is replaced between the
+comparison and the read is noticed only if its size differs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardbeam.transforms.storage.failures import make_retry, one_line
 T = TypeVar("T")
 
 _TRANSIENT = (OSError, asyncio.TimeoutError)
-# What repeating does not mend.
+# Errors that repeating does not fix.
 _LASTING = (
     FileExistsError,
     FileNotFoundError,
@@ -34,7 +34,7 @@ _LASTING = (
     NotADirectoryError,
     PermissionError,
 )
-# Each file system has its own name for what changes with the content: the first that it has.
+# File systems name their version differently; the first of these keys that a file has is used.
 _VERSION_KEYS = (
     *("ETag", "etag", "generation", "mtime", "modified"),
     *("LastModified", "last_modified", "modificationTime", "created"),
@@ -42,13 +42,13 @@ _VERSION_KEYS = (
 
 
 class FsspecStorage(Storage):
-    """Files of one scheme, by fsspec.
+    """Files of one scheme, read and written with fsspec.
 
     Args:
         scheme: The scheme.
 
     Raises:
-        InputError: fsspec knows no such scheme, or lacks the library for it.
+        InputError: fsspec does not know the scheme, or lacks a package for it.
     """
 
     def __init__(self, scheme: str) -> None:
@@ -60,13 +60,13 @@ class FsspecStorage(Storage):
         except (ValueError, ImportError) as error:
             raise InputError(
                 uri=uri,
-                problem=f"no file system of this scheme is known ({error}); local paths and gs:// "
-                "need nothing, others a package for fsspec: pip install s3fs for s3://, adlfs for "
-                "abfs://",
+                problem=f"no file system is known for this scheme ({error}); local paths and "
+                "gs:// need no package, other schemes need one for fsspec: pip install s3fs for "
+                "s3://, adlfs for abfs://",
             ) from error
 
     def list(self, root: str) -> Iterator[StoredFile]:
-        """Yields every file below `root`; see the base class."""
+        """Yields every file below `root`."""
         root = root.rstrip("/")
         system, path = _file_system(root)
         prefix = f"{path.rstrip('/')}/"
@@ -75,13 +75,13 @@ class FsspecStorage(Storage):
         except FileNotFoundError:
             return
         for name, info in found.items():
-            # Consoles show an empty folder by an object whose name ends in a slash.
+            # Consoles represent an empty folder by an object whose name ends in a slash.
             if name.startswith(prefix) and not name.endswith("/"):
                 below = name.removeprefix(prefix)
                 yield _stored_file(info, path=below, uri=f"{root}/{below}")
 
     def names(self, root: str) -> Iterator[str]:
-        """Yields the names in a folder; see the base class."""
+        """Yields the names in a folder."""
         root = root.rstrip("/")
         system, path = _file_system(root)
         try:
@@ -94,7 +94,7 @@ class FsspecStorage(Storage):
                 yield f"{name}/" if info["type"] == "directory" else name
 
     def stat(self, uri: str) -> StoredFile | None:
-        """Describes a file; see the base class."""
+        """Describes a file."""
         system, path = _file_system(uri)
         try:
             info = self._attempt(lambda: system.info(path), uri=uri)
@@ -112,7 +112,7 @@ class FsspecStorage(Storage):
         size_bytes: int | None = None,
         version: str | None = None,
     ) -> bytes:
-        """Reads a file or a range of it; see the base class."""
+        """Reads a file or a range of it, after comparing its version."""
         if version is not None:
             stored = self.stat(uri)
             if stored is None:
@@ -128,7 +128,7 @@ class FsspecStorage(Storage):
 
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
-        """Opens a new file for writing; see the base class."""
+        """Opens a new file for writing."""
         system, path = _file_system(uri)
         file = self._attempt(
             lambda: _in_folder(system, path, lambda: system.open(path, "wb")), uri=uri
@@ -139,7 +139,7 @@ class FsspecStorage(Storage):
             finally:
                 file.close()
         except BaseException as error:
-            # Closing it has finished it, whatever is in it.
+            # close() publishes the file even when it is incomplete.
             with contextlib.suppress(InputError, OSError):
                 self.delete(uri)
             if isinstance(error, OSError):
@@ -147,29 +147,29 @@ class FsspecStorage(Storage):
             raise
 
     def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
-        """Writes a small file, by way of another where there are moves; see the base class."""
+        """Writes a small file; where files can be moved, to a temporary file first."""
         system, path = _file_system(uri)
         if not _has_moves(system):
-            # An object store: it shows an object when that is whole.
+            # An object store shows an object only when it is complete.
             self._attempt(lambda: system.pipe_file(path, data), uri=uri)
             return
         scratch = scratch or f"{uri}.{uuid.uuid4().hex}.tmp"
-        # A run that was killed here has left it.
+        # A killed run may have left it.
         self.delete(scratch)
         with self.create(scratch) as file:
             file.write(data)
         self.rename(scratch, uri)
 
     def holds(self, root: str) -> bool:
-        """Says whether there is anything below `root`; see the base class."""
+        """Returns whether there is anything below `root`."""
         system, path = _file_system(root)
         return bool(self._attempt(lambda: system.exists(path), uri=root))
 
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
-        """Moves a file; see the base class.
+        """Moves a file.
 
-        Object stores copy it and delete the source. Others may refuse to replace a file, so that
-        it is deleted first: killed in between, there is none.
+        In an object store it is copied, and the source deleted. Other file systems may refuse to
+        replace a file, so the old one is deleted first: a run killed in between leaves none.
         """
         del replaces
         if self.stat(source) is None:
@@ -181,12 +181,12 @@ class FsspecStorage(Storage):
             move = lambda: _in_folder(system, new, lambda: system.mv(old, new))  # noqa: E731
             self._attempt(move, uri=destination)
             return
-        # The general move takes brackets in names for patterns.
+        # fsspec's general `mv` would treat brackets in names as patterns.
         self._attempt(lambda: system.cp_file(old, new), uri=destination)
         self.delete(source)
 
     def delete(self, uri: str, *, version: str | None = None) -> bool:
-        """Deletes a file; see the base class."""
+        """Deletes a file, whatever its version."""
         del version
         system, path = _file_system(uri)
         with contextlib.suppress(FileNotFoundError):
@@ -194,53 +194,53 @@ class FsspecStorage(Storage):
         return True
 
     def prune(self, root: str) -> None:
-        """Removes empty folders; see the base class."""
+        """Removes empty folders."""
         system, path = _file_system(root)
         with contextlib.suppress(FileNotFoundError):
             found = system.find(path, withdirs=True, detail=True).items()
             folders = {name for name, info in found if info["type"] == "directory"}
             for folder in sorted({path, *folders}, reverse=True):
-                # One that is not empty; and where folders are only parts of names, there is none.
+                # The folder is not empty, or this file system has no folders.
                 with contextlib.suppress(OSError, NotImplementedError):
                     system.rmdir(folder)
 
     def _attempt(self, function: Callable[[], T], *, uri: str) -> T:
-        """Calls a function, again and again while it fails for reasons that may pass.
+        """Calls a function, and repeats the call while it fails for reasons that may go away.
 
         Raises:
             FileNotFoundError: There is no such file.
-            InputError: All else.
+            InputError: Any other failure.
         """
         try:
             return make_retry(_may_pass)(function)()
         except FileNotFoundError as error:
             raise FileNotFoundError(errno.ENOENT, "no such file", hide_passwords(uri)) from error
         except Exception as error:
-            # Each file system has errors of its own.
+            # Each file system has its own types of exceptions.
             raise _inaccessible(uri, error) from error
 
 
 def _file_system(uri: str) -> tuple[AbstractFileSystem, str]:
-    """Finds the file system of a URI, which fsspec keeps, and the file's path in it."""
+    """Returns the file system of a URI, which fsspec caches, and the file's path in it."""
     try:
         system, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
     except Exception as error:
-        # What a file system lacks, a library or credentials, each says in errors of its own.
+        # fsspec reports missing packages and credentials with many exception types.
         raise _inaccessible(uri, error) from error
     return system, path
 
 
 def _has_moves(system: AbstractFileSystem) -> bool:
-    """Says whether a file system moves a file in one step, as object stores do not."""
+    """Returns whether a file system can move a file in one step, which object stores cannot."""
     return type(system).mv is not AbstractFileSystem.mv
 
 
 def _in_folder(system: AbstractFileSystem, path: str, function: Callable[[], T]) -> T:
-    """Calls a function that makes a file, after its folder is made if that is missing."""
+    """Calls a function that creates a file; if its folder is missing, creates that first."""
     try:
         return function()
     except FileNotFoundError:
-        # Not made before: on S3 it would make a bucket.
+        # Only now: on S3 this would create a bucket.
         system.makedirs(path.rpartition("/")[0], exist_ok=True)
         return function()
 

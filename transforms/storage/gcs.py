@@ -55,38 +55,38 @@ T = TypeVar("T")
 _SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]*[a-z0-9]")
 _PAGE_SIZE = 1000
-# Pages of a listing that are asked for at a time.
+# Pages of a listing that are requested at a time.
 _THREADS = 16
-# COCO, with its 119 pages, is listed to its end by the first worker and others.
+# Pages that the first worker lists alone; COCO has 119 pages, so other workers list the rest.
 _FIRST_PAGES = 64
 
 _LIST_FIELDS = "items(name,size,generation),nextPageToken"
 _SHARD_TYPE = "application/octet-stream"
-# A request of an upload. The storage wants multiples of 256 KiB, and advises at least 8 MiB.
+# Size of one request of an upload: a multiple of 256 KiB; at least 8 MiB are recommended.
 PART_BYTES = 8 << 20
 _NOTHING_THERE = (
-    "the storage refuses the upload as if something were there (412), and nothing is; run the same "
-    "command again"
+    "the storage refuses the upload because the object exists (412), but it does not exist; run "
+    "the same command again"
 )
-# An upload that fails by one of these would fail under another name as well.
+# With one of these errors, the upload would fail under another name, too.
 _FAIL_ALL_UPLOADS = (Forbidden, Unauthorized, RetryError, GoogleAuthError, InputError)
 
 
 class GcsStorage(Storage):
     """Objects below a prefix, seen as files in folders.
 
-    A file's version is its generation. Objects whose name ends in a slash, which consoles make to
-    show empty folders, are no files.
+    A file's version is its generation. Objects whose name ends in a slash are left out: consoles
+    create them to represent empty folders.
     """
 
     can_swap: ClassVar[bool] = True
 
     def list(self, root: str) -> Iterator[StoredFile]:
-        """Yields every object below `root/`; see the base class."""
+        """Yields every object below `root/`."""
         return self.list_part(ListingPart(root))
 
     def names(self, root: str) -> Iterator[str]:
-        """Yields the names right below `root/`, a page at a time; see the base class."""
+        """Yields the names directly below `root/`, a page at a time."""
         bucket, name = _split(root)
         prefix = f"{name.rstrip('/')}/" if name else ""
 
@@ -113,11 +113,11 @@ class GcsStorage(Storage):
             yield from sorted(each.removeprefix(prefix) for each in found if each != prefix)
 
     def begin_listing(self, root: str) -> Iterator[StoredFile | ListingPart]:
-        """Lists the first pages, and leaves the rest in parts; see the base class."""
+        """Lists the first pages, and yields the rest as parts."""
         return self._list(ListingPart(root), max_pages=_FIRST_PAGES)
 
     def list_part(self, part: ListingPart) -> Iterator[StoredFile]:
-        """Lists a part; see the base class."""
+        """Yields the objects of a part."""
         return cast(Iterator[StoredFile], self._list(part, max_pages=None))
 
     def _list(
@@ -166,7 +166,7 @@ class GcsStorage(Storage):
         )
 
     def stat(self, uri: str) -> StoredFile | None:
-        """Describes an object; see the base class."""
+        """Describes an object."""
         blob = _blob(uri)
         if not blob.name:
             return None
@@ -184,11 +184,11 @@ class GcsStorage(Storage):
         size_bytes: int | None = None,
         version: str | None = None,
     ) -> bytes:
-        """Reads an object or a range of it, in one request; see the base class."""
+        """Reads an object or a range of it in one request."""
         return self._read(uri, offset=offset, size_bytes=size_bytes, version=version)
 
     def read_small(self, uri: str, *, max_bytes: int, version: str | None = None) -> bytes:
-        """Reads an object whole, as a range's checksum is not known; see the base class."""
+        """Reads a small object whole, because only then its checksum can be checked."""
         return self._read(uri, offset=0, size_bytes=None, version=version, max_bytes=max_bytes)
 
     def _read(
@@ -212,9 +212,9 @@ class GcsStorage(Storage):
                 start=None if whole else offset,
                 end=None if size_bytes is None else offset + size_bytes - 1,
                 raw_download=True,
-                # A range's checksum is not known.
+                # There are no checksums for ranges.
                 checksum="crc32c" if whole else None,
-                # Faster, but twice as much memory: for images, and not for long annotation files.
+                # Faster, but takes twice the memory: good for images, not for annotation files.
                 single_shot_download=bool(version) and max_bytes is None,
             )
         except RequestRangeNotSatisfiable:
@@ -228,14 +228,14 @@ class GcsStorage(Storage):
         return data
 
     def _explain_gone(self, uri: str, *, version: str) -> Exception:
-        """Finds out why a version is not there any more: the answer to a request does not say."""
+        """Finds out why a version is gone, which the storage's answer does not tell."""
         bucket, name = _split(uri)
         only = ListingPart(uri, start=name, end=f"{name}\x01")
         # Unlike a request for the object, this one fails where the bucket is gone.
         for file in self._read_page(only, bucket=bucket, prefix=name).items:
             if file.uri == uri and file.version == version:
                 return InputError(
-                    uri=uri, problem="is listed, but cannot be read; run the same command again"
+                    uri=uri, problem="is listed but cannot be read; run the same command again"
                 )
             if file.uri == uri:
                 return ChangedError(f"{uri} was changed after it was listed")
@@ -243,18 +243,18 @@ class GcsStorage(Storage):
 
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
-        """Uploads a new object while it is written; see the base class."""
+        """Opens a new object, which is uploaded while it is written."""
         upload = _Upload(uri, storage=self)
         yield cast(BinaryIO, upload)
         upload.publish()
 
     def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
-        """Uploads a small object; see the base class."""
+        """Uploads a small object."""
         del scratch
         self.insert(uri, data, generation=None)
 
     def swap(self, uri: str, data: bytes, *, version: str | None, scratch: str = "") -> str | None:
-        """Uploads a small object, on condition of the generation; see the base class."""
+        """Uploads a small object if the present one has the given generation."""
         del scratch
         try:
             return self.insert(uri, data, generation=_generation(version))
@@ -264,12 +264,18 @@ class GcsStorage(Storage):
     def insert(self, uri: str, data: bytes, *, generation: int | None) -> str:
         """Uploads a small object in one request.
 
+        Args:
+            uri: The object.
+            data: Its content.
+            generation: The generation to replace, 0 for a new object; None for any.
+
         Returns:
             Its new generation.
 
         Raises:
-            FileExistsError: What is there is of another generation, and not the same.
-            InputError: The storage refuses it twice because of what is there, and nothing is.
+            FileExistsError: The object has another generation, and other content than `data`.
+            InputError: The storage twice refuses the upload because of an object that does not
+                exist.
         """
         blob = _blob(uri)
         crc32c = f"{google_crc32c.value(data):08x}"
@@ -287,13 +293,13 @@ class GcsStorage(Storage):
             except NotFound as error:
                 raise no_bucket(uri) from error
             except PreconditionFailed as error:
-                # Perhaps it was there only since the first, whose answer was lost.
+                # Perhaps an earlier attempt, whose answer was lost, has uploaded it.
                 stored = self.stat(uri)
                 if stored is not None and _is(stored, size_bytes=len(data), crc32c=crc32c):
                     return stored.version
                 if stored is not None or generation:
                     raise FileExistsError(f"{uri} is there already") from error
-                # Another run may have deleted it since.
+                # Another run may have deleted it meanwhile, so try once more.
                 if is_repeated:
                     raise InputError(uri=uri, problem=_NOTHING_THERE) from error
             else:
@@ -301,13 +307,16 @@ class GcsStorage(Storage):
         return str(blob.generation)
 
     def find_ours(self, uri: str, *, size_bytes: int, crc32c: str) -> StoredFile | None:
-        """Describes an object if it is what a request has sent whose answer was lost."""
+        """Describes an object if it has the size and checksum of an upload of ours.
+
+        After a lost answer, this shows whether the request succeeded.
+        """
         stored = self.stat(uri)
         is_ours = stored is not None and _is(stored, size_bytes=size_bytes, crc32c=crc32c)
         return stored if is_ours else None
 
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
-        """Rewrites an object on the server and deletes it; see the base class."""
+        """Copies an object on the server and deletes the source."""
         stored = self.stat(source)
         if stored is None:
             raise FileNotFoundError(f"{source}: no such object")
@@ -316,25 +325,25 @@ class GcsStorage(Storage):
                 stored.uri, destination, version=stored.version, generation=_generation(replaces)
             )
         except ChangedError:
-            # A repeated request finds the work of the first, whose answer was lost.
+            # Perhaps an earlier attempt, whose answer was lost, has copied it.
             if not self.find_ours(destination, size_bytes=stored.size_bytes, crc32c=stored.crc32c):
                 raise
         self.delete(source, version=stored.version)
 
     def renew(self, file: StoredFile) -> None:
-        """Rewrites an object onto itself; see the base class."""
+        """Rewrites an object onto itself, which gives it a new generation."""
         try:
             self.rewrite(file.uri, file.uri, version=file.version, generation=int(file.version))
         except FileNotFoundError as error:
-            # The same content in another version is what was wanted.
+            # The same content in a new version: an earlier attempt has succeeded.
             if not self.find_ours(file.uri, size_bytes=file.size_bytes, crc32c=file.crc32c):
                 raise ChangedError(f"{file.uri} was changed meanwhile") from error
 
     def copy(self, source: str, destination: str) -> StoredFile | None:
-        """Rewrites an object on the server; see the base class.
+        """Copies an object on the server.
 
-        No generation is asked for first: the checksum that comes with the answer says what the
-        copy is, and that is one request less.
+        The source's generation is not looked up first, which saves a request: the answer has the
+        copy's checksum, which the caller compares.
         """
         return self.rewrite(source, destination)
 
@@ -346,20 +355,20 @@ class GcsStorage(Storage):
         version: str | None = None,
         generation: int | None = None,
     ) -> StoredFile:
-        """Has the server copy an object, in as many requests as it wants.
+        """Makes the server copy an object; large ones take several requests.
 
         Args:
             source: The object's URI.
             destination: The copy's URI.
-            version: The object's version; any where None.
-            generation: What must be there, 0 for nothing; whatever there is where None.
+            version: The version to copy; None for any.
+            generation: The generation of `destination` to replace, 0 for none; None for any.
 
         Returns:
             The copy.
 
         Raises:
-            FileNotFoundError: The source is not there, or not in that version any more.
-            ChangedError: The destination is another version.
+            FileNotFoundError: The source, in that version, does not exist.
+            ChangedError: The destination has another version.
         """
         pinned = _blob(source, generation=version)
         target = _blob(destination)
@@ -378,7 +387,7 @@ class GcsStorage(Storage):
             except NotFound as error:
                 raise FileNotFoundError(f"{source}: no such object any more") from error
             except PreconditionFailed as error:
-                # Which of the two it was, the answer does not say.
+                # The answer does not say which of the two preconditions failed.
                 found = self.stat(source)
                 if found is None or version not in (None, found.version):
                     raise FileNotFoundError(f"{source}: no such object any more") from error
@@ -387,14 +396,14 @@ class GcsStorage(Storage):
                 return _stored_file(target)
 
     def delete(self, uri: str, *, version: str | None = None) -> bool:
-        """Deletes an object; see the base class."""
+        """Deletes an object."""
         generation = None if version is None else int(version)
         try:
             _request(_blob(uri).delete, uri=uri, operation="delete", if_generation_match=generation)
         except PreconditionFailed:
             return False
         except NotFound:
-            # A repeated request finds that the first one, whose answer was lost, has deleted it.
+            # Perhaps an earlier attempt, whose answer was lost, has deleted it.
             return True
         return True
 
@@ -403,7 +412,7 @@ STORAGE = GcsStorage
 
 
 class _Upload(io.RawIOBase):
-    """A new object that is uploaded part by part; what is less than one part, in one request."""
+    """A new object that is uploaded part by part, or in one request if it is less than a part."""
 
     def __init__(self, uri: str, *, storage: GcsStorage) -> None:
         self._uri = uri
@@ -417,11 +426,11 @@ class _Upload(io.RawIOBase):
         return True
 
     def write(self, data: Buffer, /) -> int:
-        """Takes content, and uploads a part when there is one.
+        """Adds content, and uploads each part that is full.
 
         Raises:
-            WriteFailedError: It cannot be gone on with.
-            InputError: No upload to this place succeeds.
+            WriteFailedError: The upload failed, but may succeed under another name.
+            InputError: No upload to this bucket can succeed.
         """
         content = bytes(data)
         self._size_bytes += len(content)
@@ -451,11 +460,11 @@ class _Upload(io.RawIOBase):
         )
 
     def publish(self) -> None:
-        """Uploads what is left, and makes it an object.
+        """Uploads the rest, which creates the object.
 
         Raises:
-            FileExistsError: There is one of that name already.
-            InputError: As for `write`.
+            FileExistsError: The object exists already.
+            InputError: The upload failed (`write`).
         """
         if self._parts is None:
             self._storage.insert(self._uri, bytes(self._first), generation=0)
@@ -463,7 +472,7 @@ class _Upload(io.RawIOBase):
         try:
             self._parts.publish()
         except Exception as error:
-            # A lost answer to the last part, and then another one to its repetition.
+            # If the answer to the last part was lost, its repetition fails, but the object exists.
             crc32c = f"{self._crc32c:08x}"
             if not self._storage.find_ours(self._uri, size_bytes=self._size_bytes, crc32c=crc32c):
                 raise self._explain(error) from error
@@ -474,9 +483,9 @@ class _Upload(io.RawIOBase):
         if isinstance(error, PreconditionFailed):
             if self._storage.stat(self._uri) is not None:
                 return FileExistsError(f"{self._uri} is there already")
-            # Who writes a shard tries again, under another name.
+            # The shard's writer tries again under another name.
             return WriteFailedError(uri=self._uri, problem=_NOTHING_THERE)
-        # What came of it, if anything, is damaged: bytes that were sent twice.
+        # If the upload created an object, it is damaged: some bytes were sent twice.
         with contextlib.suppress(InputError):
             self._storage.delete(self._uri)
         if isinstance(error, _FAIL_ALL_UPLOADS):
@@ -488,19 +497,22 @@ class _Upload(io.RawIOBase):
 
 
 class _Parts(BlobWriter):
-    """The library's writer, which by itself publishes what it has when it is closed or dropped."""
+    """The library's writer, changed so that only `publish` ends the upload.
+
+    The library would also publish an incomplete object when the writer is closed or dropped.
+    """
 
     def publish(self) -> None:
         super().close()
 
     def close(self) -> None:
-        """Leaves the upload without an end; the storage forgets it."""
+        """Abandons the upload; the storage removes it after some days."""
 
 
 def _request(
     method: Callable[..., T], *arguments: object, uri: str, operation: str, **options: object
 ) -> T:
-    """Makes a request by a method of the client's; see `attempt`."""
+    """Makes a request with a method of the client, and repeats it if it fails (`attempt`)."""
     call = partial(method, *arguments, client=gcs_client(), timeout=failures.TIMEOUT_S, retry=None)
     return attempt(partial(call, **options), uri=uri, operation=operation)
 
@@ -513,7 +525,7 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 def _generation(version: str | None) -> int:
-    """Returns the generation that a precondition names: 0 for none."""
+    """Returns the generation for a precondition: 0 if there must be no object."""
     return 0 if version is None else int(version)
 
 
@@ -540,7 +552,7 @@ def _is(stored: StoredFile, *, size_bytes: int, crc32c: str) -> bool:
 
 
 class _SmallFile(io.BytesIO):
-    """What a download is written to, until it is too long."""
+    """A buffer for a download that raises an error when the object is too long."""
 
     def __init__(self, uri: str, *, max_bytes: int) -> None:
         super().__init__()
@@ -565,7 +577,7 @@ def _download(blob: Blob, *, max_bytes: int | None, **options: Any) -> bytes:  #
 
 def _unpack(data: bytes, *, uri: str, pinned: bool, max_bytes: int | None = None) -> bytes:
     if pinned:
-        # Its size is not the one that was listed.
+        # The unpacked size is not the listed one.
         raise OSError(0, "the object is stored with Content-Encoding: gzip; store it as it is", uri)
     try:
         if max_bytes is None:
@@ -574,7 +586,7 @@ def _unpack(data: bytes, *, uri: str, pinned: bool, max_bytes: int | None = None
             unpacked = file.read(max_bytes + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(
-            uri=uri, problem="its metadata say Content-Encoding: gzip, but it is not compressed"
+            uri=uri, problem="its metadata say Content-Encoding: gzip, but it is not gzip data"
         ) from error
     if len(unpacked) > max_bytes:
         raise too_large(uri, max_bytes=max_bytes)

@@ -1,6 +1,6 @@
-"""Requests to Google Cloud Storage: counted, repeated while they fail, and then explained.
+"""Requests to Google Cloud Storage: counts them, repeats failed ones, and explains their errors.
 
-Credentials are Application Default Credentials, or none at all where `SHARDBEAM_ANONYMOUS` is set;
+Requests use Application Default Credentials, or none if `SHARDBEAM_ANONYMOUS` is set.
 `STORAGE_EMULATOR_HOST` is respected.
 """
 
@@ -36,14 +36,14 @@ from shardbeam.transforms.storage.usage import usage_counter
 T = TypeVar("T")
 
 _EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
-# Without it the client asks about each bucket for the sake of its traces.
+# Unless this is set, the client requests metadata of each bucket for its traces.
 _NO_BUCKET_METADATA = "DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA"
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-# More than the threads of a worker; those that are not used are never opened.
+# More than a worker has threads; connections are opened only when they are used.
 _CONNECTIONS = 256
 
-# How the JSON API's addresses tell the kind of a request: the first that matches.
+# (method, address, kind) of requests to the JSON API; the first match counts.
 _KINDS = (
     ("POST", re.compile(r"/upload/"), "insert"),
     ("PUT", re.compile(r"/upload/|[?&]upload_id="), "upload"),
@@ -63,7 +63,7 @@ _TRANSIENT_TYPES = (
     TransportError,
 )
 
-# {what is done: the permission it takes, and a role that has it}
+# {operation: the permission that it needs, and a role that has it}
 _CHANGES = ("storage.objects.create and storage.objects.delete", "roles/storage.objectUser")
 _PERMISSIONS = {
     "list": ("storage.objects.list", "roles/storage.objectViewer"),
@@ -91,7 +91,7 @@ def gcs_client() -> storage.Client:
 
 @functools.lru_cache(maxsize=2)
 def _make_client(*, process: int, anonymous: bool, emulator: str | None) -> storage.Client:
-    # A client is neither for a forked process nor for another server.
+    # A client must not be used after a fork, nor for another server.
     del process
     os.environ.setdefault(_NO_BUCKET_METADATA, "1")
     credentials = AnonymousCredentials() if anonymous or emulator else _default_credentials()
@@ -99,7 +99,7 @@ def _make_client(*, process: int, anonymous: bool, emulator: str | None) -> stor
     adapter = _CountingAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS)
     session.mount("https://", adapter)
     session.mount("http://", adapter)
-    # Objects need no project; asking for one would cost a search for it.
+    # Requests for objects need no project, and without a name the client would search for one.
     return storage.Client(project="<none>", credentials=credentials, _http=session)
 
 
@@ -116,7 +116,7 @@ def _default_credentials() -> Credentials:
 
 
 class _CountingAdapter(requests.adapters.HTTPAdapter):
-    """Counts each request as it goes out, repeated ones as well."""
+    """Counts every request that is sent, repeated ones included."""
 
     def send(
         self,
@@ -143,7 +143,7 @@ class _CountingAdapter(requests.adapters.HTTPAdapter):
 
 
 def request_kind(method: str, url: str) -> str:
-    """Tells the kind of a request (`storage.usage.REQUEST_KINDS`) by method and address."""
+    """Returns the kind of a request (`storage.usage.REQUEST_KINDS`) by its method and address."""
     for kinds_method, pattern, kind in _KINDS:
         if method == kinds_method and pattern.search(url):
             return kind
@@ -151,18 +151,18 @@ def request_kind(method: str, url: str) -> str:
 
 
 def attempt(function: Callable[[], T], *, uri: str, operation: str) -> T:
-    """Calls a function that makes one request, again and again while its failures are transient.
+    """Calls a function that makes one request, and repeats it while the failures are transient.
 
     Args:
-        function: The request, without retries of its own.
-        uri: The object or prefix concerned, for errors.
-        operation: What is done: `list`, `get`, `insert`, `rewrite` or `delete`.
+        function: Makes the request, without retrying by itself.
+        uri: The object or prefix, for errors.
+        operation: `list`, `get`, `insert`, `rewrite` or `delete`, for errors.
 
     Raises:
         NotFound: There is no such object.
         PreconditionFailed: A precondition does not hold.
-        RequestRangeNotSatisfiable: The object is shorter than that.
-        InputError: All else.
+        RequestRangeNotSatisfiable: The range begins behind the object's end.
+        InputError: Any other failure.
     """
     try:
         return failures.make_retry(is_transient)(function)()
@@ -177,9 +177,9 @@ def attempt(function: Callable[[], T], *, uri: str, operation: str) -> T:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Says whether a failed request may well succeed when it is repeated."""
+    """Returns whether a failed request may succeed when it is repeated."""
     if isinstance(error, exceptions.BadRequest):
-        # What was sent did not arrive as it was.
+        # The content was damaged on the way.
         return _OTHER_CHECKSUM.search(error.message or "") is not None
     if isinstance(error, exceptions.GoogleAPICallError):
         return error.code in _TRANSIENT_STATUSES
@@ -193,14 +193,14 @@ def is_transient(error: BaseException) -> bool:
 
 
 def no_bucket(uri: str) -> InputError:
-    """Makes the error of a bucket that is not there."""
+    """Makes the error for a bucket that does not exist."""
     return InputError(
         uri=uri, problem=f"there is no bucket {_bucket(uri)!r}; is its name spelled right?"
     )
 
 
 def explain(error: Exception, *, uri: str, operation: str) -> InputError:
-    """Makes an error of ours, in one line that names the object, the cause and the fix."""
+    """Turns a client's error into an InputError that names the object, the cause and the fix."""
     if isinstance(error, InputError):
         return error
     return InputError(uri=uri, problem=_in_words(error, uri=uri, operation=operation))
@@ -221,7 +221,7 @@ def _in_words(error: Exception, *, uri: str, operation: str) -> str:
             f"account that runs this ({one_line(error)})"
         )
     if isinstance(error, exceptions.Unauthorized | GoogleAuthError):
-        # The client answers a refusal by renewing the credentials, and it is that which fails.
+        # When access is refused, the client renews the credentials, and that can fail, too.
         if _is_anonymous():
             return f"the bucket {bucket!r} is not public; run without --anonymous"
         return (

@@ -1,9 +1,9 @@
-"""Listing a long prefix with many requests at a time.
+"""Lists a long prefix with many requests at a time.
 
-A listing gives names in order, a page of 1,000 after the other, and says nothing of what comes
-later: neither how many names nor where they end. So whoever has listed a page of a range splits
-what is left of it in the middle between two names, as long as there are requests to spare. A
-wrong guess costs one empty page; no guess loses or repeats a name.
+A listing returns names in order, in pages of 1,000, and does not tell how many follow or where they
+end. So after each page, the rest of its range is split at a name guessed half-way to the end, as
+long as more requests may be sent. A wrong guess costs one empty page; no guess loses or repeats a
+name.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from shardbeam.transforms.storage.base import ListingPart
 
 T = TypeVar("T")
 
-# How many characters of two names are told apart at a time.
+# Characters of names that a guess takes into account.
 _DIGITS = 12
-# How many names of a page are looked at.
+# Names of a page that are examined.
 _SAMPLES = 32
 _DECIMAL = frozenset(string.digits)
 _HEXADECIMAL = frozenset(string.hexdigits)
@@ -36,9 +36,9 @@ class Page(Generic[T]):
     """A page of a listing.
 
     Attributes:
-        items: What is on it, in order of the names.
-        names: The names on it, of items and of what is none.
-        more: Whether there may be more in its range.
+        items: The files on it, in order of their names.
+        names: All names on it, also those that are not files.
+        more: Whether its range may hold more names.
     """
 
     items: Sequence[T]
@@ -54,20 +54,20 @@ def list_pages(
     threads: int,
     max_pages: int | None = None,
 ) -> Iterator[Page[T] | ListingPart]:
-    """Yields the pages of ranges of names, in any order, and what is left of them.
+    """Yields the pages of ranges of names, in any order, then the ranges that are left.
 
     Args:
-        read_page: Makes one request; called by the threads.
-        ranges: What to list.
-        prefix: What all names begin with.
-        threads: Requests at a time.
-        max_pages: After how many pages to stop; never where None.
+        read_page: Makes one request; called by several threads.
+        ranges: The ranges to list.
+        prefix: The beginning of all names.
+        threads: The most requests at a time.
+        max_pages: The number of pages to stop after; None to list everything.
 
     Yields:
-        The pages, and in the end the ranges that were not listed, if it stopped.
+        The pages; in the end the ranges that were not listed because of `max_pages`.
 
     Raises:
-        Exception: What `read_page` raises.
+        Exception: Raised by `read_page`.
     """
     waiting = deque(ranges)
     running: dict[Future[Page[T]], ListingPart] = {}
@@ -93,7 +93,7 @@ def list_pages(
 def _rest(page: Page[T], part: ListingPart, *, prefix: str, split: bool) -> Iterator[ListingPart]:
     if not page.more:
         return
-    # A page that names nothing, as it may happen, leaves its whole range.
+    # A page can be empty although more follow; its whole range is left then.
     last = page.names[-1] if page.names else ""
     rest = msgspec.structs.replace(part, start=last, after_start=True) if last else part
     middle = find_middle(page.names, end=rest.end, prefix=prefix) if split and last else None
@@ -105,15 +105,15 @@ def _rest(page: Page[T], part: ListingPart, *, prefix: str, split: bool) -> Iter
 
 
 def find_middle(names: Sequence[str], *, end: str, prefix: str) -> str | None:
-    """Finds a name about half-way between the last of some names and an end.
+    """Guesses a name about half-way between the last of some names and an end.
 
     Args:
-        names: Names in order, from which it is learned which characters stand where.
-        end: The end; open where empty.
-        prefix: What all names begin with.
+        names: Names in order, which show the characters used at each position.
+        end: The end; the prefix's end where empty.
+        prefix: The beginning of all names.
 
     Returns:
-        A name that is greater than the last one and less than the end; None if none was found.
+        A name greater than the last one and less than the end; None if there is no good guess.
     """
     last = names[-1]
     common = len(_common_prefix(last, end) if end else prefix)
@@ -122,7 +122,7 @@ def find_middle(names: Sequence[str], *, end: str, prefix: str) -> str | None:
         {name[position] for name in samples if position < len(name)}
         for position in range(common, common + _DIGITS)
     ]
-    # Names next to each other all begin with the same digits: what these may be say the others.
+    # Neighbouring names share their first digits; later digits show the alphabet.
     hexadecimal = set().union(*filter(_is_hexadecimal, seen))
     alphabets = [
         _alphabet(characters | hexadecimal if characters <= _HEXADECIMAL else characters)
@@ -144,7 +144,7 @@ def _common_prefix(one: str, other: str) -> str:
 
 
 def _alphabet(seen: set[str]) -> str:
-    """Completes the characters seen somewhere in names: where there is a 3, there may be a 7."""
+    """Completes the characters seen at one position: where there is a 3, there may be a 7."""
     complete = set(seen)
     for kind in (string.digits, string.ascii_lowercase, string.ascii_uppercase):
         letters = seen & set(kind)
@@ -163,7 +163,7 @@ def _size(alphabets: Sequence[str]) -> int:
 
 
 def _to_number(text: str, alphabets: Sequence[str]) -> int:
-    """Reads a text as a number whose digits count the characters that are not greater."""
+    """Reads a text as a number; each digit is a character's rank in its position's alphabet."""
     number = 0
     for position, alphabet in enumerate(alphabets):
         digit = bisect.bisect_right(alphabet, text[position]) if position < len(text) else 0
@@ -175,6 +175,6 @@ def _to_text(number: int, alphabets: Sequence[str]) -> str:
     text = ""
     for alphabet in reversed(alphabets):
         number, digit = divmod(number, len(alphabet) + 1)
-        # The end of a text sorts before all characters: nothing follows it.
+        # Digit 0 is the end of the text, which sorts before all characters.
         text = alphabet[digit - 1] + text if digit else ""
     return text

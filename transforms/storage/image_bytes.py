@@ -1,4 +1,4 @@
-"""Reading what an `ImageRef` points to."""
+"""Reads the bytes that an `ImageRef` points to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardbeam.transforms.storage.archive_zip import local_header_bytes
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
 
-# The worker itself is in trouble, not the file.
+# Errors of the worker, not of the file.
 _WORKER_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
@@ -23,28 +23,28 @@ def read_bytes(
     unreadable: Reason = Reason.IMAGE_UNREADABLE,
     max_bytes: int | None = None,
 ) -> bytes:
-    """Reads a file, or a member of a container, and decompresses it where need be.
+    """Reads a file, or a member of a container, and decompresses it if necessary.
 
     Args:
-        file: Where it lies.
-        unreadable: The reason code where it cannot be read or decompressed.
-        max_bytes: The most bytes that a file of its purpose has; any number where None.
+        file: Where its bytes lie.
+        unreadable: The reason code if it cannot be read or decompressed.
+        max_bytes: The most bytes that a file of this purpose can have; None for no limit.
 
     Raises:
-        RejectedError: It is longer, is not what was listed any more, or cannot be read.
+        RejectedError: It is too long, has changed since it was listed, or cannot be read.
         OSError: The worker is out of file descriptors or memory.
     """
     if file.problem:
         raise RejectedError(unreadable, file.problem)
     size_bytes = max(file.size_bytes, file.decoded_bytes)
     if max_bytes is not None and size_bytes > max_bytes:
-        problem = f"{size_bytes:,} bytes are more than {max_bytes:,}, the most for such a file"
+        problem = f"has {size_bytes:,} bytes; a file of this purpose has at most {max_bytes:,}"
         raise RejectedError(unreadable, problem)
     try:
         return _read_checked(file, unreadable=unreadable)
     except RejectedError:
-        # A range of an object comes without a checksum: where an archive has one, it may as well
-        # be the way that has damaged the bytes.
+        # The network may have damaged the bytes: the archive's CRC is the only check of a ranged
+        # read. So read them once more.
         if file.whole or not storage_for(file.uri).is_remote:
             raise
         return _read_checked(file, unreadable=unreadable)
@@ -72,15 +72,15 @@ def _read_checked(file: ImageRef, *, unreadable: Reason) -> bytes:
         except ValueError as error:
             raise RejectedError(unreadable, str(error)) from error
     if file.crc32 >= 0 and zlib.crc32(data) != file.crc32:
-        raise RejectedError(unreadable, "the checksum in its archive is that of other bytes")
+        raise RejectedError(unreadable, "its bytes do not have the checksum that its archive gives")
     return data
 
 
 def decode_base64(data: bytes) -> bytes:
-    """Decodes base64, of which a file may hold a picture.
+    """Decodes base64.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The data is not base64.
     """
     try:
         return base64.b64decode(data, validate=True)
@@ -98,7 +98,7 @@ def _read_range(file: ImageRef) -> bytes:
 
 
 def _read_member(file: ImageRef, *, unreadable: Reason) -> bytes:
-    """Reads a member of a zip archive, in one read unless its header is unusually long."""
+    """Reads a member of a zip archive; one read is enough unless its header is unusually long."""
     storage = storage_for(file.uri)
     expected_bytes = file.header_bytes + file.size_bytes
     data = storage.read(
@@ -107,7 +107,7 @@ def _read_member(file: ImageRef, *, unreadable: Reason) -> bytes:
     begin = local_header_bytes(data)
     if begin is None:
         raise RejectedError(
-            unreadable, "its archive has no file where the archive's directory says that it lies"
+            unreadable, "there is no file at the place that its archive's directory gives"
         )
     end = begin + file.size_bytes
     if end > expected_bytes == len(data):
@@ -123,12 +123,13 @@ def _read_member(file: ImageRef, *, unreadable: Reason) -> bytes:
 def _inflate(data: bytes, *, file: ImageRef, unreadable: Reason) -> bytes:
     decompressor = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
     try:
-        # A bomb must not be let grow: one byte more than announced is enough to see it.
+        # Never inflate a bomb: one byte more than announced is enough to recognize it.
         content = decompressor.decompress(data, file.decoded_bytes + 1)
     except zlib.error as error:
         raise RejectedError(unreadable, f"cannot be decompressed: {error}") from error
     if len(content) != file.decoded_bytes or not decompressor.eof:
         raise RejectedError(
-            unreadable, f"its archive announces {file.decoded_bytes} bytes, it holds another number"
+            unreadable,
+            f"its archive announces {file.decoded_bytes} bytes, but holds more or fewer",
         )
     return content

@@ -1,21 +1,21 @@
-"""The most that a file of each purpose holds; docs/limits.md says the same."""
+"""Size limits for files by their purpose; docs/limits.md lists them, too."""
 
 from __future__ import annotations
 
-# manifest.json and the other JSON files of a dataset: 300 bytes a shard.
+# manifest.json and the other JSON files of a dataset, which take 300 bytes a shard.
 METADATA_BYTES = 128 << 20
-# An index: 100 bytes a row.
+# A shard's index, which takes 100 bytes a row.
 INDEX_BYTES = 1 << 30
 INDEX_ROWS = 5_000_000
-# A file of rejects has 100,000.
+# A file of rejects holds about 100,000 of them.
 REJECTS_BYTES = 512 << 20
-# duplicates.parquet, and the files that `exclude` and `group_by` name: images in them.
+# duplicates.parquet, and the files of images that `exclude` and `group_by` name.
 KEY_FILE_BYTES = 256 << 20
 KEY_FILE_ROWS = 2_000_000
-# Lists of a dataset's images, classes or columns beside its annotations.
+# Lists of images, classes or columns that come with annotations.
 LIST_BYTES = 256 << 20
-# An annotation file that is read whole, and one that is about a single image.
+# An annotation file that is read whole, and an annotation file of a single image.
 ANNOTATION_BYTES = 8 << 30
 IMAGE_ANNOTATION_BYTES = 256 << 20
-# A protobuf message.
+# A protobuf message, such as an Example.
 RECORD_BYTES = (2 << 30) - 1

@@ -1,4 +1,4 @@
-"""Storage on local disk (or whatever the operating system mounts as such)."""
+"""Storage on local disk, or anything that the operating system mounts like one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from shardbeam.transforms.storage.base import (
 
 # Shards are written in records of 100 KB and more: few, large system calls.
 _WRITE_BUFFER_BYTES = 1 << 20
-# Folders that link to each other have as many paths as there are orders to visit them in.
+# Folders that link to each other can be reached by a huge number of paths.
 _MAX_LINKED_FOLDERS = 10_000
 
-# Of Linux alone: opens whatever there is without touching it.
+# Only on Linux: opens a file of any kind without blocking or side effects.
 _O_PATH: int = getattr(os, "O_PATH", 0)
 _DESCRIPTORS = "/proc/self/fd"
 _REOPENS = bool(_O_PATH) and os.path.isdir(_DESCRIPTORS)
@@ -41,21 +41,21 @@ _KINDS = (
 class LocalStorage(Storage):
     """Files and folders.
 
-    Links to files are followed wherever they lead, and links to folders within the listed root. A
-    link to a folder that lies outside of it, or that holds the link, is listed as such.
+    Links to files are followed anywhere, links to folders only within the listed root. A link to a
+    folder outside the root, or to a folder that holds the link, is listed as a link.
 
     Raises:
-        InputError: Python does not read the names of files as UTF-8.
+        InputError: Python does not read file names as UTF-8.
     """
 
     is_remote: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        # Here it also covers worker processes, and programs that use the library.
+        # Checked here, so that worker processes and programs that use the library are covered.
         check_encoding()
 
     def list(self, root: str) -> Iterator[StoredFile]:
-        """Yields every regular file below `root`; see the base class."""
+        """Yields every regular file below `root`."""
         try:
             status = os.stat(root)
         except FileNotFoundError:
@@ -68,7 +68,7 @@ class LocalStorage(Storage):
         yield from _Walk(root).files(folder=root, prefix="", above=above)
 
     def names(self, root: str) -> Iterator[str]:
-        """Yields the names in a folder; see the base class."""
+        """Yields the names in a folder."""
         try:
             with os.scandir(root) as entries:
                 for entry in entries:
@@ -81,7 +81,7 @@ class LocalStorage(Storage):
             raise InputError(uri=root, problem=f"cannot be listed: {error.strerror}") from error
 
     def stat(self, uri: str) -> StoredFile | None:
-        """Describes a regular file; see the base class."""
+        """Describes a regular file."""
         try:
             status = os.stat(uri)
         except OSError as error:
@@ -93,7 +93,7 @@ class LocalStorage(Storage):
         return _stored_file(path=uri, uri=uri, status=status)
 
     def find(self, uri: str) -> StoredFile:
-        """Describes a regular file that has to be there; see the base class."""
+        """Describes a regular file that must exist."""
         stored = self.stat(uri)
         if stored is None and os.path.exists(uri):
             _check_regular(uri, os.stat(uri))
@@ -107,7 +107,7 @@ class LocalStorage(Storage):
         size_bytes: int | None = None,
         version: str | None = None,
     ) -> bytes:
-        """Reads a file or a range of it; see the base class."""
+        """Reads a file or a range of it."""
         try:
             with open(uri, "rb", buffering=0, opener=_open_regular) as file:
                 status = os.fstat(file.fileno())
@@ -115,18 +115,18 @@ class LocalStorage(Storage):
                     raise ChangedError(f"{uri} was changed after it was listed")
                 if offset:
                     file.seek(offset)
-                # Python makes room for all that is asked for, and finds out twice how much there
-                # is where that is not said.
+                # Give the exact size: Python allocates as much as is requested, and without a size
+                # it looks up the file's length twice.
                 left = max(0, status.st_size - offset)
                 return _read_fully(file, left if size_bytes is None else min(size_bytes, left))
         except FileNotFoundError as error:
-            # A dangling link is listed with an empty version: nothing was there before either.
+            # A dangling link is listed with an empty version; nothing was deleted then.
             if version:
                 raise ChangedError(f"{uri} was deleted after it was listed") from error
             raise
 
     def read_small(self, uri: str, *, max_bytes: int, version: str | None = None) -> bytes:
-        """Reads a whole file, if it is not too long for its purpose; see the base class."""
+        """Reads a whole small file, after a look at its length."""
         stored = self.stat(uri)
         if stored is not None and stored.size_bytes > max_bytes:
             raise too_large(uri, max_bytes=max_bytes)
@@ -134,7 +134,7 @@ class LocalStorage(Storage):
 
     @contextlib.contextmanager
     def create(self, uri: str) -> Iterator[BinaryIO]:
-        """Opens a new file for writing; see the base class."""
+        """Opens a new file for writing."""
         os.makedirs(os.path.dirname(uri) or ".", exist_ok=True)
         with open(uri, "xb", buffering=_WRITE_BUFFER_BYTES) as file:
             try:
@@ -147,9 +147,9 @@ class LocalStorage(Storage):
                 raise
 
     def replace(self, uri: str, data: bytes, *, scratch: str = "") -> None:
-        """Writes another file, and renames it; see the base class."""
+        """Writes a temporary file and renames it."""
         scratch = scratch or f"{uri}.{uuid.uuid4().hex}.tmp"
-        # Perhaps that of a run that was killed here.
+        # A killed run may have left it.
         self.delete(scratch)
         with self.create(scratch) as file:
             file.write(data)
@@ -160,25 +160,25 @@ class LocalStorage(Storage):
             raise
 
     def holds(self, root: str) -> bool:
-        """Says whether there is such a file or folder; see the base class."""
+        """Returns whether there is a file or folder of that name."""
         return os.path.lexists(root)
 
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
-        """Moves a file; see the base class."""
+        """Moves a file; one of the new name is replaced."""
         del replaces
         os.stat(source)
         os.makedirs(os.path.dirname(destination) or ".", exist_ok=True)
         os.replace(source, destination)
 
     def delete(self, uri: str, *, version: str | None = None) -> bool:
-        """Deletes a file; see the base class."""
+        """Deletes a file, whatever its version."""
         del version
         with contextlib.suppress(FileNotFoundError):
             os.unlink(uri)
         return True
 
     def prune(self, root: str) -> None:
-        """Removes empty folders; see the base class."""
+        """Removes empty folders."""
         for folder, _, _ in os.walk(root, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
@@ -188,18 +188,18 @@ STORAGE = LocalStorage
 
 
 def check_encoding() -> None:
-    """Makes sure that Python reads the names of files as UTF-8.
+    """Makes sure that Python reads file names as UTF-8.
 
-    In another encoding, `café.jpg` would be written as `cafÃ©.jpg`, in keys and labels, too.
+    With another encoding, `café.jpg` would be written as `cafÃ©.jpg`, also in keys and labels.
 
     Raises:
-        InputError: It does not.
+        InputError: Python uses another encoding.
     """
     encoding = sys.getfilesystemencoding()
     if encoding.lower() != "utf-8":
         raise InputError(
-            uri="names of files",
-            problem=f"Python reads them as {encoding} in this locale, and would change every one "
+            uri="file names",
+            problem=f"Python reads them as {encoding} in this locale and would change each one "
             "that is not ASCII; set PYTHONUTF8=1, or a UTF-8 locale such as LC_ALL=C.UTF-8",
         )
 
@@ -223,8 +223,8 @@ class _Walk:
 
         Args:
             folder: The folder.
-            prefix: Its path below the root, and a slash.
-            above: Device and inode of it and of each folder that it was reached by.
+            prefix: Its path below the root, with a slash at the end.
+            above: Device and inode of the folder, and of each folder on the way to it.
         """
         try:
             with os.scandir(folder) as entries:
@@ -233,7 +233,7 @@ class _Walk:
                     try:
                         status = entry.stat()
                     except OSError:
-                        # A dangling link: listed all the same, so that it ends as a reject.
+                        # A dangling link is listed, so that it becomes a reject.
                         yield _unreadable_file(path=path, uri=entry.path)
                         continue
                     if not stat.S_ISDIR(status.st_mode):
@@ -247,38 +247,38 @@ class _Walk:
                         folder=entry.path, prefix=f"{path}/", above=(*above, identity)
                     )
         except FileNotFoundError:
-            # Deleted since the folder above was looked at: a commit clears its staging while
-            # readers find the dataset already.
+            # The folder was deleted meanwhile: a commit clears its staging folder while readers
+            # already find the dataset.
             return
         except OSError as error:
             raise InputError(uri=folder, problem=f"cannot be listed: {error.strerror}") from error
 
     def _may_enter(self, link: os.DirEntry[str]) -> bool:
-        """Says whether a link leads to a folder within the root."""
+        """Returns whether a link leads to a folder within the root."""
         if not os.path.realpath(link.path).startswith(self._real_root):
             return False
         self._linked += 1
         if self._linked > _MAX_LINKED_FOLDERS:
             raise InputError(
                 uri=self._root,
-                problem=f"more than {_MAX_LINKED_FOLDERS:,} linked folders, the last of them "
-                f"{link.path}: folders in it link to each other; remove the links",
+                problem=f"has more than {_MAX_LINKED_FOLDERS:,} linked folders, the last of them "
+                f"{link.path}: its folders link to each other; remove the links",
             )
         return True
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """Opens a regular file, and nothing else: a pipe or a device could block for ever.
+    """Opens a file if it is a regular one: opening a pipe or a device could block forever.
 
     Raises:
-        SpecialFileError: It is something else.
+        SpecialFileError: It is not a regular file.
         OSError: It cannot be opened.
     """
     if not _REOPENS:
-        # Other systems have no leases, under which opening a file without waiting fails.
+        # With O_NONBLOCK, opening a leased file fails, but only Linux has leases.
         _check_regular(path, os.stat(path))
         return _checked(path, os.open(path, flags | getattr(os, "O_NONBLOCK", 0)))
-    # What the handle holds stays what it is, whatever takes its name meanwhile.
+    # The handle keeps the file that was checked, even if another one takes its name meanwhile.
     handle = _checked(path, os.open(path, _O_PATH | os.O_CLOEXEC))
     try:
         return os.open(f"{_DESCRIPTORS}/{handle}", flags)
@@ -300,7 +300,7 @@ def _checked(path: str, descriptor: int) -> int:
 
 def _check_regular(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        problem = f"{_kind(status)}, and only regular files are read; put a file in its place"
+        problem = f"{_kind(status)}; only regular files are read, so put a file in its place"
         raise SpecialFileError(uri=path, problem=problem)
 
 

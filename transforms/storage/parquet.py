@@ -1,4 +1,4 @@
-"""Reading Parquet files of which no more is known than their purpose: bounded by their rows.
+"""Reads Parquet files from unknown sources within limits on their rows and texts.
 
 A file of 50 KB may declare a billion rows, or repeat a text of 1 MB in each of them.
 """
@@ -13,7 +13,7 @@ from pyarrow import parquet, types
 
 from shardbeam.transforms.core.errors import DamagedError
 
-# Texts, and all of the columns before they are compressed: a path has 4 KB at most.
+# Limits for the texts, and for the uncompressed columns. A path has 4 KB at most.
 _BYTES, _BYTES_PER_ROW = 64 << 20, 8 << 10
 _IS_TEXT: tuple[Callable[[pa.DataType], bool], ...] = (types.is_string, types.is_large_string)
 _IS_FLAT = (*_IS_TEXT, types.is_integer, types.is_boolean)
@@ -27,21 +27,21 @@ def read_parquet(
     max_rows: int,
     schemas: Sequence[pa.Schema] = (),
 ) -> pa.Table:
-    """Decodes columns of texts, integers and truth values.
+    """Decodes columns of texts, integers and booleans.
 
     Args:
-        data: The file.
-        uri: Where it lies, for errors.
-        columns: The columns that are read, as far as it has them.
-        max_rows: The most rows that a file of its purpose has.
-        schemas: The columns that it may have, in order; any where empty.
+        data: The file's content.
+        uri: The file, for errors.
+        columns: The columns to read; missing ones are skipped.
+        max_rows: The most rows that a file of this purpose can have.
+        schemas: The allowed schemas, with columns in order; empty to allow any.
 
     Raises:
-        DamagedError: It is no Parquet file, has more rows, other columns, or values that take more
-            memory than such rows do.
+        DamagedError: It is not a Parquet file, has too many rows, other columns, or values that
+            are too long.
     """
     try:
-        # With a file of Python's, or threads, the program aborts at its end at times
+        # With a Python file object, or with threads, the program sometimes aborts when it ends
         # (https://github.com/apache/arrow/issues/33975).
         metadata = parquet.read_metadata(pa.BufferReader(data))
         schema = metadata.schema.to_arrow_schema().remove_metadata()
@@ -61,14 +61,14 @@ def read_parquet(
         groups = map(metadata.row_group, range(metadata.num_row_groups))
         if sum(group.total_byte_size for group in groups) > limit:
             raise _too_long(uri)
-        # A text that is repeated is kept once, until it is known how long all of them are.
+        # Dictionaries keep a repeated text once, until the total length is known to be small.
         file = parquet.ParquetFile(pa.BufferReader(data), metadata=metadata, read_dictionary=texts)
         table = file.read(columns=[field.name for field in fields], use_threads=False)
         if sum(_text_bytes(table[name]) for name in texts) > limit:
             raise _too_long(uri)
         return table.cast(pa.schema([(f.name, _values(f.type)) for f in fields]))
     except (OSError, pa.ArrowException) as error:
-        raise DamagedError(uri=uri, problem=f"no Parquet file: {error}") from error
+        raise DamagedError(uri=uri, problem=f"not a Parquet file: {error}") from error
 
 
 def _values(kind: pa.DataType) -> pa.DataType:
@@ -80,7 +80,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Adds up the lengths of the texts of a column, which are all in dictionaries."""
+    """Adds up the lengths of a column's texts, which are stored in dictionaries."""
     lengths = (
         pc.sum(pc.take(pc.binary_length(chunk.dictionary), chunk.indices)).as_py()
         for chunk in column.chunks
@@ -89,4 +89,4 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _too_long(uri: str) -> DamagedError:
-    return DamagedError(uri=uri, problem="its values are longer than those of any such file")
+    return DamagedError(uri=uri, problem="its values are too long for a file of this purpose")

@@ -1,4 +1,4 @@
-"""Reading a stored file here and there: a few large reads instead of many small ones."""
+"""A seekable file over storage, which makes few large reads instead of many small ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardbeam.transforms.core.records import Coding, ImageRef
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
 
-# A read costs about as much as this many bytes: on local disk, and where it is a request.
+# Bytes that take about as long as the read itself: on local disk, and with a request.
 _LOCAL_BLOCK_BYTES = 64 << 10
 _REMOTE_BLOCK_BYTES = 8 << 20
 
@@ -18,24 +18,24 @@ _REMOTE_BLOCK_BYTES = 8 << 20
 class StorageReader:
     """A seekable, read-only file over a stored file, or over a byte range of one.
 
-    It keeps one block, the last that it fetched: reads forward through a file, near each other,
-    cost one request a block, and what is skipped is not fetched. One thread uses a reader.
+    It keeps the block that it fetched last: reading forward in small steps costs one request a
+    block, and skipped blocks are not fetched. Threads must not share a reader.
 
     Args:
-        file: What to read; a byte range of a container is a file of its own.
-        block_bytes: How much is read at a time at least; by default 64 KB on local disk and
-            8 MB elsewhere.
+        file: The file, or a byte range of a container.
+        block_bytes: The least bytes to read at a time; by default 64 KB on local disk and 8 MB
+            elsewhere.
 
     Raises:
-        ValueError: `file` is a member of a zip archive: its bytes are not known to be a range.
+        ValueError: `file` is a member of a zip archive, whose range of bytes is not known.
 
     Attributes:
-        file: What it reads.
+        file: The file that it reads.
     """
 
     def __init__(self, file: ImageRef, *, block_bytes: int | None = None) -> None:
         if file.header_bytes or file.coding is Coding.DEFLATED:
-            raise ValueError(f"{file.uri}: a zip's member is read with read_bytes")
+            raise ValueError(f"{file.uri}: read a member of a zip archive with read_bytes")
         self.file = file
         self._storage = storage_for(file.uri)
         default = _REMOTE_BLOCK_BYTES if self._storage.is_remote else _LOCAL_BLOCK_BYTES
@@ -46,23 +46,23 @@ class StorageReader:
 
     @property
     def uri(self) -> str:
-        """The stored file."""
+        """The stored file that holds the bytes."""
         return self.file.uri
 
     @property
     def size_bytes(self) -> int:
-        """Length of the file."""
+        """Length of `file`."""
         return self.file.size_bytes
 
     def read_at(self, offset: int, size_bytes: int) -> bytes:
-        """Reads a range; less where the file ends before.
+        """Reads a range; returns less if the file ends before.
 
         Args:
-            offset: Where to begin.
-            size_bytes: How much to read.
+            offset: The first byte.
+            size_bytes: How many bytes to read.
 
         Raises:
-            InputError: The file cannot be read, or is not what was listed any more.
+            InputError: The file cannot be read, or has changed since it was listed.
         """
         size_bytes = min(size_bytes, self.size_bytes - offset)
         if size_bytes <= 0:
@@ -95,18 +95,19 @@ class StorageReader:
 
     def _changed(self) -> InputError:
         return InputError(
-            uri=self.uri, problem="the file was changed while it was being read; start again"
+            uri=self.uri,
+            problem="the file was changed while it was read; run the same command again",
         )
 
     def tell(self) -> int:
-        """Returns where the next `read` begins."""
+        """Returns the position of the next `read`."""
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Moves to where the next `read` begins.
+        """Moves the position of the next `read`.
 
         Raises:
-            OSError: That is before the beginning.
+            OSError: The new position is before the beginning.
         """
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.size_bytes}[whence]
         if base + offset < 0:
@@ -115,7 +116,7 @@ class StorageReader:
         return self._position
 
     def read(self, size_bytes: int = -1, /) -> bytes:
-        """Reads from the position on, all that follows by default, and moves behind it."""
+        """Reads from the current position, by default up to the end, and moves the position."""
         if size_bytes < 0:
             size_bytes = max(0, self.size_bytes - self._position)
         data = self.read_at(self._position, size_bytes)

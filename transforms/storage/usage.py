@@ -1,4 +1,4 @@
-"""What this process has asked of object storage: requests by kind, and bytes each way."""
+"""Counts of this process's requests to object storage, by kind, and of the bytes each way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-# The kinds that storage bills, and `upload`, the parts of an upload that an `insert` began.
+# The kinds that storage bills, and `upload` for the parts of an upload that an `insert` began.
 REQUEST_KINDS = ("list", "get", "insert", "upload", "rewrite", "delete", "other")
 
 
@@ -15,7 +15,7 @@ class StorageUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Requests to object storage, repeated ones included.
 
     Attributes:
-        requests: `{kind: count}`, only of kinds that occurred (`REQUEST_KINDS`).
+        requests: `{kind: count}` of the kinds that occurred (`REQUEST_KINDS`).
         bytes_received: Bytes of the answers.
         bytes_sent: Bytes of the requests.
     """
@@ -53,30 +53,30 @@ class UsageCounter:
         self._total = self._taken = StorageUsage()
 
     def count(self, kind: str, *, bytes_received: int = 0, bytes_sent: int = 0) -> None:
-        """Counts a request, of one of `REQUEST_KINDS`."""
+        """Counts one request, whose kind is one of `REQUEST_KINDS`."""
         self.add(
             StorageUsage(requests={kind: 1}, bytes_received=bytes_received, bytes_sent=bytes_sent)
         )
 
     def add(self, usage: StorageUsage) -> None:
-        """Counts what another process has counted."""
+        """Adds the counts of another process."""
         with self._lock:
             self._total += usage
 
     def total(self) -> StorageUsage:
-        """Returns all that was counted."""
+        """Returns all counts."""
         return self._total
 
     def take(self) -> StorageUsage:
-        """Returns what was counted since the last call."""
+        """Returns the counts since the last call."""
         with self._lock:
             new, self._taken = self._total - self._taken, self._total
             return new
 
     def taken(self) -> StorageUsage:
-        """Returns all that `take` has returned so far."""
+        """Returns the sum of everything that `take` has returned."""
         return self._taken
 
 
-# Of this process.
+# The counter of this process.
 usage_counter = UsageCounter()
