@@ -184,7 +184,7 @@ def _write_yaml(found: _Candidate, *, plan: Plan, told: Iterable[str]) -> str:
         "# `shardbeam plan FILE` says what this builds, and `shardbeam build FILE` builds it.\n"
         f"{dumped}"
         f"{_write_unannotated(plan)}"
-        "\n# More keys; README.md lists all.\n"
+        "\n# More keys; docs/config.md lists all.\n"
         f"{comments}"
     )
 

@@ -1,4 +1,4 @@
-"""What the README says is so: its commands run, its snippets run, its tables are complete."""
+"""The first page, and what it shares with other pages: commands run, links lead somewhere."""
 
 from __future__ import annotations
 
@@ -7,41 +7,66 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from shardbeam.configs.keys import keys_of
-from shardbeam.configs.schema import Config
 from shardbeam.pipelines.cli import main
 from shardbeam.transforms.core.reasons import Exclusion, Reason
-from shardbeam.transforms.formats.load import built_in_formats
 from tests.conftest import PROJECT_ROOT
 from tests.support.config_page import PAGE, config_page
 from tests.support.pages import blocks, commands
 
 README = (PROJECT_ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [
+    path.relative_to(PROJECT_ROOT).as_posix()
+    for path in (*PROJECT_ROOT.glob("*.md"), *(PROJECT_ROOT / "docs").rglob("*.md"))
+]
 
 
-def leaf_keys(struct: type[msgspec.Struct]) -> list[str]:
-    keys = []
-    for name, key in keys_of(struct).items():
-        if isinstance(key.type, type) and issubclass(key.type, msgspec.Struct):
-            keys += leaf_keys(key.type)
-        else:
-            keys.append(name)
-    return keys
+def prose(page: str) -> str:
+    """A page without its code."""
+    text = (PROJECT_ROOT / page).read_text(encoding="utf-8")
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_the_config_reference_names_every_key() -> None:
-    structs: list[type[msgspec.Struct]] = [Config, *built_in_formats().values()]
-    keys = {key for struct in structs for key in leaf_keys(struct)}
-    table = "\n".join(line.split("|")[1] for line in README.splitlines() if line.startswith("|"))
-    assert sorted(key for key in keys if f"`{key}`" not in table) == []
+def anchors(page: str) -> set[str]:
+    """What a link to a heading of a page says behind the #."""
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(README.split()) <= 1500
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_pages_and_headings(page: str) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (PROJECT_ROOT / page).parent / path if path else PROJECT_ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(str(target))):
+            broken.append(link)
+    assert broken == []
+
+
+def test_the_index_names_every_page() -> None:
+    docs = PROJECT_ROOT / "docs"
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    names = {path.name for path in docs.glob("*.md")} - {"README.md"}
+    assert sorted(name for name in names if f"]({name})" not in index) == []
 
 
 @pytest.mark.parametrize("codes", [Reason, Exclusion])
-def test_every_code_is_named(codes: type[Reason | Exclusion]) -> None:
-    assert sorted(code.value for code in codes if f"`{code.value}`" not in README) == []
+def test_every_code_is_explained(codes: type[Reason | Exclusion]) -> None:
+    page = prose("docs/rejects.md")
+    assert sorted(code.value for code in codes if f"\n| `{code.value}` |" not in page) == []
+
+
+def test_the_config_page_is_that_of_the_schema() -> None:
+    assert PAGE.read_text(encoding="utf-8") == config_page(), "run `make config-page`"
 
 
 @pytest.fixture
@@ -64,14 +89,12 @@ def data(tmp_path: Path, shapes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_commands_run() -> None:
     shown = commands("README.md")
     assert [command[1:3] for command in shown] == [
+        ["init", "data/flowers"],
+        ["plan", "flowers.yaml"],
+        ["build", "flowers.yaml"],
+        ["report", "tfrecords/flowers"],
         ["build", "coco"],
         ["build", "image-folder"],
-        ["init", "data/flowers"],
-        ["show", "data/tfrecords/coco"],
-        ["show", "data/tfrecords/coco"],
-        ["stats", "data/tfrecords/coco"],
-        ["report", "data/tfrecords/coco"],
-        ["verify", "data/tfrecords/coco"],
     ]
     for command in shown:
         assert main(command[1:]) == 0
@@ -79,42 +102,50 @@ def test_the_commands_run() -> None:
 
 @pytest.mark.usefixtures("data")
 def test_the_config_runs() -> None:
-    (config,) = blocks("README.md", "yaml")
+    (config,) = blocks("docs/config.md", "yaml")
     Path("coco.yaml").write_text(config, encoding="utf-8")
-    assert main(["plan", "coco.yaml"]) == 0
-    assert main(["build", "coco.yaml"]) == 0
+    (command,) = commands("docs/config.md")
+    assert main(command[1:]) == 0
 
 
-def test_the_snippets_run(tmp_path: Path, shapes: Path) -> None:
-    """With what `make demo` writes; TensorFlow is kept out of this process."""
-    snippets = blocks("README.md", "python")
-    assert len(snippets) == 3
+@pytest.fixture
+def demo(tmp_path: Path, shapes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current folder with the dataset that `make demo` writes."""
+    monkeypatch.chdir(tmp_path)
     build = ["build", "coco", "--images", str(shapes / "images"), "--name", "shapes"]
     annotations = str(shapes / "annotations" / "instances.json")
-    output = str(tmp_path / "demo" / "coco")
-    assert main([*build, "--annotations", annotations, "--output", output]) == 0
-    printed = []
+    assert main([*build, "--annotations", annotations, "--output", "demo/coco"]) == 0
+    return tmp_path
+
+
+@pytest.mark.usefixtures("demo")
+def test_the_commands_for_reading_run() -> None:
+    shown = commands("docs/reading.md")
+    assert [command[1] for command in shown] == ["show", "show", "stats", "report", "verify"]
+    for command in shown:
+        assert main(command[1:]) == 0
+
+
+@pytest.mark.parametrize(("page", "number"), [("README.md", 1), ("docs/reading.md", 3)])
+def test_the_snippets_run(page: str, number: int, demo: Path) -> None:
+    """TensorFlow is kept out of this process."""
+    snippets = blocks(page, "python")
+    assert len(snippets) == number
     for snippet in snippets:
         if "tensorflow_datasets" in snippet and sys.version_info < (3, 11):
             continue
         run = subprocess.run(
             [sys.executable, "-c", snippet],
-            cwd=tmp_path,
+            cwd=demo,
             check=True,
             capture_output=True,
             text=True,
         )
-        printed.append(run.stdout)
-    assert all("(120, 160, 3)" in text for text in printed)
-    assert len(printed) == 3 - (sys.version_info < (3, 11))
+        assert "(120, 160, 3)" in run.stdout
 
 
 def test_the_makefile_runs_the_documented_commands() -> None:
     makefile = (PROJECT_ROOT / "Makefile").read_text(encoding="utf-8")
-    for command in re.findall(r"^make (\w+)", "\n".join(blocks("README.md", "sh")), re.MULTILINE):
+    for command in re.findall(r"(?:^|`)make ([\w-]+)", README, re.MULTILINE):
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
     assert "make test" in (PROJECT_ROOT / ".ci" / "run").read_text(encoding="utf-8")
-
-
-def test_the_config_page_is_that_of_the_schema() -> None:
-    assert PAGE.read_text(encoding="utf-8") == config_page(), "run `make config-page`"

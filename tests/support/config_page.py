@@ -19,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "config.md"
 # What stands above this line in the page is written by hand.
 _MARKER = "<!-- `make config-page` writes the rest from configs/schema.py and the formats. -->\n"
 _SECTIONS = {
-    "image": "[What happens to an image](images.md) explains the checks, and [limits](limits.md) "
+    "image": "[What happens to an image](rejects.md) explains the checks, and [limits](limits.md) "
     "the memory that decoding takes. [Frames](design.md#frames) explains `annotated_as` and "
     "`annotated_size`.",
     "labels": "How COCO's category 0 is treated: [COCO](formats/coco.md#category-0).",

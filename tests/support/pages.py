@@ -17,7 +17,7 @@ def blocks(page: str, language: str) -> list[str]:
 def commands(page: str) -> list[list[str]]:
     """The words of each `shardbeam` command that a page shows."""
     return [
-        shlex.split(line)
+        shlex.split(line, comments=True)
         for block in blocks(page, "sh")
         for line in block.replace("\\\n", " ").splitlines()
         if line.startswith("shardbeam ")
