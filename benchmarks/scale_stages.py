@@ -48,7 +48,7 @@ from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_file
 from shardbeam.transforms.dataset.outcome import SplitOutcome
 from shardbeam.transforms.dataset.rejects import write_rejects
 from shardbeam.transforms.dataset.runs import RunSettings
-from shardbeam.transforms.dataset.shard_plan import ShardNaming, plan_shards
+from shardbeam.transforms.dataset.shard_plan import FileNaming, plan_shards
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from shardbeam.transforms.formats.coco import CocoFormat
@@ -86,7 +86,7 @@ _DATASET = DatasetSettings(
     config={},
     codecs={},
     shardbeam="0",
-    naming=ShardNaming(prefix="scale-{split}.tfrecord"),
+    naming=FileNaming(prefix="scale-{split}.tfrecord"),
 )
 
 

@@ -23,7 +23,7 @@ from shardbeam.transforms.containers.base import find_container
 from shardbeam.transforms.core.labels import LabelSettings
 from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.metadata import DatasetSettings
-from shardbeam.transforms.dataset.shard_plan import ShardNaming
+from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
@@ -156,7 +156,7 @@ def make_plan(config: schema.Config) -> Plan:
             config=hide_in(_portable_config(config)),
             codecs={**library_versions(), **versions},
             shardbeam=importlib.metadata.version("shardbeam"),
-            naming=ShardNaming(
+            naming=FileNaming(
                 prefix=file_name or f"{config.name}-{{split}}{container.suffix}",
                 # Each split is one file without a number.
                 template=None if file_name is None else "",

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from shardbeam.pipelines.logs import render_line
-from shardbeam.transforms.dataset.outcome import ShardProgress, Totals
+from shardbeam.transforms.dataset.outcome import Totals, WriteProgress
 from shardbeam.transforms.dataset.staging import TOTALS, Staging
 from shardbeam.transforms.storage.find import storage_for
 
@@ -61,7 +61,7 @@ class StagedProgress:
         self.poll_s = _REMOTE_POLL_S if storage_for(staging.root).is_remote else _POLL_S
         self._staging = staging
         self._totals: Totals | None = None
-        self._seen: dict[str, tuple[str, ShardProgress]] = {}
+        self._seen: dict[str, tuple[str, WriteProgress]] = {}
 
     def read(self) -> ProgressSnapshot:
         """Returns how far the run is."""

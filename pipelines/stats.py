@@ -26,9 +26,8 @@ from shardbeam.pipelines.tables import (
     stdout_layout,
 )
 from shardbeam.transforms.dataset.imbalance import find_imbalances
-from shardbeam.transforms.dataset.manifest import read_manifest
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.read.count import CountedShard, merge_counts, plan_counts
+from shardbeam.transforms.dataset.read.count import CountResult, merge_counts, plan_counts
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.legend import read_legend
 from shardbeam.transforms.dataset.statistics import (
@@ -80,7 +79,7 @@ def run_stats(arguments: StatsArguments) -> None:
         check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
     dataset = open_dataset(arguments.path)
     # A file alone may be one of a dataset's shards.
-    manifest = None if dataset.features is None else read_manifest(dataset.path)
+    manifest = dataset.read_manifest()
     splits: Mapping[str, Statistics] | None = None
     if manifest is not None and not arguments.recount:
         splits = read_statistics(dataset.path)
@@ -136,7 +135,7 @@ def _count(
 
 
 def _write_counts(
-    counted: Iterable[CountedShard], *, splits: Sequence[str], uri: str, mark: Mark
+    counted: Iterable[CountResult], *, splits: Sequence[str], uri: str, mark: Mark
 ) -> None:
     shards = list(counted)
     problems = sorted(shard.problem for shard in shards if shard.problem)

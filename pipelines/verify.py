@@ -16,7 +16,7 @@ from shardbeam.pipelines.logs import escape, write_error, write_stdout
 from shardbeam.pipelines.own_files import Mark, dataset_name
 from shardbeam.pipelines.shard_job import check_report, run_shard_job, write_report
 from shardbeam.transforms.dataset.verify import Checks, plan_checks
-from shardbeam.transforms.dataset.verify_shard import ShardReport, merge_reports
+from shardbeam.transforms.dataset.verify_shard import CheckReport, merge_reports
 
 WHOLE, DAMAGED = 0, 5
 # A person reads no more; the report has them all.
@@ -42,7 +42,7 @@ def run_verify(arguments: VerifyArguments) -> int:
         check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
     checks = plan_checks(arguments.path)
     repair = _plan_repair(checks, arguments=arguments) if arguments.repair else None
-    found = ShardReport(count=len(checks.problems), problems=checks.problems)
+    found = CheckReport(count=len(checks.problems), problems=checks.problems)
     if not arguments.quick:
         found = merge_reports([found, _check_shards(checks, arguments=arguments, mark=mark)])
     if arguments.report:
@@ -64,7 +64,7 @@ def run_verify(arguments: VerifyArguments) -> int:
     return run_build(msgspec.structs.replace(repair, damage=damage))
 
 
-def _find_mendable(found: ShardReport, *, checks: Checks) -> list[str]:
+def _find_mendable(found: CheckReport, *, checks: Checks) -> list[str]:
     """Says what is wrong that a build can mend."""
     strays = set(checks.strays)
     return [str(problem) for problem in found.problems if problem not in strays]
@@ -89,7 +89,7 @@ def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArgument
     )
 
 
-def _check_shards(checks: Checks, *, arguments: VerifyArguments, mark: Mark) -> ShardReport:
+def _check_shards(checks: Checks, *, arguments: VerifyArguments, mark: Mark) -> CheckReport:
     # Imported here: a quick look needs no Beam.
     import apache_beam as beam
     from apache_beam.transforms.combiners import ToList
@@ -111,16 +111,16 @@ def _check_shards(checks: Checks, *, arguments: VerifyArguments, mark: Mark) -> 
         path=checks.path,
         report=arguments.report,
         beam_options=arguments.beam_options,
-        result_type=ShardReport,
+        result_type=CheckReport,
     )
 
 
-def _write_merged(reports: Iterable[ShardReport], *, uri: str, mark: Mark) -> None:
+def _write_merged(reports: Iterable[CheckReport], *, uri: str, mark: Mark) -> None:
     ordered = sorted(reports, key=lambda report: [str(problem) for problem in report.problems])
     write_report(merge_reports(ordered), uri=uri, mark=mark)
 
 
-def _print(found: ShardReport, *, checks: Checks, arguments: VerifyArguments) -> None:
+def _print(found: CheckReport, *, checks: Checks, arguments: VerifyArguments) -> None:
     path = checks.path
     if arguments.json:
         report = {"path": path, **msgspec.to_builtins(found)}
@@ -144,5 +144,5 @@ def _print(found: ShardReport, *, checks: Checks, arguments: VerifyArguments) ->
         write_stdout(f"whole: {escape(path)}: {read}\n")
 
 
-def _count_problems(found: ShardReport) -> str:
+def _count_problems(found: CheckReport) -> str:
     return "1 problem" if found.count == 1 else f"{found.count:,} problems"

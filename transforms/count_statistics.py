@@ -9,12 +9,12 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.shards import ReadShardFn
-from shardbeam.transforms.dataset.read.count import CountedShard, ShardCount, count_shard
+from shardbeam.transforms.dataset.read.count import CountResult, CountTask, count_shard
 from shardbeam.transforms.dataset.read.legend import Legend
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class CountStatistics(beam.PTransform[PCollection[ShardCount], PCollection[CountedShard]]):
+class CountStatistics(beam.PTransform[PCollection[CountTask], PCollection[CountResult]]):
     """Reads each shard to its end, and counts what is in it.
 
     A worker reads as many shards at a time as it has CPUs.
@@ -25,7 +25,7 @@ class CountStatistics(beam.PTransform[PCollection[ShardCount], PCollection[Count
 
     legend: Legend
 
-    def expand(self, shards: PCollection[ShardCount]) -> PCollection[CountedShard]:
+    def expand(self, shards: PCollection[CountTask]) -> PCollection[CountResult]:
         """Adds the step to a pipeline."""
         return (
             shards
@@ -34,5 +34,5 @@ class CountStatistics(beam.PTransform[PCollection[ShardCount], PCollection[Count
             | "CountShard"
             >> beam.ParDo(
                 ReadShardFn(read=functools.partial(count_shard, legend=self.legend))
-            ).with_output_types(CountedShard)
+            ).with_output_types(CountResult)
         )

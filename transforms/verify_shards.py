@@ -9,11 +9,11 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from shardbeam.transforms.beam.shards import ReadShardFn
-from shardbeam.transforms.dataset.verify_shard import ShardCheck, ShardReport, check_shard
+from shardbeam.transforms.dataset.verify_shard import CheckReport, CheckTask, check_shard
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class VerifyShards(beam.PTransform[PCollection[ShardCheck], PCollection[ShardReport]]):
+class VerifyShards(beam.PTransform[PCollection[CheckTask], PCollection[CheckReport]]):
     """Reads each shard to its end, and reports what is wrong with it.
 
     A worker reads as many shards at a time as it has CPUs.
@@ -24,7 +24,7 @@ class VerifyShards(beam.PTransform[PCollection[ShardCheck], PCollection[ShardRep
 
     decode: bool = False
 
-    def expand(self, checks: PCollection[ShardCheck]) -> PCollection[ShardReport]:
+    def expand(self, checks: PCollection[CheckTask]) -> PCollection[CheckReport]:
         """Adds the step to a pipeline."""
         return (
             checks
@@ -33,5 +33,5 @@ class VerifyShards(beam.PTransform[PCollection[ShardCheck], PCollection[ShardRep
             | "VerifyShard"
             >> beam.ParDo(
                 ReadShardFn(read=functools.partial(check_shard, decode=self.decode))
-            ).with_output_types(ShardReport)
+            ).with_output_types(CheckReport)
         )

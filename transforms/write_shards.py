@@ -27,9 +27,9 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.core.sharding import HASH_BYTES, example_hash, shard_index
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.files import ShardResult
-from shardbeam.transforms.dataset.processes import ShardWriters, count_workers
+from shardbeam.transforms.dataset.processes import WriterPool, count_workers
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
-from shardbeam.transforms.dataset.shard_plan import ShardNaming, ShardPlan, plan_shards
+from shardbeam.transforms.dataset.shard_plan import FileNaming, ShardPlan, plan_shards
 from shardbeam.transforms.dataset.staging import TOTALS, Staging, explain_write_errors, shard_key
 from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 
@@ -82,7 +82,7 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
         InputError: (at run time) A split has no examples, or staging cannot be written.
     """
 
-    naming: ShardNaming
+    naming: FileNaming
     num_shards: int | Mapping[str, int]
     settings: ShardSettings
     census: PCollection[Census]
@@ -165,12 +165,12 @@ def assign_shard(
 @beam.typehints.with_output_types(ShardResult)
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _WriteShardFn(beam.DoFn):
-    naming: ShardNaming
+    naming: FileNaming
     settings: ShardSettings
 
     def setup(self) -> None:
         # Started when it is known how much there is to write.
-        self._writers: ShardWriters | None = None
+        self._writers: WriterPool | None = None
 
     def teardown(self) -> None:
         if self._writers is not None:
@@ -210,7 +210,7 @@ class _WriteShardFn(beam.DoFn):
         )
         if self._writers is None:
             workers = count_workers(plan.totals, processes=self.settings.processes)
-            self._writers = ShardWriters(self.settings, workers=workers)
+            self._writers = WriterPool(self.settings, workers=workers)
         self._under_way.append((self._writers.begin(shard), edges))
         while self._under_way and self._under_way[0][0].done():
             yield from self._outputs(*self._under_way.popleft())

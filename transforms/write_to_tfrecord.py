@@ -14,7 +14,7 @@ from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.records import Record
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.dataset.shard import ShardSettings
-from shardbeam.transforms.dataset.shard_plan import ShardNaming
+from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.write_shards import WriteResult, WriteShards
 
 
@@ -82,7 +82,7 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
             file_path_prefix, file_name_suffix=file_name_suffix, compression_type=compression_type
         )
         self._write = WriteShards(
-            naming=ShardNaming(
+            naming=FileNaming(
                 prefix=file_path_prefix, suffix=file_name_suffix, template=shard_name_template
             ),
             num_shards=num_shards,

@@ -6,27 +6,22 @@ import heapq
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from shardbeam.pipelines.own_files import dataset_name
-from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import correction_unit
 from shardbeam.transforms.core.records import Corrected
-from shardbeam.transforms.dataset.files import check_paths
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, MANIFEST
+from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
-from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
-from shardbeam.transforms.storage.find import storage_for
 
 # As many rejects are listed, and as many corrections; all of them are counted.
 LISTED_REJECTS = 200
 
-_T = TypeVar("_T")
 _Line = TypeVar("_Line", bound=msgspec.Struct)
 
 
@@ -103,63 +98,18 @@ class Facts(NamedTuple):
     duplicates: DuplicateCounts | None = None
 
 
-class _Shard(msgspec.Struct, frozen=True):
-    path: str
-    num_bytes: int = 0
-    crc32c: str = ""
-
-
-class _Split(msgspec.Struct, frozen=True):
-    shards: tuple[_Shard, ...]
-    outcome: SplitOutcome
-
-
-class _File(msgspec.Struct, frozen=True):
-    path: str
-
-
-class _Inputs(msgspec.Struct, frozen=True):
-    images: int = 0
-    fingerprint: str = ""
-
-
-class _Manifest(msgspec.Struct, frozen=True):
-    """What is shown of `manifest.json`."""
-
-    shardbeam: str = ""
-    version: str = ""
-    seed: int = 0
-    config: dict[str, Any] = {}
-    codecs: dict[str, str] = {}
-    inputs: _Inputs = _Inputs()
-    labels: dict[str, int] = {}
-    splits: dict[str, _Split] = {}
-    files: tuple[_File, ...] = ()
-    duplicates: DuplicateCounts | None = None
-    checksum: str = ""
-
-
-class _Info(msgspec.Struct, frozen=True):
-    """What is shown of `dataset_info.json`, whoever wrote it."""
-
-    version: str = ""
-    description: str = ""
-    citation: str = ""
-
-
 def read_facts(dataset: StoredDataset) -> Facts:
     """Reads what a dataset says of itself.
 
     Raises:
         InputError: One of its files is damaged.
     """
-    info = _read(dataset, DATASET_INFO, _Info) or _Info()
-    manifest = _read(dataset, MANIFEST, _Manifest)
+    manifest = dataset.read_manifest()
     known = manifest.splits if manifest is not None else {}
     facts = Facts(
         name=dataset_name(dataset.path),
-        version=info.version,
-        description=info.description,
+        version=dataset.version,
+        description=dataset.description,
         splits=tuple(
             SplitFacts(
                 name=split.name,
@@ -170,7 +120,7 @@ def read_facts(dataset: StoredDataset) -> Facts:
             )
             for split in dataset.splits
         ),
-        provenance=(("Citation", info.citation),) if info.citation else (),
+        provenance=(("Citation", dataset.citation),) if dataset.citation else (),
     )
     if manifest is None:
         return facts
@@ -204,26 +154,10 @@ def read_facts(dataset: StoredDataset) -> Facts:
             *((f"Version of {name}", value) for name, value in sorted(manifest.codecs.items())),
         ),
         config=json.dumps(manifest.config, indent=2, ensure_ascii=False, sort_keys=True),
-        files=tuple(
-            (shard.path, shard.num_bytes, shard.crc32c)
-            for split in manifest.splits.values()
-            for shard in split.shards
-        ),
+        files=tuple((shard.path, shard.size_bytes, shard.crc32c) for shard in manifest.shards()),
         labels=manifest.labels,
         duplicates=manifest.duplicates,
     )
-
-
-def _read(dataset: StoredDataset, name: str, kind: type[_T]) -> _T | None:
-    """Reads a file of a dataset's folder; None where there is none."""
-    uri = join_uri(dataset.path, name)
-    try:
-        data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-        return msgspec.json.decode(data, type=kind, strict=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(uri=uri, problem=f"not what Shardbeam writes there: {error}") from error
 
 
 def _codes(counts: Mapping[str, Mapping[str, int]], *, units: bool = False) -> tuple[Code, ...]:
@@ -242,10 +176,9 @@ def _codes(counts: Mapping[str, Mapping[str, int]], *, units: bool = False) -> t
 
 
 def _read_lines(
-    dataset: StoredDataset, manifest: _Manifest, *, folder: str, kind: type[_Line]
+    dataset: StoredDataset, manifest: Manifest, *, folder: str, kind: type[_Line]
 ) -> Iterator[_Line]:
     """Reads the rejects or the corrections that the manifest lists."""
-    paths = [file.path for file in manifest.files if file.path.startswith(f"{folder}/")]
-    check_paths(paths, uri=join_uri(dataset.path, MANIFEST))
-    for path in paths:
-        yield from read_lines(join_uri(dataset.path, path), kind)
+    for file in manifest.files:
+        if file.path.startswith(f"{folder}/"):
+            yield from read_lines(join_uri(dataset.path, file.path), kind)

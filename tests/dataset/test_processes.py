@@ -23,8 +23,8 @@ from shardbeam.transforms.dataset import shard as shard_module
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.processes import (
-    ShardWriters,
     WorkerProcess,
+    WriterPool,
     count_workers,
 )
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter
@@ -51,11 +51,11 @@ def worker(settings: ShardSettings) -> Iterator[WorkerProcess]:
 
 
 @pytest.fixture
-def start(settings: ShardSettings) -> Iterator[Callable[[int], ShardWriters]]:
-    made: list[ShardWriters] = []
+def start(settings: ShardSettings) -> Iterator[Callable[[int], WriterPool]]:
+    made: list[WriterPool] = []
 
-    def make(workers: int) -> ShardWriters:
-        made.append(ShardWriters(settings, workers=workers))
+    def make(workers: int) -> WriterPool:
+        made.append(WriterPool(settings, workers=workers))
         return made[-1]
 
     yield make
@@ -209,17 +209,17 @@ def test_workers_import_neither_beam_nor_tensorflow(worker: WorkerProcess, shard
 
 
 def test_shards_are_made_by_all_processes_at_a_time(
-    shard: Shard, start: Callable[[int], ShardWriters], monkeypatch: pytest.MonkeyPatch
+    shard: Shard, start: Callable[[int], WriterPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All of them have begun before one goes on.
     begun = threading.Barrier(3, timeout=LIMIT_S)
-    make = ShardWriters._make  # There is no other way to see that one has begun.
+    make = WriterPool._make  # There is no other way to see that one has begun.
 
-    def meet(self: ShardWriters, shard: Shard, worker: WorkerProcess | None) -> ShardResult:
+    def meet(self: WriterPool, shard: Shard, worker: WorkerProcess | None) -> ShardResult:
         begun.wait()
         return make(self, shard, worker)
 
-    monkeypatch.setattr(ShardWriters, "_make", meet)
+    monkeypatch.setattr(WriterPool, "_make", meet)
     writers = start(2)
     assert len(worker_processes()) == 2
     futures = [writers.begin(each) for each in others(shard, 6)]
@@ -229,7 +229,7 @@ def test_shards_are_made_by_all_processes_at_a_time(
 
 
 def test_the_shards_of_lost_workers_are_written_here(
-    shard: Shard, start: Callable[[int], ShardWriters], caplog: pytest.LogCaptureFixture
+    shard: Shard, start: Callable[[int], WriterPool], caplog: pytest.LogCaptureFixture
 ) -> None:
     writers = start(2)
     for process in worker_processes():
@@ -246,7 +246,7 @@ def test_the_shards_of_lost_workers_are_written_here(
 def test_where_no_process_can_be_started_this_one_does_all(
     error: Exception,
     shard: Shard,
-    start: Callable[[int], ShardWriters],
+    start: Callable[[int], WriterPool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(self: object) -> None:
@@ -259,7 +259,7 @@ def test_where_no_process_can_be_started_this_one_does_all(
 
 
 def test_a_shard_is_begun_when_the_last_images_of_the_one_before_are_handed_out(
-    shard: Shard, start: Callable[[int], ShardWriters], monkeypatch: pytest.MonkeyPatch
+    shard: Shard, start: Callable[[int], WriterPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = others(shard, 2)
     may_end = threading.Event()
@@ -283,7 +283,7 @@ def test_a_shard_is_begun_when_the_last_images_of_the_one_before_are_handed_out(
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_there_is_a_place_again_after_shards_that_fail_or_are_there_already(
-    workers: int, shard: Shard, settings: ShardSettings, start: Callable[[int], ShardWriters]
+    workers: int, shard: Shard, settings: ShardSettings, start: Callable[[int], WriterPool]
 ) -> None:
     writers = start(workers)
     folder = Path(settings.staging.root)

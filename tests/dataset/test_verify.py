@@ -17,7 +17,7 @@ from shardbeam.transforms.containers.tfrecord import OVERHEAD_BYTES
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.dataset.index import decode_index, index_parquet
 from shardbeam.transforms.dataset.verify import plan_checks
-from shardbeam.transforms.dataset.verify_shard import ShardReport, check_shard, merge_reports
+from shardbeam.transforms.dataset.verify_shard import CheckReport, check_shard, merge_reports
 from shardbeam.transforms.storage.local import LocalStorage
 from tests.support.dataset import coco_words, run
 from tests.support.tfrecords import tfrecord, write_tfrecord
@@ -60,13 +60,13 @@ def other(
     return folder / "dataset"
 
 
-def verify(path: Path | str, *, decode: bool = False) -> ShardReport:
+def verify(path: Path | str, *, decode: bool = False) -> CheckReport:
     checks = plan_checks(str(path))
-    found = ShardReport(count=len(checks.problems), problems=checks.problems)
+    found = CheckReport(count=len(checks.problems), problems=checks.problems)
     return merge_reports([found, *(check_shard(check, decode=decode) for check in checks.shards)])
 
 
-def lines(report: ShardReport) -> list[str]:
+def lines(report: CheckReport) -> list[str]:
     return [str(problem) for problem in report.problems]
 
 

@@ -12,7 +12,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from shardbeam.transforms.dataset.commit import prepare_output
-from shardbeam.transforms.dataset.outcome import ShardProgress
+from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
@@ -108,9 +108,9 @@ def test_progress_is_read_many_files_at_a_time_and_once(
     staging: Staging, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(FILES):
-        staging.write_progress(ShardProgress(number, True), split="train", shard_index=number)
+        staging.write_progress(WriteProgress(number, True), split="train", shard_index=number)
     reads = meet(monkeypatch, "cat_file")
-    seen: dict[str, tuple[str, ShardProgress]] = {}
+    seen: dict[str, tuple[str, WriteProgress]] = {}
     for _ in range(2):
         found = staging.read_progress(seen)
         assert sorted(progress.examples for progress in found) == list(range(FILES))

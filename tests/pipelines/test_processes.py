@@ -8,7 +8,7 @@ import pytest
 
 from shardbeam.transforms import write_shards
 from shardbeam.transforms.dataset import processes
-from shardbeam.transforms.dataset.processes import ShardWriters
+from shardbeam.transforms.dataset.processes import WriterPool
 from shardbeam.transforms.dataset.shard import ShardSettings
 from tests.support.dataset import coco_words, run
 
@@ -34,14 +34,14 @@ def test_processes(
     """On a machine of four CPUs where any work is much."""
     started: set[int] = set()
 
-    class Counted(ShardWriters):
+    class Counted(WriterPool):
         def __init__(self, settings: ShardSettings, *, workers: int) -> None:
             started.add(workers)
             super().__init__(settings, workers=0)
 
     monkeypatch.setattr(processes, "usable_cpus", lambda: 4)
     monkeypatch.setattr(processes, "_BYTES_PER_PROCESS", 1)
-    monkeypatch.setattr(write_shards, "ShardWriters", Counted)
+    monkeypatch.setattr(write_shards, "WriterPool", Counted)
     assert run(*coco_words(shapes, tmp_path / "out", *SHARDS, *flags)).exit_code == 0
     assert started == {expected}
 

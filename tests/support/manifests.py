@@ -12,7 +12,7 @@ from shardbeam.transforms.dataset.index import IndexRow, index_version
 from shardbeam.transforms.dataset.manifest import MANIFEST
 from shardbeam.transforms.dataset.metadata import DatasetSettings, metadata_files
 from shardbeam.transforms.dataset.outcome import SplitOutcome
-from shardbeam.transforms.dataset.shard_plan import ShardNaming
+from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, Statistics
 from shardbeam.transforms.examples.features import FeatureSpec
 from tests.support.example_builders import make_label_map
@@ -39,7 +39,7 @@ INDEX_ROW = IndexRow(
 def make_dataset(
     *,
     features: Sequence[FeatureSpec] = (),
-    naming: ShardNaming = ShardNaming(prefix="toy-{split}.tfrecord"),  # noqa: B008  # Frozen.
+    naming: FileNaming = FileNaming(prefix="toy-{split}.tfrecord"),  # noqa: B008  # Frozen.
     config: Mapping[str, object] | None = None,
 ) -> DatasetSettings:
     """Settings of a dataset `toy` with a split `train`."""

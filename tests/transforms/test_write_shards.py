@@ -18,7 +18,7 @@ from shardbeam.transforms.core.records import Record, Reject
 from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.outcome import Totals
 from shardbeam.transforms.dataset.shard import ShardSettings
-from shardbeam.transforms.dataset.shard_plan import ShardNaming
+from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.staging import TOTALS, Staging
 from shardbeam.transforms.write_shards import WriteResult, WriteShards
 from tests.support.example_builders import make_label_map
@@ -56,7 +56,7 @@ def write(
         pipeline
         | "Records" >> beam.Create(records)
         | WriteShards(
-            naming=ShardNaming(prefix="/data/x-{split}.tfrecord", suffix=suffix, template=template),
+            naming=FileNaming(prefix="/data/x-{split}.tfrecord", suffix=suffix, template=template),
             num_shards=num_shards,
             settings=ShardSettings(splits=splits, encoder=ENCODER, staging=staging, **settings),
             census=pipeline | "Census" >> beam.Create([make_census(records)]),

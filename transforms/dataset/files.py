@@ -74,26 +74,14 @@ class Origin(str, enum.Enum):
     MENDED = "mended"
 
 
-class ShardIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which shard of a dataset it is.
-
-    Attributes:
-        key: Its shard key, what decides its bytes (`dataset.staging.shard_key`).
-        split: Its split.
-        shard_index: Which of the split's shards.
-        num_shards: How many the split has.
-    """
-
-    key: _Sha256
-    split: str
-    shard_index: _Count
-    num_shards: _Count
-
-
-class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
+class ShardResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A shard that is written.
 
     Attributes:
+        key: Its shard key, a digest of what decides its bytes (`dataset.staging.shard_key`).
+        split: Its split.
+        shard_index: Its number among the split's shards, from 0.
+        num_shards: How many shards the split has.
         data: The file with its Examples.
         index: The Parquet file with a row an example.
         records: Records that went into it: all that became Examples, rejects or exclusions.
@@ -118,6 +106,10 @@ class ShardResult(ShardIdentity, frozen=True, kw_only=True, omit_defaults=True):
         edges: The records that have arrived in this run, and what is sent on beside the result.
     """
 
+    key: _Sha256
+    split: str
+    shard_index: _Count
+    num_shards: _Count
     data: ShardFile
     index: DatasetFile
     records: _Count

@@ -11,7 +11,7 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import DatasetFile, ShardEntry, check_paths
-from shardbeam.transforms.dataset.outcome import SplitOutcome
+from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
 from shardbeam.transforms.examples.features import FeatureSpec
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import join_uri
@@ -43,11 +43,25 @@ class SplitEntry(msgspec.Struct, frozen=True, kw_only=True):
     outcome: SplitOutcome
 
 
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
+    """The images that a dataset was built from.
+
+    Attributes:
+        images: How many were read.
+        fingerprint: Sum of their fingerprints (`dataset.fingerprint`).
+    """
+
+    images: int = 0
+    fingerprint: str = ""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of `manifest.json`; `dataset.metadata.metadata_files` says all that it holds.
+    """The manifest as it is read; `dataset.metadata.metadata_files` writes it.
 
     Attributes:
         shardbeam: Version of Shardbeam.
+        version: The dataset's version.
+        seed: Key of the hash that decided split, shard and order.
         config: The config, without what differs from place to place: output and input roots.
         features: The features of every Example.
         splits: What was written, by split.
@@ -55,6 +69,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         labels: `{class name: id}`.
         skeletons: Lines between keypoints, where the sources declare some.
         codecs: `{library: version}` of all that decides bytes.
+        inputs: The images that it was built from.
+        duplicates: How many pictures it has several times; None if they were not looked for.
+        checksum: Checksum of all else in the file.
     """
 
     shardbeam: str
@@ -65,6 +82,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, int] = {}
     skeletons: Skeletons = {}
     codecs: Mapping[str, str] = {}
+    version: str = ""
+    seed: int = 0
+    inputs: Inputs = Inputs()
+    duplicates: DuplicateCounts | None = None
+    checksum: str = ""
 
     def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""

@@ -34,7 +34,7 @@ from shardbeam.transforms.dataset.manifest import (
     encode_manifest,
 )
 from shardbeam.transforms.dataset.outcome import DuplicateCounts, SplitOutcome
-from shardbeam.transforms.dataset.shard_plan import ShardNaming
+from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
@@ -89,7 +89,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, Any]
     codecs: Mapping[str, str]
     shardbeam: str
-    naming: ShardNaming
+    naming: FileNaming
     file_format: str = "tfrecord"
     objects: bool = False
     sources: tuple[str, ...] = ()

@@ -195,7 +195,7 @@ class Totals(msgspec.Struct, frozen=True):
     num_bytes: int
 
 
-class ShardProgress(msgspec.Struct, frozen=True):
+class WriteProgress(msgspec.Struct, frozen=True):
     """How far one shard is; its file is rewritten at most about once a second.
 
     Attributes:

@@ -63,7 +63,7 @@ def count_workers(totals: Totals, *, processes: int) -> int:
     return max(0, min(wanted, totals.shards) - 1)
 
 
-class ShardWriters:
+class WriterPool:
     """Makes as many shards at a time as there are processes.
 
     This process has a place for the next shard as soon as it has handed the last images of one to

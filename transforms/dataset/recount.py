@@ -21,7 +21,7 @@ from shardbeam.transforms.dataset.index import (
     index_version,
     read_known_columns,
 )
-from shardbeam.transforms.dataset.read.count import CountedExample, ShardCount, count_examples
+from shardbeam.transforms.dataset.read.count import CountedExample, CountTask, count_examples
 from shardbeam.transforms.dataset.read.legend import Legend
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings
 from shardbeam.transforms.dataset.staging import Staging
@@ -97,7 +97,7 @@ def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> Sh
     counter = StatisticsCounter(class_names=legend.class_names)
     shard_file = _find(result.data, staged=result.staged, staging=staging)
     examples = count_examples(
-        ShardCount(
+        CountTask(
             data=msgspec.structs.replace(shard_file, crc32c=result.data.crc32c),
             container=settings.container,
             split=shard.split,

@@ -37,12 +37,11 @@ from shardbeam.transforms.dataset.files import (
     DatasetFile,
     Origin,
     ShardFile,
-    ShardIdentity,
     ShardResult,
 )
 from shardbeam.transforms.dataset.fingerprint import add_fingerprints, fingerprint
 from shardbeam.transforms.dataset.index import IndexRow, index_parquet, index_path, index_version
-from shardbeam.transforms.dataset.outcome import ShardProgress
+from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.dataset.staging import Staging
 from shardbeam.transforms.dataset.statistics import STATISTICS_VERSION, StatisticsCounter
 from shardbeam.transforms.examples.encode import (
@@ -125,16 +124,24 @@ class ShardSettings:
         return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
 
-class Shard(ShardIdentity, frozen=True, kw_only=True):
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """A shard that is to be made.
 
     Attributes:
+        key: Its shard key, a digest of what decides its bytes (`dataset.staging.shard_key`).
+        split: Its split.
+        shard_index: Its number among the split's shards, from 0.
+        num_shards: How many shards the split has.
         file_name: The committed file's name.
         records: Its records in their order, each as `Record` in MessagePack.
         label_map: The labels' written names and ids.
         origin: Why its images are read.
     """
 
+    key: str
+    split: str
+    shard_index: int
+    num_shards: int
     file_name: str
     records: Sequence[bytes]
     label_map: LabelMap
@@ -294,7 +301,10 @@ def write_shard(
     with create_file(staging.uri(staged, shard.index_path)) as index:
         index.write(index_parquet(rows))
     result = ShardResult(
-        **{name: getattr(shard, name) for name in ShardIdentity.__struct_fields__},
+        key=shard.key,
+        split=shard.split,
+        shard_index=shard.shard_index,
+        num_shards=shard.num_shards,
         data=ShardFile(
             path=shard.file_name,
             size_bytes=file.size_bytes,
@@ -371,7 +381,7 @@ class _Progress:
         if now_s - self._written_at_s >= self._interval_s:
             self._written_at_s = now_s
             self._staging.write_progress(
-                ShardProgress(examples=self._records, finished=False),
+                WriteProgress(examples=self._records, finished=False),
                 split=self._shard.split,
                 shard_index=self._shard.shard_index,
             )
@@ -380,7 +390,7 @@ class _Progress:
 def finish_progress(shard: Shard, *, staging: Staging, resumed: bool = False) -> None:
     """Records that a shard is done, perhaps by an earlier run."""
     staging.write_progress(
-        ShardProgress(examples=len(shard.records), finished=True, resumed=resumed),
+        WriteProgress(examples=len(shard.records), finished=True, resumed=resumed),
         split=shard.split,
         shard_index=shard.shard_index,
     )

@@ -20,7 +20,7 @@ _DEFAULT_TEMPLATE = "-SSSSS-of-NNNNN"
 _TEMPLATE = re.compile(r"^(?:[^A-Z]|S+|N+)*$")
 
 
-class ShardNaming(msgspec.Struct, frozen=True, kw_only=True):
+class FileNaming(msgspec.Struct, frozen=True, kw_only=True):
     """How the files of a dataset are named.
 
     Attributes:

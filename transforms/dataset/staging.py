@@ -36,7 +36,7 @@ from shardbeam.transforms.dataset.files import (
 )
 from shardbeam.transforms.dataset.lease import LeaseClaim
 from shardbeam.transforms.dataset.object_lease import check_claim, release_claim
-from shardbeam.transforms.dataset.outcome import ShardProgress
+from shardbeam.transforms.dataset.outcome import WriteProgress
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import ChangedError, StoredFile, join_uri
 from shardbeam.transforms.storage.find import storage_for
@@ -208,11 +208,11 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         except FileNotFoundError:
             return None
 
-    def write_progress(self, progress: ShardProgress, *, split: str, shard_index: int) -> None:
+    def write_progress(self, progress: WriteProgress, *, split: str, shard_index: int) -> None:
         """Records how far a shard is."""
         self.write_state(f"progress/{split}-{shard_index}.json", progress)
 
-    def read_progress(self, seen: dict[str, tuple[str, ShardProgress]]) -> list[ShardProgress]:
+    def read_progress(self, seen: dict[str, tuple[str, WriteProgress]]) -> list[WriteProgress]:
         """Returns how far each shard is that was begun.
 
         Args:
@@ -232,8 +232,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
                 ):
                     yield file
 
-        def read(file: StoredFile) -> tuple[StoredFile, ShardProgress | None]:
-            return file, self.read_state(f"progress/{file.path}", ShardProgress)
+        def read(file: StoredFile) -> tuple[StoredFile, WriteProgress | None]:
+            return file, self.read_state(f"progress/{file.path}", WriteProgress)
 
         for file, found in storage.map_many(read, changed()):
             if found is not None:

@@ -21,8 +21,8 @@ from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.features import StoredFeature, read_features
 from shardbeam.transforms.dataset.verify_shard import (
+    CheckTask,
     Problem,
-    ShardCheck,
     find_change,
     read_file,
     read_parts,
@@ -49,7 +49,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     problems: tuple[Problem, ...]
-    shards: tuple[ShardCheck, ...]
+    shards: tuple[CheckTask, ...]
     strays: tuple[Problem, ...] = ()
     is_ours: bool = False
 
@@ -193,7 +193,7 @@ def _compare_splits(
     return problems
 
 
-def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> Iterator[ShardCheck]:
+def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> Iterator[CheckTask]:
     entries = {file.path: file for file in manifest.files}
     features: tuple[StoredFeature, ...] = ()
     if FEATURES in listed and FEATURES in entries:
@@ -214,7 +214,7 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
                 # Of another size it was named already.
                 crc32c = entry.crc32c if index.size_bytes == entry.size_bytes else ""
                 index = msgspec.structs.replace(index, crc32c=crc32c)
-            yield ShardCheck(
+            yield CheckTask(
                 data=listed[shard.path],
                 container=container,
                 split=name,
@@ -261,7 +261,7 @@ def _plan_foreign(dataset: StoredDataset, *, listed: Mapping[str, StoredFile]) -
         path=dataset.path,
         problems=tuple(problems),
         shards=tuple(
-            ShardCheck(data=shard, container=split.container, split=split.name, features=features)
+            CheckTask(data=shard, container=split.container, split=split.name, features=features)
             for split in dataset.splits
             for shard in split.shards
         ),

@@ -52,7 +52,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return ": ".join(part for part in (self.file, self.place, self.key, self.problem) if part)
 
 
-class ShardCheck(msgspec.Struct, frozen=True, kw_only=True):
+class CheckTask(msgspec.Struct, frozen=True, kw_only=True):
     """A shard to check, with what its dataset says of it.
 
     Attributes:
@@ -80,7 +80,7 @@ class ShardCheck(msgspec.Struct, frozen=True, kw_only=True):
     damaged_images: Literal["reject", "keep"] = "reject"
 
 
-class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was found in one or several shards.
 
     Attributes:
@@ -98,7 +98,7 @@ class ShardReport(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[Problem, ...] = ()
 
 
-def check_shard(check: ShardCheck, *, decode: bool = False) -> ShardReport:
+def check_shard(check: CheckTask, *, decode: bool = False) -> CheckReport:
     """Reads a shard to its end, and compares it with what is said of it.
 
     Args:
@@ -108,12 +108,12 @@ def check_shard(check: ShardCheck, *, decode: bool = False) -> ShardReport:
     Raises:
         InputError: It cannot be read, which says nothing about what is in it.
     """
-    return _ShardReader(check, decode=decode).read()
+    return _Checker(check, decode=decode).read()
 
 
-def merge_reports(reports: Sequence[ShardReport]) -> ShardReport:
+def merge_reports(reports: Sequence[CheckReport]) -> CheckReport:
     """Adds reports up."""
-    return ShardReport(
+    return CheckReport(
         shards=sum(report.shards for report in reports),
         examples=sum(report.examples for report in reports),
         num_bytes=sum(report.num_bytes for report in reports),
@@ -122,10 +122,10 @@ def merge_reports(reports: Sequence[ShardReport]) -> ShardReport:
     )
 
 
-class _ShardReader:
+class _Checker:
     """Reads one shard; holds what was found on the way."""
 
-    def __init__(self, check: ShardCheck, *, decode: bool) -> None:
+    def __init__(self, check: CheckTask, *, decode: bool) -> None:
         self._check = check
         self._decode = decode
         self._features = {feature.key: feature for feature in check.features}
@@ -137,7 +137,7 @@ class _ShardReader:
         self._count = 0
         self._problems: list[Problem] = []
 
-    def read(self) -> ShardReport:
+    def read(self) -> CheckReport:
         check = self._check
         if check.index is not None:
             self._read_index(check.index)
@@ -151,7 +151,7 @@ class _ShardReader:
             self._add(f"holds {self._examples:,} Examples; the manifest says {check.examples:,}")
         if is_whole and self._rows is not None and self._examples != len(self._rows):
             self._add(f"holds {self._examples:,} Examples, its index {len(self._rows):,} rows")
-        return ShardReport(
+        return CheckReport(
             shards=1,
             examples=self._examples,
             num_bytes=self._num_bytes,

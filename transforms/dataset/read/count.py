@@ -37,7 +37,7 @@ _CLASSES = ("image/class", "image/object/class", "annotation/class")
 _MASKS = ("image/object/mask", "annotation/mask")
 
 
-class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
+class CountTask(msgspec.Struct, frozen=True, kw_only=True):
     """A shard that is to be counted.
 
     Attributes:
@@ -51,7 +51,7 @@ class ShardCount(msgspec.Struct, frozen=True, kw_only=True):
     split: str
 
 
-class CountedShard(msgspec.Struct, frozen=True):
+class CountResult(msgspec.Struct, frozen=True):
     """What is in a shard.
 
     Attributes:
@@ -79,22 +79,20 @@ class CountedExample(NamedTuple):
     image: bytes
 
 
-def plan_counts(dataset: StoredDataset) -> list[ShardCount]:
+def plan_counts(dataset: StoredDataset) -> list[CountTask]:
     """Lists the shards of a dataset that are to be counted.
 
     Raises:
         InputError: A split is not whole.
     """
     return [
-        ShardCount(data=shard, container=split.container, split=split.name)
+        CountTask(data=shard, container=split.container, split=split.name)
         for split in (dataset.find_split(each.name) for each in dataset.splits)
         for shard in split.shards
     ]
 
 
-def merge_counts(
-    counted: Iterable[CountedShard], *, splits: Sequence[str]
-) -> dict[str, Statistics]:
+def merge_counts(counted: Iterable[CountResult], *, splits: Sequence[str]) -> dict[str, Statistics]:
     """Adds up what is in each shard, by split."""
     parts: dict[str, list[Statistics]] = {split: [] for split in splits}
     for shard in counted:
@@ -102,7 +100,7 @@ def merge_counts(
     return {split: merge_statistics(of_split) for split, of_split in parts.items()}
 
 
-def count_shard(shard: ShardCount, *, legend: Legend) -> CountedShard:
+def count_shard(shard: CountTask, *, legend: Legend) -> CountResult:
     """Reads a shard to its end, and counts what is in it.
 
     Nothing is raised where it cannot be read: workers' errors come with pages of Beam's own.
@@ -116,12 +114,12 @@ def count_shard(shard: ShardCount, *, legend: Legend) -> CountedShard:
         for _ in count_examples(shard, legend=legend, counter=counter):
             pass
     except InputError as error:
-        return CountedShard(shard.split, counter.total(), str(error))
-    return CountedShard(shard.split, counter.total())
+        return CountResult(shard.split, counter.total(), str(error))
+    return CountResult(shard.split, counter.total())
 
 
 def count_examples(
-    shard: ShardCount, *, legend: Legend, counter: StatisticsCounter
+    shard: CountTask, *, legend: Legend, counter: StatisticsCounter
 ) -> Iterator[CountedExample]:
     """Reads a shard, and yields each of its Examples once it is counted.
 

@@ -13,7 +13,13 @@ from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.containers.base import find_container, find_tfds_container
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import check_paths
-from shardbeam.transforms.dataset.manifest import DATASET_INFO, FEATURES, MANIFEST, read_manifest
+from shardbeam.transforms.dataset.manifest import (
+    DATASET_INFO,
+    FEATURES,
+    MANIFEST,
+    Manifest,
+    read_manifest,
+)
 from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.dataset.staging import STAGING_FOLDER
 from shardbeam.transforms.storage import limits
@@ -61,11 +67,25 @@ class StoredDataset(msgspec.Struct, frozen=True, kw_only=True):
         path: Where it is.
         splits: Its splits.
         features: Its `features.json`, where there is one.
+        version: Its version; empty where it does not say, like the next two.
+        description: A text for people.
+        citation: How to cite it.
     """
 
     path: str
     splits: tuple[StoredSplit, ...]
     features: StoredFile | None = None
+    version: str = ""
+    description: str = ""
+    citation: str = ""
+
+    def read_manifest(self) -> Manifest | None:
+        """Reads its manifest; None where it is not a dataset's folder, or has none.
+
+        Raises:
+            InputError: The manifest is damaged.
+        """
+        return None if self.features is None else read_manifest(self.path)
 
     def find_split(self, name: str) -> StoredSplit:
         """Returns the split of a name, with at least one shard and none missing.
@@ -131,8 +151,15 @@ def _open(path: str) -> StoredDataset:
 def _open_folder(path: str) -> StoredDataset:
     listed = {file.path: file for file in storage_for(path).list(path)}
     if DATASET_INFO in listed:
-        splits = tuple(_read_splits(path, listed=listed))
-        return StoredDataset(path=path, splits=splits, features=listed.get(FEATURES))
+        info = _read_info(listed[DATASET_INFO].uri)
+        return StoredDataset(
+            path=path,
+            splits=tuple(_find_splits(info, path=path, listed=listed)),
+            features=listed.get(FEATURES),
+            version=info.version,
+            description=info.description,
+            citation=info.citation,
+        )
     if MANIFEST in listed or any(name.startswith(f"{STAGING_FOLDER}/") for name in listed):
         raise InputError(
             uri=path,
@@ -153,20 +180,28 @@ class _Split(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _DatasetInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """What is needed of TFDS's proto of that name; its 64-bit integers are strings in JSON."""
+    """The part of TFDS's proto of that name that is read; its 64-bit integers are texts in JSON."""
 
     name: str
     splits: list[_Split]
     file_format: str = _TFRECORD
+    version: str = ""
+    description: str = ""
+    citation: str = ""
 
 
-def _read_splits(path: str, *, listed: Mapping[str, StoredFile]) -> Iterator[StoredSplit]:
-    uri = listed[DATASET_INFO].uri
+def _read_info(uri: str) -> _DatasetInfo:
     try:
         data = storage_for(uri).read_small(uri, max_bytes=limits.METADATA_BYTES)
-        info = msgspec.json.decode(data, type=_DatasetInfo, strict=False)
+        return msgspec.json.decode(data, type=_DatasetInfo, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(uri=uri, problem=f"not the metadata of a dataset: {error}") from error
+
+
+def _find_splits(
+    info: _DatasetInfo, *, path: str, listed: Mapping[str, StoredFile]
+) -> Iterator[StoredSplit]:
+    uri = listed[DATASET_INFO].uri
     if not info.splits:
         raise InputError(uri=uri, problem="the dataset has no splits")
     container = find_tfds_container(info.file_format)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from shardbeam.transforms.core.errors import DamagedError, InputError
 from shardbeam.transforms.dataset.index import first_bits, index_path, load_index
-from shardbeam.transforms.dataset.manifest import Manifest, read_manifest
+from shardbeam.transforms.dataset.manifest import Manifest
 from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.storage.base import join_uri
 
@@ -199,7 +199,7 @@ def compare_datasets(old: StoredDataset, new: StoredDataset, *, limit: int) -> D
 
 
 def _read(dataset: StoredDataset, *, splits: Sequence[str]) -> _Dataset:
-    manifest = None if dataset.features is None else read_manifest(dataset.path)
+    manifest = dataset.read_manifest()
     if manifest is None:
         raise InputError(
             uri=dataset.path,
