@@ -105,7 +105,7 @@ def draw_picture(picture: Picture, *, legend: Legend) -> Image.Image:
     canvas = _decode(picture)
     figure = make_figure(
         picture,
-        classes=Classes(legend.class_names),
+        classes=Classes(legend.class_names, numbered_maps=legend.numbered_maps),
         size=canvas.size,
         scaled=canvas.image.size,
         most_objects=_OBJECTS,

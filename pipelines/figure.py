@@ -168,9 +168,9 @@ class Figure(NamedTuple):
 class Classes:
     """The classes of a dataset: their names in maps, and their colours."""
 
-    def __init__(self, names: Mapping[int, str]) -> None:
-        """Keeps `{id: name}`."""
-        self._names = names
+    def __init__(self, names: Mapping[int, str], *, numbered_maps: bool = False) -> None:
+        """Keeps `{id: name}`, and whether the values of maps are numbers instead of ids."""
+        self._names = {} if numbered_maps else names
         self._ids = {name: class_id for class_id, name in names.items()}
 
     def look(self, name: str) -> Look:

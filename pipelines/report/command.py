@@ -125,7 +125,7 @@ def make_page(
     """
     facts = read_facts(dataset)
     legend = read_legend(dataset)
-    classes = Classes(legend.class_names)
+    classes = Classes(legend.class_names, numbered_maps=legend.numbered_maps)
     sample = sample_pictures(
         [dataset.find_split(split.name) for split in dataset.splits],
         read=functools.partial(_read_pictures, legend=legend, seen=seen),

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from shardbeam.transforms.dataset.read.dataset import open_dataset
+from shardbeam.transforms.dataset.read.legend import read_legend
 from tests.support.archive_files import Files, write_files, write_tar
 from tests.support.builds import Build, build, build_config, write_coco
 from tests.support.dataset import run
@@ -214,6 +216,8 @@ def test_a_class_that_only_a_map_shows_occurs(tmp_path: Path) -> None:
     )
     built = build("voc", "--root", tmp_path / "data", "--semantic", output=tmp_path / "out")
 
+    legend = read_legend(open_dataset(f"{tmp_path}/out"))
+    assert legend.map_names() == {1: "lion", 2: "yak", 3: "emu"}
     assert "1 of 3 declared classes never occur: emu" in built.summary["warnings"]
 
 
@@ -235,6 +239,32 @@ def test_maps_without_vocs_palette_stay_numbers(tmp_path: Path) -> None:
     assert warning.startswith("SegmentationClass/a.png: the palette is not VOC's")
     statistics = json.loads((tmp_path / "out" / "statistics.json").read_bytes())
     assert statistics["splits"]["train"]["pixels_by_class"] == {"1": 1600}
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--set", "features.rename={image/segmentation/class/encoded: map}")]
+)
+def test_tools_do_not_name_the_numbers_of_maps_by_the_objects_classes(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    write_files(
+        tmp_path,
+        {
+            "data/JPEGImages/a.png": save(Image.new("RGB", (40, 40)), "PNG"),
+            "data/Annotations/a.xml": voc_xml(voc_object(name="lion"), size=(40, 40)),
+            "data/SegmentationClass/a.png": ONES,
+        },
+    )
+    output = tmp_path / "out"
+    build("voc", "--root", tmp_path / "data", "--semantic", *words, output=output)
+
+    legend = read_legend(open_dataset(str(output)))
+    assert (legend.class_names, legend.map_names()) == ({1: "lion"}, {})
+    counted = run("stats", str(output), "--json", "--recount")
+    (split,) = json.loads(counted.stdout)["splits"].values()
+    assert split["pixels_by_class"] == {"1": 1600}
+    assert run("report", str(output), "--output", f"{tmp_path}/page.html").exit_code == 0
+    assert "class 1" in (tmp_path / "page.html").read_text()
 
 
 def test_an_odd_class_of_a_webdataset_costs_its_sample(tmp_path: Path) -> None:

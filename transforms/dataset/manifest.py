@@ -72,6 +72,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         inputs: The images that it was built from.
         duplicates: How many pictures it has several times; None if they were not looked for.
         checksum: Checksum of all else in the file.
+        numbered_maps: Whether the values of maps are numbers without names, and not class ids.
     """
 
     shardbeam: str
@@ -87,6 +88,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Inputs = Inputs()
     duplicates: DuplicateCounts | None = None
     checksum: str = ""
+    numbered_maps: bool = False
 
     def shards(self) -> Iterator[ShardEntry]:
         """Yields the shards of all splits."""

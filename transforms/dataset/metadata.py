@@ -38,6 +38,7 @@ from shardbeam.transforms.dataset.shard_plan import FileNaming
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import encode_statistics
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, FeatureSpec
+from shardbeam.transforms.examples.maps import CLASS_MAP
 
 _FEATURES_PACKAGE = "tensorflow_datasets.core.features"
 _DTYPES = {FeatureKind.BYTES: "string", FeatureKind.INT64: "int64", FeatureKind.FLOAT: "float32"}
@@ -184,9 +185,17 @@ def metadata_files(
         "files": sorted(others, key=lambda file: file.path),
         **({"skeletons": skeletons} if skeletons else {}),
         **({} if duplicates is None else {"duplicates": duplicates}),
+        **({"numbered_maps": True} if _has_numbered_maps(dataset, label_map) else {}),
     }
     files[MANIFEST] = encode_manifest(manifest)
     return files
+
+
+def _has_numbered_maps(dataset: DatasetSettings, label_map: LabelMap) -> bool:
+    """Whether images have maps whose values are numbers, although there are classes."""
+    renamed = dataset.config.get("features", {}).get("rename", {})
+    has_maps = any(spec.key == renamed.get(CLASS_MAP, CLASS_MAP) for spec in dataset.features)
+    return has_maps and bool(label_map.ids) and not label_map.map_names()
 
 
 def dataset_info_json(

@@ -94,7 +94,7 @@ def recount(result: ShardResult, *, shard: Shard, settings: ShardSettings) -> Sh
     data = storage_for(index_uri).read_small(index_uri, max_bytes=limits.INDEX_BYTES)
     old_rows = read_known_columns(data, uri=index_uri, max_rows=result.examples)
     legend = _legend(shard, settings=settings.encoder)
-    counter = StatisticsCounter(class_names=legend.class_names)
+    counter = StatisticsCounter(class_names=legend.map_names())
     shard_file = _find(result.data, staged=result.staged, staging=staging)
     examples = count_examples(
         CountTask(

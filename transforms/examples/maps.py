@@ -19,7 +19,8 @@ from shardbeam.transforms.examples.mask_png import encode_map
 from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
-# What is rendered with a map for the statistics alone, and never written: `(id, pixels)` each.
+CLASS_MAP = "image/segmentation/class/encoded"
+# Rendered for the statistics alone and never written: `(id, pixels)` of each class of a map.
 PIXELS = "image/segmentation/class/pixels"
 _IGNORE = 255
 _BACKGROUND = 0
@@ -55,7 +56,7 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
             subject.corrections.note(Correction.MAP_MISSING_LEFT_VOID)
     pixels = resize_nearest(pixels, size=subject.size)
     return {
-        "image/segmentation/class/encoded": [encode_map(pixels)],
+        CLASS_MAP: [encode_map(pixels)],
         "image/segmentation/class/format": [b"png"],
         PIXELS: _count_pixels(pixels),
     }
@@ -69,7 +70,7 @@ def _count_pixels(pixels: npt.NDArray[np.uint8]) -> list[tuple[int, int]]:
 
 SEMANTIC = FeatureGroup(
     (
-        one_value("image/segmentation/class/encoded", FeatureKind.BYTES, FeatureRole.MASK),
+        one_value(CLASS_MAP, FeatureKind.BYTES, FeatureRole.MASK),
         one_value("image/segmentation/class/format", FeatureKind.BYTES, FeatureRole.TEXT),
     ),
     _semantic_values,

@@ -109,7 +109,7 @@ def count_shard(shard: CountTask, *, legend: Legend) -> CountResult:
         shard: The shard.
         legend: How its Examples are to be read.
     """
-    counter = StatisticsCounter(class_names=legend.class_names)
+    counter = StatisticsCounter(class_names=legend.map_names())
     try:
         for _ in count_examples(shard, legend=legend, counter=counter):
             pass

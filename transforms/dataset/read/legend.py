@@ -37,6 +37,7 @@ class Legend(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         keys: `{default key: key as written}` where the two differ; empty for one that is dropped.
         class_names: `{id: name}`, where the dataset says.
+        numbered_maps: Whether the values of maps are numbers without names, and not class ids.
         skeletons: `{class name: pairs of indexes into the keypoints as written}`.
         is_ours: Whether the dataset's manifest says so, and not the field's habits.
     """
@@ -45,6 +46,11 @@ class Legend(msgspec.Struct, frozen=True, kw_only=True):
     class_names: Mapping[int, str] = {}
     skeletons: Skeletons = {}
     is_ours: bool = False
+    numbered_maps: bool = False
+
+    def map_names(self) -> Mapping[int, str]:
+        """Names of the values in maps."""
+        return {} if self.numbered_maps else self.class_names
 
 
 def read_legend(dataset: StoredDataset) -> Legend:
@@ -66,6 +72,7 @@ def read_legend(dataset: StoredDataset) -> Legend:
         class_names={label_id: name for name, label_id in manifest.labels.items()},
         skeletons=manifest.skeletons,
         is_ours=True,
+        numbered_maps=manifest.numbered_maps,
     )
 
 
