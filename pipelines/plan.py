@@ -138,6 +138,7 @@ def make_plan(config: schema.Config) -> Plan:
             exclude=exclude,
             groups=groups,
             limit=config.limit,
+            ignores_sizes=config.image.annotated_size == "ignore",
         ),
         encoder=encoder,
         dataset=DatasetSettings(
@@ -166,6 +167,7 @@ def make_plan(config: schema.Config) -> Plan:
             warnings=tuple(
                 dict.fromkeys(line for source in sources for line in source.format.warnings())
             ),
+            absent=tuple(name for source in sources for name in source.format.absent_classes()),
             file_per_image=any(source.format.lists_annotations for source in sources),
             classifies=Kind.CLASSIFICATION in encoder.kinds
             and not encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC},

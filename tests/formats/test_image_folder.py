@@ -77,7 +77,8 @@ def test_classes_file_gives_ids_and_leaves_other_folders_out(tmp_path: Path) -> 
 
 def test_classes_file_is_read_once(tmp_path: Path) -> None:
     uri = _classes_file(tmp_path, "cat\n")
-    source = ImageFolderFormat(images="i", classes=uri).resolve()
+    root = write_files(tmp_path / "images", {"cat/a.jpg": ""})
+    source = ImageFolderFormat(images=str(root), classes=uri).resolve()
     Path(uri).unlink()
 
     assert isinstance(source.annotate_listed("cat/a.jpg"), ImageAnnotations)
@@ -159,6 +160,17 @@ LAYOUTS: dict[str, dict[str, str]] = {
     "folders": {"Dogs/a.jpg": "", "Cats/a.jpg": "", "Großer Hund/b/a.jpg": "", "Yak": ""},
     "splits": {"train/Dogs/a.jpg": "", "val/Cats/a.jpg": "", "val/Großer Hund/a.jpg": ""},
 }
+
+
+def test_a_file_of_classes_that_have_no_folder_is_refused_with_the_folders_that_are_near(
+    tmp_path: Path,
+) -> None:
+    root = write_files(tmp_path / "images", {"Dogs/a.jpg": "", "Cats/a.jpg": ""})
+    (tmp_path / "classes.txt").write_text("Dog\nYak\n")
+    source = ImageFolderFormat(images=str(root), classes=f"{tmp_path}/classes.txt")
+
+    with pytest.raises(InputError, match=r"2 of 2 classes have no folder: 'Dog' \(did you mean"):
+        source.resolve()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -449,6 +449,55 @@ def test_objects_without_ids_are_never_taken_for_the_same() -> None:
     assert merge_annotations([part, part]).objects == (box, box)
 
 
+_BOXES = (ObjectAnnotation(label="cat", bbox=(0, 0, 1, 1)),)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "settings", "size"),
+    [
+        ({"objects": _BOXES}, {"objects": _BOXES}, {}, None),
+        ({"objects": _BOXES}, {"stuff": _BOXES}, {}, None),
+        # The size comes with the boxes, and captions have none.
+        ({"objects": _BOXES}, {"captions": ("a cat",)}, {}, (640, 480)),
+        ({"captions": ("a cat",)}, {"objects": _BOXES}, {}, (320, 240)),
+        ({"captions": ("a cat",)}, {"captions": ("a dog",)}, {}, (640, 480)),
+        # An unknown size contradicts none.
+        ({"objects": _BOXES}, {"objects": _BOXES, "width": 0, "height": 0}, {}, (640, 480)),
+        ({"objects": _BOXES}, {"objects": _BOXES, "normalized": True}, {}, (640, 480)),
+        ({"objects": _BOXES}, {"objects": _BOXES}, {"ignores_sizes": True}, (640, 480)),
+    ],
+)
+def test_files_that_give_an_image_two_sizes(
+    first: dict[str, Any],
+    second: dict[str, Any],
+    settings: dict[str, Any],
+    size: tuple[int, int] | None,
+) -> None:
+    parts = (
+        ImageAnnotations(image_id="1", **{"width": 640, "height": 480, **first}),
+        ImageAnnotations(image_id="1", **{"width": 320, "height": 240, **second}),
+    )
+    joined = join(
+        *(
+            AnnotationEntry(
+                "a.jpg", file_index=index, image_id="1", annotations=encode_annotations(part)
+            )
+            for index, part in enumerate(parts)
+        ),
+        **settings,
+    )
+
+    if size is None:
+        (reject,) = joined.rejects
+        assert (joined.record, reject.reason, reject.listed) == (None, Reason.SIZE_MISMATCH, True)
+        assert reject.detail.startswith("it has boxes of an image of 640x480 and 320x240; ")
+    else:
+        assert joined.record is not None
+        assert not joined.rejects
+        merged = decode_annotations(joined.record.annotations)
+        assert (merged.width, merged.height) == size
+
+
 def test_everything_that_files_say_is_merged() -> None:
     box = (0.0, 0.0, 1.0, 1.0)
     mask = ref("/masks/a.png")

@@ -594,6 +594,7 @@ def _warn_of_classes(
     # A sample does not show what the whole dataset has.
     if statistics is not None and dataset.config.get("limit") is None:
         found = {name for split in statistics.values() for name in split.images_by_class}
+        found |= {label_map.names.get(name, name) for name in dataset.absent}
         absent = [name for name in names if name not in found]
         if absent:
             yield (

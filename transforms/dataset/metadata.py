@@ -76,6 +76,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
         excluded: How many images the file `exclude` names.
         expect: What its splits must hold.
         warnings: What the formats warn of.
+        absent: Source names of the classes that `warnings` already calls absent.
         file_per_image: Whether a source has an annotation file for each image.
         classifies: Whether all its classes are of whole images.
     """
@@ -98,6 +99,7 @@ class DatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     excluded: int = 0
     expect: ExpectConfig = ExpectConfig()
     warnings: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     file_per_image: bool = False
     classifies: bool = False
 

@@ -157,6 +157,10 @@ class Format(Source, frozen=True, kw_only=True):
         """Says what may not be meant of what it reads or guesses, a line each, before the run."""
         return ()
 
+    def absent_classes(self) -> Iterable[str]:
+        """Classes that the source declares, of which `warnings` says that it has no image."""
+        return ()
+
     def predefined_splits(self) -> Sequence[str]:
         """The source's own splits, in order, for a config with one source and no fractions."""
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Annotated
 
 from shardbeam.configs.keys import Location, named
@@ -80,34 +80,42 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         """Finds the splits, and reads the file of classes, so that a bad one is found early.
 
         Raises:
-            InputError: As for the base class; or the file of classes cannot be read or names no
-                classes, or names one twice.
+            InputError: The root cannot be listed, or holds images where folders of classes are
+                expected; the file of classes cannot be read, names no class, names one twice, or
+                names none that has a folder.
         """
         resolved = super().resolve()
         assert isinstance(resolved, ImageFolderFormat)
-        _ = resolved._ids
+        ids = resolved._ids or {}
+        if ids and len(resolved.absent_classes()) == len(ids):
+            raise InputError(uri=self.classes or "", problem=resolved._describe_absent())
         return resolved
 
+    def absent_classes(self) -> Sequence[str]:
+        """Names the classes of the file that have no folder."""
+        return [name for name in self._ids or () if name not in self._class_folders]
+
     def warnings(self) -> Iterator[str]:
-        """Names the classes of the file that no folder has; see the base class."""
-        if self._ids is None:
-            return
-        folders = self._class_folders()
-        absent = [name for name in self._ids if name not in folders]
-        others = folders.difference(self._ids)
+        """Warns of the classes that have no folder, and names folders with similar names."""
+        if self.absent_classes():
+            yield f"{self.classes}: {self._describe_absent()}"
+
+    def _describe_absent(self) -> str:
+        absent, ids = self.absent_classes(), self._ids or {}
+        others = self._class_folders - ids.keys()
         hints = (did_you_mean(name, known=others).removeprefix("; ") for name in absent)
         named = [
             f"{name!r} ({hint})" if hint else repr(name)
             for name, hint in zip(absent[:NAMED_CLASSES], hints, strict=False)
         ]
-        if absent:
-            yield (
-                f"{self.classes}: {len(absent):,} of {len(self._ids):,} classes have no folder: "
-                f"{list_classes(named, number=len(absent))}"
-            )
+        return (
+            f"{len(absent):,} of {len(ids):,} classes have no folder: "
+            f"{list_classes(named, number=len(absent))}"
+        )
 
-    def _class_folders(self) -> set[str]:
-        """Lists the folders that may be classes, by their names alone."""
+    @functools.cached_property
+    def _class_folders(self) -> Set[str]:
+        """The folders that may be classes, by their names alone."""
         folders: set[str] = set()
         for uri in expand_root(self.images):
             if is_archive(uri):

@@ -29,7 +29,9 @@ from shardbeam.transforms.formats.key_file import KeyFile, image_groups, is_excl
 from shardbeam.transforms.formats.names import is_linked_folder, listing_exclusion, loosened
 
 # Reasons for which a part of what a source says about an image cannot be read.
-_INCOMPLETE = frozenset({Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING})
+_INCOMPLETE = frozenset(
+    {Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING, Reason.SIZE_MISMATCH}
+)
 
 
 class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
         exclude: The file that names images to leave out.
         groups: The file of groups of images that stay in one split.
         limit: How many images of each split go on at most; all where None.
+        ignores_sizes: Whether boxes are in pixels of the image, whatever size files give it.
     """
 
     splits: SplitAssignment
@@ -53,6 +56,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     exclude: KeyFile | None = None
     groups: KeyFile | None = None
     limit: int | None = None
+    ignores_sizes: bool = False
 
     def group_of(self, *, source: str, key: str) -> tuple[str, str]:
         """The image whose split an image goes into, by the file of groups: perhaps itself."""
@@ -163,7 +167,10 @@ def join_key(
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
     merged = _merge_entries(
-        entries, source_format=source_format, has_splits=bool(settings.splits.predefined)
+        entries,
+        source_format=source_format,
+        has_splits=bool(settings.splits.predefined),
+        ignores_sizes=settings.ignores_sizes,
     )
     image_key = listed[0].key if listed else key
     if settings.exclude is not None and is_excluded(settings.exclude, source=source, key=image_key):
@@ -426,7 +433,11 @@ _RULES: Sequence[Callable[[_Case, _Said], _Verdict]] = (
 
 
 def _merge_entries(
-    entries: Iterable[AnnotationEntry], *, source_format: Format, has_splits: bool
+    entries: Iterable[AnnotationEntry],
+    *,
+    source_format: Format,
+    has_splits: bool,
+    ignores_sizes: bool,
 ) -> _Merged:
     """Merges what is said about one image.
 
@@ -454,8 +465,16 @@ def _merge_entries(
             merged.append(entry.annotations)
     exclusion = next((entry.exclusion for entry in good if entry.exclusion is not None), None)
     if len(merged) > 1:
-        together = merge_annotations([*map(decode_annotations, merged)])
-        merged = [encode_annotations(source_format.reconcile(together))]
+        parts = [*map(decode_annotations, merged)]
+        sizes = _pixel_sizes(parts)
+        if len(sizes) > 1 and not ignores_sizes:
+            given = " and ".join(f"{width}x{height}" for width, height in sizes)
+            detail = (
+                f"it has boxes of an image of {given}; correct the sizes, or set "
+                "image.annotated_size: ignore to take all boxes in pixels of the image"
+            )
+            defects.append(_Defect(Reason.SIZE_MISMATCH, detail))
+        merged = [encode_annotations(source_format.reconcile(merge_annotations(parts)))]
     return _Merged(
         annotations=merged[0] if merged else None,
         # What cannot be used is a reject of the split that it would have been in.
@@ -467,13 +486,28 @@ def _merge_entries(
     )
 
 
+def _pixel_sizes(parts: Iterable[ImageAnnotations]) -> list[tuple[int, int]]:
+    """The different sizes that files give an image in whose pixels they annotate something."""
+    annotated = (part for part in parts if (part.objects or part.stuff) and not part.normalized)
+    sizes = dict.fromkeys((part.width, part.height) for part in annotated)
+    return [size for size in sizes if min(size) > 0]
+
+
 def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
     """Merges what several annotation files say about one image.
 
     An object that an earlier file gives with the same id, label and box is the same object:
     COCO's keypoint files repeat the instances of theirs. What only the later one tells of it is
-    taken over.
+    taken over. The image's size is that of the first part with boxes or regions in pixels, if one
+    of these has a size.
     """
+    width, height = next(
+        iter(_pixel_sizes(parts)),
+        (
+            next((part.width for part in parts if part.width), 0),
+            next((part.height for part in parts if part.height), 0),
+        ),
+    )
     corrections = Corrections()
     confidences: dict[str, float] = {}
     objects: list[ObjectAnnotation] = []
@@ -503,8 +537,8 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
             values.setdefault(key, []).extend(items)
     return ImageAnnotations(
         image_id=next((part.image_id for part in parts if part.image_id), ""),
-        width=next((part.width for part in parts if part.width), 0),
-        height=next((part.height for part in parts if part.height), 0),
+        width=width,
+        height=height,
         labels=labels,
         objects=tuple(objects),
         corrections=dict(corrections),
