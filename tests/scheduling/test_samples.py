@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from google.cloud.dataflow_v1beta3.types import LaunchFlexTemplateRequest
+from google.cloud.dataflow_v1beta3.types import JobState, LaunchFlexTemplateRequest
 
 from shardbeam.pipelines.arguments import parse_arguments
 from shardbeam.pipelines.commands import BuildArguments
@@ -34,7 +34,6 @@ from tests.scheduling.samples import (
     read,
     unit_settings,
 )
-from tests.scheduling.workflow import WorkflowError, run_workflow
 from tests.support.dataset import Run, read_tree, run
 
 LATEST = "gs://my-bucket/tfrecords/coco/latest"
@@ -44,8 +43,6 @@ ARGUMENTS = {
     "image": "us-central1-docker.pkg.dev/my-project/images/shardbeam:0.1.0",
     "service_account": "shardbeam@my-project.iam.gserviceaccount.com",
 }
-_LAUNCH = "googleapis.dataflow.v1b3.projects.locations.flexTemplates.launch"
-_GET = "googleapis.dataflow.v1b3.projects.locations.jobs.get"
 
 
 def test_the_page_names_every_sample() -> None:
@@ -81,10 +78,10 @@ def test_what_is_started_is_understood(
 
 def launch_parameters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Json]:
     """What each of the two samples launches the template with."""
-    service = Dataflow("JOB_STATE_DONE")
-    service.run_workflow()
+    launch = workflow_steps()["launch"]["try"]
+    assert launch["call"] == "googleapis.dataflow.v1b3.projects.locations.flexTemplates.launch"
     _, operator = airflow_task(monkeypatch)
-    bodies = {"workflow.yaml": service.launched["body"], "airflow_dag.py": operator["body"]}
+    bodies = {"workflow.yaml": fill_in(launch["args"]["body"]), "airflow_dag.py": operator["body"]}
     return {name: body["launchParameter"] for name, body in bodies.items()}
 
 
@@ -179,70 +176,39 @@ class TestKubernetes:
         assert f"{mounts['config']}/{name}" == CONFIG
 
 
-class Dataflow:
-    """Answers a workflow's calls.
+def workflow_steps() -> dict[str, Json]:
+    """The workflow's steps by name."""
+    main = yaml.safe_load(read("workflow.yaml"))["main"]
+    return {name: step for named in main["steps"] for name, step in named.items()}
 
-    Attributes:
-        launched: The arguments of the launch.
-        asked: How often the job was asked for.
-        slept_s: How long was waited for it.
-    """
 
-    def __init__(self, *states: str, refusal: Json | None = None) -> None:
-        self.launched: Json = {}
-        self.asked = 0
-        self.slept_s = 0
-        self._states = states
-        self._refusal = refusal
-
-    def call(self, name: str, arguments: Json) -> Json | None:
-        if name == _LAUNCH:
-            self.launched = arguments
-            if self._refusal is not None:
-                raise WorkflowError(self._refusal)
-            return {"job": {"id": "2026-01-01_17-1"}}
-        if name == _GET:
-            where = {key: self.launched[key] for key in ("projectId", "location")}
-            assert arguments == {**where, "jobId": "2026-01-01_17-1"}
-            self.asked += 1
-            return {"id": arguments["jobId"], "currentState": self._states[self.asked - 1]}
-        assert name == "sys.sleep"
-        self.slept_s += arguments["seconds"]
-        return None
-
-    def run_workflow(self) -> str:
-        returned: str = run_workflow(
-            yaml.safe_load(read("workflow.yaml")),
-            arguments=ARGUMENTS,
-            environment={"GOOGLE_CLOUD_PROJECT_ID": "my-project"},
-            call=self.call,
-        )
-        return returned
+def fill_in(body: Json) -> Json:
+    """Puts the workflow's arguments into what it launches: text, and `bucket + "a path"`."""
+    filled = re.sub(
+        r'\$\{bucket \+ \\"(.*?)\\"\}', rf"gs://{ARGUMENTS['bucket']}\1", json.dumps(body)
+    )
+    filled = re.sub(r"\$\{args\.(\w+)\}", lambda match: ARGUMENTS[match[1]], filled)
+    assert "${" not in filled
+    return Json(json.loads(filled))
 
 
 class TestWorkflow:
-    def test_it_follows_the_job(self) -> None:
-        service = Dataflow("JOB_STATE_QUEUED", "JOB_STATE_RUNNING", "JOB_STATE_DONE")
-        assert service.run_workflow() == "done, job 2026-01-01_17-1"
-        assert (service.asked, service.slept_s) == (3, 180)
-        assert service.launched["projectId"] == "my-project"
-        assert service.launched["location"] == "us-central1"
-
-    @pytest.mark.parametrize("state", ["JOB_STATE_FAILED", "JOB_STATE_CANCELLED"])
-    def test_it_fails_with_the_job(self, state: str) -> None:
-        with pytest.raises(WorkflowError, match=f"job 2026-01-01_17-1 ended as {state}"):
-            Dataflow("JOB_STATE_RUNNING", state).run_workflow()
+    def test_it_follows_the_job_to_each_end(self) -> None:
+        done, failed, otherwise = workflow_steps()["judge"]["switch"]
+        assert re.findall(r"JOB_STATE_\w+", done["condition"]) == ["JOB_STATE_DONE"]
+        ends = {"FAILED", "CANCELLED", "UPDATED", "DRAINED"}
+        found = re.findall(r"JOB_STATE_\w+", failed["condition"])
+        assert set(found) == {JobState[f"JOB_STATE_{end}"].name for end in ends}
+        assert ("return" in done, "raise" in failed) == (True, True)
+        assert otherwise == {"condition": True, "next": "wait"}
 
     def test_a_job_that_is_at_work_is_left_alone(self) -> None:
-        service = Dataflow(refusal={"code": 409, "message": "There is already an active job"})
-        assert service.run_workflow().startswith("skipped: ")
-        assert service.asked == 0
-
-    @pytest.mark.parametrize("error", [{"code": 403, "message": "no"}, {"message": "no network"}])
-    def test_a_launch_that_is_refused_fails(self, error: Json) -> None:
-        with pytest.raises(WorkflowError) as raised:
-            Dataflow(refusal=error).run_workflow()
-        assert raised.value.value == error
+        """Dataflow refuses a second job of the same name with 409; other refusals are raised."""
+        refused, not_launched = workflow_steps()["launch"]["except"]["steps"]
+        (case,) = refused["refused"]["switch"]
+        assert case["condition"].endswith('"code"), 0) == 409}')
+        assert case["return"].startswith("skipped: ")
+        assert not_launched == {"not_launched": {"raise": "${error}"}}
 
     def test_scheduler_gives_it_what_it_takes(self, tmp_path: Path) -> None:
         words = run_scheduler(tmp_path, "my-project", "us-central1", "my-bucket", "host/image:1")
