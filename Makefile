@@ -181,6 +181,10 @@ faults: $(READY)  ## Kill builds at many more moments.
 soak: $(READY)  ## Play 500 chains of builds under seeded chaos, about 20 minutes on two CPUs.
 	$(BIN)/python -m tests.soak
 
+.PHONY: mutants
+mutants: $(READY)  ## Change eight modules in 30 small ways each, and count the changes that no test notices.
+	$(BIN)/python -m tests.mutants
+
 .PHONY: search-writers
 search-writers: $(READY)  ## Search all schedules of two writers, and 100,000 of three, for a spoiled dataset.
 	$(BIN)/python -m tests.writers.search

@@ -195,3 +195,79 @@ def test_another_seed_splits_otherwise() -> None:
         for seed in (0, 1)
     )
     assert one != other
+
+
+def test_the_split_of_a_key_stays_for_ever() -> None:
+    """Another version that splits otherwise would move test images into the training split."""
+    fractions = {"train": 0.6, "val": 0.2, "test": 0.2}
+    splits = SplitAssignment(by_source={}, fractions=fractions, seed=3)
+    exact = msgspec.structs.replace(splits, exact=True)
+    keys = [f"{number}.jpg" for number in range(12)]
+    points = b"".join(exact.point_of(source="s", key=key) for key in keys)
+    exact = msgspec.structs.replace(exact, cuts=exact.cut({"": points}, {}))
+
+    found = [
+        " ".join(each.split_of(source="s", key=key) for key in keys) for each in (splits, exact)
+    ]
+    assert found == [
+        "test train test train val train train val val test train train",
+        "val train test train val train train val train test train train",
+    ]
+    assert example_hash(seed=3, source="s", key="0.jpg").hex() == "ce8ecf777226d4ac5e8cc89c71b3f1d0"
+
+
+def test_the_largest_split_gets_what_fractions_leave() -> None:
+    """Their sum may be a little less than 1: here it is far less."""
+    splits = SplitAssignment(by_source={}, fractions={"a": 1e-9, "b": 2e-9, "c": 1e-9})
+    assert {splits.split_of(source="s", key=f"{number}.jpg") for number in range(50)} == {"b"}
+
+
+def test_a_source_s_own_splits() -> None:
+    splits = SplitAssignment(by_source={"s": "train"}, predefined=("train", "val"))
+    assert splits.names == ("train", "val")
+    found = [splits.split_of(source="s", key="1.jpg", predefined=name) for name in ("val", "test")]
+    assert found == ["val", NO_SPLIT]
+
+
+def test_each_class_is_shared_out() -> None:
+    """An image of several classes counts for the rarest; one of no known class for none."""
+    images = {"cat": 10, "dog": 20, "rat": 10, "": 5}
+    splits = SplitAssignment(
+        by_source={}, fractions={"a": 0.8, "b": 0.2}, exact=True, stratify=True
+    )
+    keys = {name: [f"{name}{number}.jpg" for number in range(images[name])] for name in images}
+    points = {
+        name: b"".join(splits.point_of(source="s", key=key) for key in keys[name]) for name in keys
+    }
+    known = {name: count for name, count in images.items() if name}
+    done = msgspec.structs.replace(splits, cuts=splits.cut(points, known))
+
+    for name, classes in {
+        "cat": ("dog", "rat", "cat"),
+        "dog": ("dog", "horse"),
+        "rat": ("rat",),
+        "": ("horse",),
+    }.items():
+        found = Counter(done.split_of(source="s", key=key, classes=classes) for key in keys[name])
+        assert found == {"a": 0.8 * images[name], "b": 0.2 * images[name]}
+
+
+def test_an_example_goes_where_its_group_goes() -> None:
+    splits = SplitAssignment(by_source={"v": "val"}, fractions={"a": 0.5, "b": 0.5}, grouped=True)
+    keys = [f"{number}.jpg" for number in range(20)]
+    alone = [splits.split_of(source="s", key=key, group=("s", key)) for key in keys]
+    assert set(alone) == {"a", "b"}
+    for key, split in zip(keys, alone, strict=True):
+        assert splits.split_of(source="s", key="other.jpg", group=("s", key)) == split
+    # Until the groups are known, there is no split but that of a source.
+    assert splits.split_of(source="s", key="1.jpg") == NO_SPLIT
+    assert splits.split_of(source="v", key="1.jpg") == "val"
+
+
+def test_a_group_that_takes_no_part_in_the_match_is_the_whole_match() -> None:
+    splits = SplitAssignment(
+        by_source={"v": "val"}, fractions={"a": 0.5, "b": 0.5}, group_by=r"^clip(\d+x)?"
+    )
+    found = {splits.split_of(source="s", key=f"clip_{number}.jpg") for number in range(100)}
+    assert len(found) == 1
+    assert splits.matches(source="v", key="film.jpg")
