@@ -126,7 +126,7 @@ HOSTILE: dict[str, tuple[bytes, Reason, str]] = {
     "scans of a progressive JPEG": (
         progressive_jpeg(16_000, 4_000, scans=40),
         Reason.DECODE_BOMB,
-        "40 scans of 16000 x 4000 pixels; at most 31 of so many are decoded",
+        "40 scans of 16000 x 4000 pixels; at this size at most 31 are decoded",
     ),
     "scans behind a comment that holds an end": (
         progressive_jpeg(16_000, 4_000, scans=40, comment=b"\xff\xd9"),

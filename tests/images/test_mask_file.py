@@ -152,9 +152,9 @@ def test_a_colour_that_is_not_pascal_voc_s() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "no PNG"),
+        (b"", "not a PNG"),
         (b"\x89PNG\r\n\x1a\n", "truncated"),
-        (save(Image.fromarray(INDICES), "JPEG"), "no PNG"),
+        (save(Image.fromarray(INDICES), "JPEG"), "not a PNG"),
         (save(Image.fromarray(INDICES), "PNG")[:-20], "truncated"),
         (save(Image.fromarray(INDICES), "PNG").replace(b"IDAT", b"IDAU"), "corrupt"),
         (save(Image.new("LA", SIZE), "PNG"), "mode LA"),
@@ -195,5 +195,5 @@ def test_segment_ids(mode: str) -> None:
 
 
 def test_segment_ids_need_colours() -> None:
-    with pytest.raises(RejectedError, match="mode L hold no segment ids"):
+    with pytest.raises(RejectedError, match="mode L are not segment ids"):
         read_segment_ids(save(Image.fromarray(INDICES), "PNG"), size=SIZE)

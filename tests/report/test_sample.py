@@ -96,7 +96,7 @@ def test_classes_of_maps() -> None:
     def read_map(picture: Picture) -> Collection[str]:
         seen.append(picture.key)
         if picture.number == 2:
-            raise RejectedError(Reason.MASK_UNREADABLE, "no PNG file")
+            raise RejectedError(Reason.MASK_UNREADABLE, "not a PNG file")
         return {"sky"} if picture.number == 3 else {"sea"}
 
     found = sample({"train": many(2100, "map")}, limit=5, read_map=read_map)

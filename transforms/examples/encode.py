@@ -34,6 +34,7 @@ from shardbeam.transforms.examples.label_digest import digest_classes, digest_la
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.examples.wire import ExampleLayout
 from shardbeam.transforms.images.check import StoredImage, check_image, codec_versions, store_cifar
+from shardbeam.transforms.images.cost import mask_bytes
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Counted up whenever the same input and settings come to give other bytes.
@@ -41,9 +42,6 @@ ENCODING_VERSION = 4
 
 _BYTES_PER_MB = 1_000_000
 
-# What a mask file takes while its pixels become numbers: 28 where they are Pascal VOC's colours, 16
-# where they are segments, 10 or less in one channel.
-_MASK_BYTES_PER_PIXEL = 28
 
 # What a row of a table without images has instead of one.
 _NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
@@ -329,8 +327,8 @@ class RecordEncoder:
         # A mask that is decoded has as many pixels as the image, or the annotated size.
         sizes = (subject.file_size, subject.scaled_size or subject.file_size)
         pixels = max(width * height for width, height in sizes)
-        mask_bytes = (len(data) + _MASK_BYTES_PER_PIXEL * pixels for data in subject.masks.values())
-        with self._memory.take(sum(mask_bytes)):
+        masks_bytes = sum(mask_bytes(data, pixels=pixels) for data in subject.masks.values())
+        with self._memory.take(masks_bytes):
             rendered = [(group.by_object, group.values(subject)) for group in self._groups]
         whole = {
             key: values

@@ -1,1 +1,1 @@
-"""Checking, converting and storing the pixels of one image."""
+"""Checks, converts and encodes one image at a time."""

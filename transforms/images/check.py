@@ -1,8 +1,9 @@
-"""Checking an image file, and converting it where its own bytes cannot be stored."""
+"""Checks an image file, and converts it if its own bytes cannot be stored."""
 
 from __future__ import annotations
 
 import io
+import math
 import multiprocessing
 import threading
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from shardbeam.transforms.images.convert import (
     to_rgb,
 )
 from shardbeam.transforms.images.cost import check_scans
-from shardbeam.transforms.images.decode import decode_image, decoding_cost
+from shardbeam.transforms.images.decode import OpenedImage, decode_image, open_image
 from shardbeam.transforms.images.difference_hash import hash_image
 from shardbeam.transforms.images.header import ImageHeader, check_pixel_count
 from shardbeam.transforms.images.jpeg import CheckedFile, check_jpeg, count_scans, scan_jpeg
@@ -39,7 +40,8 @@ _PILLOW_CODECS = ("libjpeg_turbo", "jpg", "zlib", "zlib_ng", "libtiff", "webp", 
 
 _UNLIMITED = MemoryBudget()
 
-# Pillow holds the interpreter while it decodes these: so many pixels for about a second at most.
+# Pillow holds the interpreter's lock while it decodes these formats, for about a second with this
+# many pixels; larger images are decoded by another process.
 _MOST_PIXELS_HERE = {FileFormat.JPEG_2000: 2_000_000, FileFormat.AVIF: 8_000_000}
 
 _ToConvert = tuple[bytes, FileFormat, ImageConfig]
@@ -52,10 +54,10 @@ CIFAR_BYTES = 3 * CIFAR_SIDE_PX * CIFAR_SIDE_PX
 
 
 class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
-    """An image as it goes into an Example.
+    """An image as it is stored in an Example.
 
     Attributes:
-        data: The encoded image; the very input where that can be stored as it is.
+        data: The encoded image; the file itself if it can be stored unchanged.
         format: The format of `data`, `jpeg` or `png`.
         width: Width of `data` in pixels.
         height: Height of `data` in pixels.
@@ -63,12 +65,12 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
         file_height: Height in pixels as stored in the source file, before any orientation.
         orientation: The source file's EXIF orientation, 1 to 8; 1 where it has none.
         upright: Whether the pixels of `data` show the picture upright.
-        corrections: What was changed, or kept although it is wrong.
-        changes: The values before and after each of these.
-        notes: The damage or junk that was kept, a line each, in the decoder's words.
-        channels: How many values a pixel of `data` has: 1 or 3.
-        dhash: Difference hash of the upright picture (`difference_hash`); None of a flat one, and
-            where pictures are not decoded.
+        corrections: Changes that were made, and faults that were kept.
+        changes: The values before and after each correction.
+        notes: The decoder's complaints about damage or junk that was kept, one line each.
+        channels: Values of a pixel of `data`: 1 or 3.
+        dhash: Difference hash of the upright picture (`difference_hash`); None for a flat picture,
+            and where pictures are not decoded.
     """
 
     data: bytes
@@ -89,22 +91,24 @@ class StoredImage(msgspec.Struct, frozen=True, kw_only=True):
 def check_image(
     data: bytes, *, name: str, settings: ImageConfig, memory: MemoryBudget = _UNLIMITED
 ) -> StoredImage:
-    """Checks an image file, and converts it if need be.
+    """Checks an image file, and converts it if necessary.
 
-    Stored untouched are baseline, extended sequential and progressive JPEGs with 8 bits and 1 or
-    3 components, and gray or RGB PNGs with up to 8 bits and neither transparency nor animation,
-    if they are upright and within `max_side`. All else that can be decoded is re-encoded: its
-    first picture, upright, opaque, within `max_side`, in RGB; gray where the file could have been
-    stored but for its orientation or size. `orientation: keep` carries an EXIF orientation over
-    instead, except for TIFF files, where it is part of decoding.
+    A file is stored unchanged if it is upright, within `max_side`, and of a kind that every reader
+    understands: a baseline, extended sequential or progressive JPEG with 8 bits and 1 or 3
+    components, or a gray or RGB PNG with up to 8 bits, without transparency and animation.
 
-    Thread-safe; equal input gives equal bytes under the same `codec_versions`.
+    The first picture of any other file is decoded and encoded again: upright, opaque, within
+    `max_side`, in RGB, or in gray if only its orientation or size kept a gray file from being
+    stored. With `orientation: keep` the new file keeps the EXIF orientation instead, except for
+    TIFF files, where it is part of decoding.
+
+    Thread-safe. Equal input gives equal bytes under the same `codec_versions`.
 
     Args:
         data: The file's content.
         name: The file's name or key, for its extension.
-        settings: What to check and how to store.
-        memory: What its decoding shares with that of other images.
+        settings: The checks, and the encoding of converted images.
+        memory: The budget that decoding shares with other images.
 
     Raises:
         RejectedError: The image cannot be used.
@@ -148,9 +152,7 @@ def check_image(
                 channels=1 if header.gray else 3,
                 dhash=dhash,
             )
-    stored = _convert_apart(data, file_format, settings=settings, memory=memory)
-    if stored is None:
-        stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
+    stored = _convert(data, file_format, scanned=header, settings=settings, memory=memory)
     return msgspec.structs.replace(
         stored,
         corrections=corrections + stored.corrections,
@@ -160,17 +162,17 @@ def check_image(
 
 
 def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
-    """Stores an image of a CIFAR batch: bare pixels.
+    """Stores an image of a CIFAR batch, which consists of bare pixels.
 
-    The format: https://www.cs.toronto.edu/~kriz/cifar.html (binary version): 1,024 red, 1,024
+    The format (https://www.cs.toronto.edu/~kriz/cifar.html, binary version): 1,024 red, 1,024
     green and 1,024 blue values of 32 x 32 pixels, row by row.
 
     Args:
-        pixels: Its 3,072 values.
-        raw: Whether they are stored as they are, or as a PNG.
+        pixels: The 3,072 values.
+        raw: Whether to store the values unchanged, and not as a PNG.
 
     Raises:
-        RejectedError: There are more or fewer of them.
+        RejectedError: There are more or fewer values.
     """
     if len(pixels) != CIFAR_BYTES:
         raise RejectedError(
@@ -195,7 +197,7 @@ def store_cifar(pixels: bytes, *, raw: bool) -> StoredImage:
 
 
 def codec_versions() -> dict[str, str]:
-    """Returns the versions of all that decides which images are stored, and as which bytes."""
+    """Returns `{library: version}` of the libraries that decide the bytes of stored images."""
     versions = {"pillow": PIL.__version__, "simplejpeg": simplejpeg.__version__}
     for codec in _PILLOW_CODECS:
         version = features.version(codec)
@@ -219,7 +221,7 @@ def _check_name(
 
 
 def _scan(data: bytes, file_format: FileFormat, *, settings: ImageConfig) -> ImageHeader | None:
-    """Describes a file in a format that may be stored as it is; None for all others."""
+    """Reads the header of a JPEG or PNG file; None for other formats, which are never stored."""
     complete = settings.verify != "none"
     if file_format is FileFormat.JPEG:
         header = scan_jpeg(data, complete=complete)
@@ -232,7 +234,7 @@ def _scan(data: bytes, file_format: FileFormat, *, settings: ImageConfig) -> Ima
 
 
 def _is_kept(header: ImageHeader, *, settings: ImageConfig) -> bool:
-    """Says whether a file is stored as it is."""
+    """Returns whether a file is stored unchanged."""
     return (
         header.storable
         and (header.orientation == 1 or settings.orientation == "keep")
@@ -249,7 +251,7 @@ def _verify(
     settings: ImageConfig,
     memory: MemoryBudget,
 ) -> CheckedFile:
-    """Decodes a JPEG or PNG file, unless its conversion does."""
+    """Decodes a JPEG or PNG file to check it, unless it is converted, which decodes it anyway."""
     if file_format is FileFormat.PNG:
         verify_png(data)
         if kept:
@@ -271,27 +273,25 @@ def _verify(
     return found
 
 
+def _holds_interpreter(opened: OpenedImage) -> bool:
+    """Returns whether decoding an image would stop all other threads, and signals, for long."""
+    # In a worker process it may: its parent can still end it.
+    return (
+        multiprocessing.parent_process() is None
+        and opened.image.width * opened.image.height
+        > _MOST_PIXELS_HERE.get(opened.file_format, math.inf)
+    )
+
+
 def _convert_apart(
-    data: bytes, file_format: FileFormat, *, settings: ImageConfig, memory: MemoryBudget
+    opened: OpenedImage, *, settings: ImageConfig, memory: MemoryBudget
 ) -> StoredImage | None:
-    """Converts an image in another process, where its decoder would hold this one's interpreter.
-
-    Nothing else would go on here meanwhile, and a signal would have to wait.
-
-    Returns:
-        None where it has to be converted in this process.
-    """
+    """Converts an image in another process; None if that process fails."""
     global _decoder
-    # A worker process may be held: its parent ends it.
-    if file_format not in _MOST_PIXELS_HERE or multiprocessing.parent_process() is not None:
-        return None
-    pixels, size_bytes = decoding_cost(data, file_format=file_format, settings=settings)
-    if pixels <= _MOST_PIXELS_HERE[file_format]:
-        return None
-    with _decoder_lock, memory.take(size_bytes):
+    with _decoder_lock, memory.take(opened.size_bytes):
         try:
             _decoder = _decoder or Worker(_answering, task="decoded images")
-            answer = _decoder.call((data, file_format, settings))
+            answer = _decoder.call((opened.data, opened.file_format, settings))
         except (WorkerLostError, OSError, AssertionError):
             if _decoder is not None:
                 _decoder.close()
@@ -323,9 +323,14 @@ def _convert(
     memory: MemoryBudget,
 ) -> StoredImage:
     corrections: list[tuple[Correction, Change]] = []
-    with decode_image(
+    opened = open_image(
         data, file_format=file_format, settings=settings, scanned=scanned, memory=memory
-    ) as decoded:
+    )
+    if _holds_interpreter(opened):
+        stored = _convert_apart(opened, settings=settings, memory=memory)
+        if stored is not None:
+            return stored
+    with opened.decode(memory=memory) as decoded:
         header = decoded.header
         upright = decoded.upright or header.orientation == 1
         if header.storable and header.gray:

@@ -1,4 +1,4 @@
-"""Turning decoded pixels into an image file that every reader understands."""
+"""Turns decoded pixels into an image file that every reader understands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.reasons import Reason
 
-# EXIF orientation: what turns the stored pixels upright (Exif 2.32, 4.6.4).
+# {EXIF orientation: the method that turns the stored pixels upright} (Exif 2.32, 4.6.4).
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -21,7 +21,7 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# Of an ICC profile: where it says what colours it is for, and the modes for these.
+# The place of an ICC profile's colour space, and Pillow's modes for these.
 _PROFILE_COLOURS = slice(16, 20)
 _PROFILE_MODES = {b"RGB ": "RGB", b"GRAY": "L"}
 
@@ -64,15 +64,15 @@ def encode(
     orientation: int,
     icc_profile: bytes | None,
 ) -> bytes:
-    """Encodes an image as `settings` says.
+    """Encodes an image with the given settings.
 
-    Of the metadata only what gives the pixels their meaning is written.
+    Only metadata that give the pixels their meaning are written.
 
     Args:
         image: Gray (`L`) or `RGB` pixels.
         settings: Encoding and quality. JPEG keeps the full colour resolution (4:4:4).
-        orientation: Written as EXIF where it is not 1.
-        icc_profile: Of the source's pixels; written where it is for the image's kind of colours.
+        orientation: Written as EXIF if it is not 1.
+        icc_profile: The source's ICC profile; written if it fits the image's colours.
 
     Raises:
         RejectedError: JPEG cannot hold an image of this size.
@@ -84,7 +84,7 @@ def encode(
         exif = Image.Exif()
         exif[ExifTags.Base.Orientation] = orientation
         options["exif"] = exif.tobytes()
-    # Pillow writes some of this unasked: comments, resolution, a transparent colour.
+    # Pillow would write some of this: comments, resolution, a transparent colour.
     image.info = {}
     buffer = io.BytesIO()
     if settings.encoding == "png":
@@ -95,6 +95,6 @@ def encode(
         raise RejectedError(
             Reason.UNSUPPORTED_IMAGE,
             f"a JPEG image has at most {_JPEG_MAX_SIDE} pixels a side, this one has "
-            f"{image.width} x {image.height}: set max_side, or encoding to png",
+            f"{image.width} x {image.height}; set max_side, or encoding to png",
         )
     return buffer.getvalue()

@@ -1,7 +1,9 @@
-"""What decoding an image takes, as far as its header tells, and how much of that is too much.
+"""The memory and time that decoding an image takes, estimated from its header, and their limits.
 
-The figures are those of Pillow 12 and simplejpeg 1.9, at the peak of resident memory;
-`python -m benchmarks.decoders` measures them, and docs/limits.md has the table.
+Nothing else estimates memory: `pillow_bytes`, `icon_bytes` and `gray_jpeg_bytes` are for the three
+ways to decode an image, `mask_bytes` is for the files that annotate it. The figures are the peak of
+resident memory with Pillow 12 and simplejpeg 1.9; `python -m benchmarks.decoders` measures them,
+and docs/limits.md has the table.
 """
 
 from __future__ import annotations
@@ -20,20 +22,24 @@ from shardbeam.transforms.images.png import scan_png
 
 _BYTES_PER_MB = 1_000_000
 
-# What decoding an image may take unless the config says otherwise.
+# Memory that decoding an image may take by default.
 DECODED_BYTES = ImageConfig().max_decoded_mb * _BYTES_PER_MB
 
 # Bytes of a pixel in Pillow's memory; 4 in all other modes.
 _PIXEL_BYTES = {"1": 1, "L": 1, "P": 1}
-# Gray samples of 16 bits, until they are reduced to 8.
+# Bytes of a gray pixel with 16 bits while it is reduced to 8.
 _WIDE_PIXEL_BYTES = 11
-# What decoders take beyond the pixels: while they decode, and until the image is let go. That of
-# AVIF is for 10 and 12 bits a channel, which a file may have although its header says 8.
+# {format: bytes a pixel that decoders need beyond the pixels, while they decode and until the image
+# is freed}. AVIF's are for 10 and 12 bits a channel: a file may have these although its header
+# says 8.
 _DECODER_BYTES = {"WEBP": (12, 8), "AVIF": (12, 8)}
 _JPEG_2000_BYTES_PER_BAND = 5
+# Bytes of a mask file's pixel while it becomes a number: 28 for Pascal VOC's colours, 16 for
+# segments, 10 or less for one channel.
+_MASK_PIXEL_BYTES = 28
 
-# Every JPEG may have as many scans, more only if they visit fewer pixels in all: a scan visits
-# each of its blocks, which takes about 0.45 ns a pixel, though it may have 20 bytes.
+# Any JPEG may have this many scans, and more if it has few pixels. A scan visits all blocks, which
+# takes about 0.45 ns a pixel, even if the scan itself has only 20 bytes.
 _MANY_SCANS = 12
 _MAX_SCANNED_PIXELS = 2_000_000_000
 
@@ -55,49 +61,56 @@ _SIZE_TAGS = frozenset(
 )
 
 
-def check_memory(size_bytes: float, *, size: tuple[int, int], settings: ImageConfig) -> None:
-    """Refuses an image that takes too much memory.
+def gray_jpeg_bytes(header: ImageHeader, *, settings: ImageConfig) -> int:
+    """Returns the bytes that TurboJPEG takes to decode a JPEG file in gray.
 
     Raises:
-        RejectedError: It takes more than `max_decoded_mb`.
+        RejectedError: They are more than `max_decoded_mb`.
     """
-    if size_bytes > settings.max_decoded_mb * _BYTES_PER_MB:
-        raise RejectedError(
-            Reason.DECODE_BOMB,
-            f"decoding its {size[0]} x {size[1]} pixels takes {size_bytes / _BYTES_PER_MB:.0f} MB, "
-            f"more than max_decoded_mb, {settings.max_decoded_mb}",
-        )
+    size_bytes = header.width * header.height + header.coefficient_bytes
+    _check_limit(size_bytes, size=(header.width, header.height), settings=settings)
+    return size_bytes
+
+
+def mask_bytes(data: bytes, *, pixels: int) -> int:
+    """Returns the bytes that a mask file takes while it is decoded.
+
+    Args:
+        data: The file.
+        pixels: The most pixels that it can have.
+    """
+    return len(data) + _MASK_PIXEL_BYTES * pixels
 
 
 def check_scans(scans: int, *, header: ImageHeader) -> None:
-    """Refuses a JPEG file whose scans, one over the other, take too long.
+    """Refuses a JPEG file with so many scans that decoding takes too long.
 
     Raises:
-        RejectedError: They visit too many pixels.
+        RejectedError: The scans visit too many pixels in all.
     """
     pixels = header.width * header.height
     if scans > _MANY_SCANS and scans * pixels > _MAX_SCANNED_PIXELS:
         raise RejectedError(
             Reason.DECODE_BOMB,
-            f"JPEG: {scans} scans of {header.width} x {header.height} pixels; at most "
-            f"{max(_MANY_SCANS, _MAX_SCANNED_PIXELS // pixels)} of so many are decoded",
+            f"JPEG: {scans} scans of {header.width} x {header.height} pixels; at this size at "
+            f"most {max(_MANY_SCANS, _MAX_SCANNED_PIXELS // pixels)} are decoded",
         )
 
 
-def check_opened(
+def pillow_bytes(
     image: ImageFile.ImageFile,
     *,
     header: ImageHeader,
     settings: ImageConfig,
     converts: bool,
 ) -> float:
-    """Refuses an image that Pillow has opened, or says how many bytes it takes to be decoded.
+    """Returns the bytes that Pillow takes to decode an image that it has opened.
 
     Args:
         image: The opened file.
-        header: What the file says of itself.
-        settings: The limits; and how it is converted.
-        converts: Whether it is converted once it is decoded.
+        header: The file's header.
+        settings: The limits, and how the image is converted.
+        converts: Whether the decoded image is then converted.
 
     Raises:
         RejectedError: It has more pixels than `max_pixels`, or takes more than `max_decoded_mb`.
@@ -114,7 +127,7 @@ def check_opened(
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         size_bytes += _check_tiles(image, settings=settings)
     if converts:
-        # Each step of conversion makes a copy: resizing makes one more in between.
+        # Each step of conversion makes a copy, and resizing one more.
         copies = 1
         if settings.max_side is not None and max(image.size) > settings.max_side:
             copies = 3
@@ -122,18 +135,18 @@ def check_opened(
             copies = 2
         copy = 1 if header.storable and header.gray else 4
         size_bytes = max(size_bytes, pixels * (stored + kept + copies * copy))
-    check_memory(size_bytes, size=image.size, settings=settings)
+    _check_limit(size_bytes, size=image.size, settings=settings)
     return size_bytes
 
 
-def check_icon(data: bytes, *, settings: ImageConfig) -> int:
-    """Refuses an icon file for any of its images: Pillow decodes the largest as it opens the file.
+def icon_bytes(data: bytes, *, settings: ImageConfig) -> int:
+    """Returns the bytes that the largest image of an icon file takes.
 
-    Returns:
-        How many bytes the pixels of the largest take.
+    Pillow decodes that image as it opens the file.
 
     Raises:
-        RejectedError: As for `check_opened`; or the PNG file that is decoded may hide its size.
+        RejectedError: An image of the file has more pixels than `max_pixels` or takes more than
+            `max_decoded_mb`, or the header of a PNG image makes no sense.
     """
     largest_bytes = 0
     count = int.from_bytes(data[4:6], "little")
@@ -142,7 +155,7 @@ def check_icon(data: bytes, *, settings: ImageConfig) -> int:
         width, height = _icon_image_size(data[start : start + _PNG_SIZE.size])
         size_bytes = 4 * width * height
         check_pixel_count(width, height, max_pixels=settings.max_pixels)
-        check_memory(size_bytes, size=(width, height), settings=settings)
+        _check_limit(size_bytes, size=(width, height), settings=settings)
         largest_bytes = max(largest_bytes, size_bytes)
     decoded = IcoImagePlugin.IcoFile(io.BytesIO(data)).entry[0].offset
     if data.startswith(_PNG_SIGNATURE, decoded):
@@ -151,14 +164,14 @@ def check_icon(data: bytes, *, settings: ImageConfig) -> int:
 
 
 def check_tags(data: bytes) -> None:
-    """Refuses a TIFF file whose size Pillow and libtiff, which decodes it, read differently.
+    """Refuses a TIFF file whose size Pillow reads differently than libtiff, which decodes it.
 
-    Of a tag given twice, libtiff takes the first, and Pillow, whose word the limits go by, the
+    If a tag is repeated, libtiff uses the first value and Pillow, on which the limits rely, the
     last. Source: TIFF 6.0, section 2; the BigTIFF design.
 
     Raises:
         RejectedError: A tag that decides how much is decoded is repeated in the first directory,
-            or the file is a BigTIFF that Pillow takes for a classic one.
+            or the file is a BigTIFF that Pillow reads as a classic TIFF.
     """
     if data.startswith(b"MM\0+"):
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, "TIFF: a big-endian BigTIFF")
@@ -178,28 +191,37 @@ def check_tags(data: bytes) -> None:
             if tag in _SIZE_TAGS:
                 seen.add(tag)
     except (struct.error, OverflowError):
-        pass  # The directory is not all there, which Pillow finds.
+        pass  # The directory is incomplete, which Pillow reports.
+
+
+def _check_limit(size_bytes: float, *, size: tuple[int, int], settings: ImageConfig) -> None:
+    if size_bytes > settings.max_decoded_mb * _BYTES_PER_MB:
+        raise RejectedError(
+            Reason.DECODE_BOMB,
+            f"decoding its {size[0]} x {size[1]} pixels takes {size_bytes / _BYTES_PER_MB:.0f} MB, "
+            f"more than max_decoded_mb, {settings.max_decoded_mb}",
+        )
 
 
 def _icon_image_size(start: bytes) -> tuple[int, int]:
-    """Returns the size of an image in an icon by its first 24 bytes, or fewer at the file's end."""
+    """Returns the size of an icon's image from its first 24 bytes; the file may end before."""
     start = start.ljust(_PNG_SIZE.size, b"\0")
     signature, width, height = _PNG_SIZE.unpack(start)
     if signature == _PNG_SIGNATURE:
         return width, height
     layout = _CORE_BITMAP_SIZE if start.startswith(_CORE_BITMAP_HEADER) else _BITMAP_SIZE
     width, height = map(abs, layout.unpack_from(start))
-    # The height of a bitmap is that of its mask as well.
+    # A bitmap's height includes its mask.
     return width, height // 2
 
 
 def _check_tiles(image: TiffImagePlugin.TiffImageFile, *, settings: ImageConfig) -> float:
-    """Returns the bytes of the tile, or strip, that libtiff decompresses at a time.
+    """Returns the bytes of one tile or strip, which libtiff decompresses at a time.
 
-    Tiles reach over the border, which may make many more pixels of them than the image has.
+    Tiles may reach over the border, and have many more pixels than the image.
     """
     tags = image.tag_v2
-    # As they lie in the file; the decoded image may be turned.
+    # The sides as stored in the file; the decoded image may be turned.
     width, height = (_first(tags.get(tag), 1) for tag in (Base.ImageWidth, Base.ImageLength))
     tile_width = _first(tags.get(Base.TileWidth), width)
     tile_height = _first(tags.get(Base.TileLength), 0)
@@ -215,7 +237,7 @@ def _check_tiles(image: TiffImagePlugin.TiffImageFile, *, settings: ImageConfig)
 
 
 def _first(value: object, default: int) -> int:
-    """Returns a tag's first number, if it is one above 0."""
+    """Returns a tag's first number if it is above 0, or the default."""
     if isinstance(value, tuple) and value:
         value = value[0]
     return value if isinstance(value, int) and value > 0 else default

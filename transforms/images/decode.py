@@ -1,4 +1,4 @@
-"""Decoding a file of any format into 8-bit pixels with Pillow, safely."""
+"""Decodes a file of any format into 8-bit pixels with Pillow, safely."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
 from PIL import (
     AvifImagePlugin,
     BmpImagePlugin,
@@ -34,7 +35,7 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Reason
-from shardbeam.transforms.images.cost import DECODED_BYTES, check_icon, check_opened, check_tags
+from shardbeam.transforms.images.cost import DECODED_BYTES, check_tags, icon_bytes, pillow_bytes
 from shardbeam.transforms.images.header import (
     ImageHeader,
     exif_orientation,
@@ -42,8 +43,8 @@ from shardbeam.transforms.images.header import (
 )
 from shardbeam.transforms.images.sniff import FileFormat
 
-# Pillow's classes are called directly: `Image.open` would try formats that the file is not in,
-# hide what was wrong behind "cannot identify", and warn of large images by limits of its own.
+# Pillow's classes are called directly: `Image.open` would try other formats, replace the cause of
+# an error by "cannot identify", and warn of large images by limits of its own.
 _DECODERS: dict[FileFormat, type[ImageFile.ImageFile]] = {
     FileFormat.JPEG: JpegImagePlugin.JpegImageFile,
     FileFormat.PNG: PngImagePlugin.PngImageFile,
@@ -57,7 +58,7 @@ _DECODERS: dict[FileFormat, type[ImageFile.ImageFile]] = {
     FileFormat.ICO: IcoImagePlugin.IcoImageFile,
 }
 
-# What Pillow raises on files that it cannot make sense of, when opening and loading alike.
+# Exceptions of Pillow for files that it cannot open or decode.
 _PILLOW_ERRORS = (
     Image.DecompressionBombError,
     ArithmeticError,
@@ -75,7 +76,7 @@ _PILLOW_ERRORS = (
     struct.error,
     zlib.error,
 )
-# Of these, what Python says would concern Pillow's code.
+# Those whose message is about Pillow's code, not about the file.
 _MISHAPS = (
     ArithmeticError,
     AssertionError,
@@ -84,7 +85,7 @@ _MISHAPS = (
     TypeError,
     struct.error,
 )
-# Pillow has no error classes for these: its words tell.
+# Words in Pillow's errors that show the reason: it has no exception types for these.
 _WORDS = (
     (Reason.DECOMPRESSION_BOMB, ("data too large", "too much memory")),
     (Reason.TRUNCATED, ("truncated",)),
@@ -100,12 +101,12 @@ _UNLIMITED = MemoryBudget()
 # A PhotometricInterpretation of TIFF 6.0.
 _WHITE_IS_ZERO = 0
 
-# All that Pillow says of a file beyond its errors concerns metadata, or says again what an error
-# says; a line an image would drown the logs. Set once, since neither can be set for one thread.
+# Pillow's warnings and log messages are about metadata, or repeat an error, and one line for each
+# image would flood the logs. They are switched off once, because that is not possible by thread.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL").setLevel(logging.CRITICAL)
-# Nor for libtiff, of which Pillow silences the warnings alone: it prints its errors to stderr,
-# without a file's name. Where Pillow's libtiff shows no functions, it goes on with that.
+# libtiff prints its errors to stderr, without the file's name, and Pillow silences only its
+# warnings. Where Pillow's libtiff exports no functions, it keeps printing.
 with contextlib.suppress(AttributeError, OSError):
     ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler(None)  # type: ignore[attr-defined]
 
@@ -114,14 +115,95 @@ class DecodedImage(NamedTuple):
     """A decoded file.
 
     Attributes:
-        image: Its first picture, with at most 8 bits a channel.
-        header: What the file says of itself.
+        image: The file's first picture, with at most 8 bits a channel.
+        header: The file's header.
         upright: Whether the decoder has applied the orientation already.
     """
 
     image: Image.Image
     header: ImageHeader
     upright: bool
+
+
+class OpenedImage(NamedTuple):
+    """A file whose header was read, and whose pixels are not decoded yet.
+
+    Attributes:
+        data: The file.
+        file_format: The file's format.
+        image: Pillow's image.
+        header: The file's header; its width and height may be 0 before it is decoded.
+        size_bytes: The memory for decoding and, if asked for, converting it, file included.
+    """
+
+    data: bytes
+    file_format: FileFormat
+    image: ImageFile.ImageFile
+    header: ImageHeader
+    size_bytes: float
+
+    @contextlib.contextmanager
+    def decode(self, *, memory: MemoryBudget = _UNLIMITED) -> Iterator[DecodedImage]:
+        """Decodes the first picture, and holds its memory until the context ends.
+
+        Args:
+            memory: The budget that it shares with other images.
+
+        Raises:
+            RejectedError: It cannot be decoded, or Pillow fails inside the context.
+        """
+        image, header = self.image, self.header
+        # Pillow turns the pixels of this format, and of no other, while it loads them.
+        upright = self.file_format is FileFormat.TIFF
+        # By default it would also turn them by their XMP metadata.
+        image.info.pop("xmp", None)
+        with pillow_errors_as_rejects(self.file_format), memory.take(self.size_bytes):
+            image.load()
+            if not header.width:
+                is_turned = upright and header.orientation >= 5
+                width, height = image.size[::-1] if is_turned else image.size
+                header = msgspec.structs.replace(header, width=width, height=height)
+            yield DecodedImage(_with_eight_bits(image, self.data), header, upright)
+
+
+def open_image(
+    data: bytes,
+    *,
+    file_format: FileFormat,
+    settings: ImageConfig,
+    scanned: ImageHeader | None = None,
+    converts: bool = True,
+    memory: MemoryBudget = _UNLIMITED,
+) -> OpenedImage:
+    """Reads a file's header, and refuses the file if decoding it would take too much.
+
+    Args:
+        data: The file.
+        file_format: The file's format.
+        settings: The limits, and how the image is converted.
+        scanned: The header, if it was read already.
+        converts: Whether the decoded image is then converted, which takes more memory.
+        memory: The budget shared with other images: Pillow decodes an icon as it opens it.
+
+    Raises:
+        RejectedError: The header cannot be read, or the image is too large.
+    """
+    decoder = _DECODERS.get(file_format)
+    if decoder is None:
+        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded")
+    if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
+    with pillow_errors_as_rejects(file_format):
+        if file_format is FileFormat.TIFF:
+            check_tags(data)
+        if file_format is FileFormat.ICO:
+            with memory.take(len(data) + icon_bytes(data, settings=settings)):
+                image = decoder(io.BytesIO(data))
+        else:
+            image = decoder(io.BytesIO(data))
+        header = scanned or ImageHeader(width=0, height=0, orientation=_orientation(image))
+        size_bytes = pillow_bytes(image, header=header, settings=settings, converts=converts)
+    return OpenedImage(data, file_format, image, header, len(data) + size_bytes)
 
 
 @contextlib.contextmanager
@@ -134,85 +216,26 @@ def decode_image(
     converts: bool = True,
     memory: MemoryBudget = _UNLIMITED,
 ) -> Iterator[DecodedImage]:
-    """Decodes the first picture of a file, which takes its memory until the context ends.
-
-    Args:
-        data: The file.
-        file_format: Its format.
-        settings: What is too large to be decoded.
-        scanned: What is known of the file already.
-        converts: Whether it is converted once it is decoded, which takes more memory.
-        memory: What it shares with other images.
-
-    Raises:
-        RejectedError: It cannot be decoded, or would take too much; or Pillow gave up inside the
-            context.
-    """
-    # Pillow turns the pixels of this format, and of no other, while loading them.
-    upright = file_format is FileFormat.TIFF
-    with pillow_errors_as_rejects(file_format):
-        image, orientation = _open(data, file_format, settings=settings, memory=memory)
-        size_bytes = check_opened(
-            image,
-            header=scanned or ImageHeader(width=0, height=0, orientation=orientation),
-            settings=settings,
-            converts=converts,
-        )
-        # Pillow would also turn them by what XMP says.
-        image.info.pop("xmp", None)
-        with memory.take(len(data) + size_bytes):
-            image.load()
-            width, height = image.size
-            if upright and orientation >= 5:
-                width, height = height, width
-            yield DecodedImage(
-                image=_with_eight_bits(image, data),
-                header=scanned or ImageHeader(width=width, height=height, orientation=orientation),
-                upright=upright,
-            )
-
-
-def decoding_cost(
-    data: bytes, *, file_format: FileFormat, settings: ImageConfig
-) -> tuple[int, float]:
-    """Returns how many pixels a file has, and how many bytes it takes to decode and convert it.
-
-    Raises:
-        RejectedError: As for `decode_image`, as far as the header tells.
-    """
-    with pillow_errors_as_rejects(file_format):
-        image, orientation = _open(data, file_format, settings=settings, memory=_UNLIMITED)
-        header = ImageHeader(width=0, height=0, orientation=orientation)
-        size_bytes = check_opened(image, header=header, settings=settings, converts=True)
-        return image.width * image.height, len(data) + size_bytes
-
-
-def _open(
-    data: bytes, file_format: FileFormat, *, settings: ImageConfig, memory: MemoryBudget
-) -> tuple[ImageFile.ImageFile, int]:
-    """Reads a file's header: the image, whose pixels are not decoded, and its orientation."""
-    decoder = _DECODERS.get(file_format)
-    if decoder is None:
-        raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"{file_format.name}: cannot be decoded")
-    if file_format is FileFormat.WEBP and int.from_bytes(data[4:8], "little") + 8 > len(data):
-        raise RejectedError(Reason.TRUNCATED, "WEBP: the file is shorter than its header says")
-    if file_format is FileFormat.TIFF:
-        check_tags(data)
-    if file_format is FileFormat.ICO:
-        with memory.take(len(data) + check_icon(data, settings=settings)):
-            image = decoder(io.BytesIO(data))
-    else:
-        image = decoder(io.BytesIO(data))
-    return image, _orientation(image)
+    """Opens and decodes a file: `open_image` and `OpenedImage.decode` in one call."""
+    opened = open_image(
+        data,
+        file_format=file_format,
+        settings=settings,
+        scanned=scanned,
+        converts=converts,
+        memory=memory,
+    )
+    with opened.decode(memory=memory) as decoded:
+        yield decoded
 
 
 @contextlib.contextmanager
 def pillow_errors_as_rejects(file_format: FileFormat) -> Iterator[None]:
-    """Turns what Pillow raises on a bad file into a reject, with Pillow's words if it has any.
+    """Turns Pillow's exceptions for a bad file into a reject, with Pillow's words if it has any.
 
     Raises:
-        RejectedError: Pillow gave up inside the context.
-        OSError: The process gets no more memory.
+        RejectedError: Pillow failed inside the context.
+        OSError: The process is out of memory.
     """
     try:
         yield
@@ -227,13 +250,13 @@ def _describe(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "it takes more memory than there is"
     words, cause = str(error), error.__cause__
-    # Pillow turns some of its own mishaps into a SyntaxError of the same words.
+    # Pillow turns some of its own mishaps into a SyntaxError with the same words.
     mishap = cause if cause is not None and str(cause) == words else error
     return words if words and not isinstance(mishap, _MISHAPS) else "its content makes no sense"
 
 
 def _reason(error: Exception) -> Reason:
-    # The pixels were counted before: what still asks for too much memory hides it elsewhere.
+    # The pixels were counted before, so this file hides its demand for memory elsewhere.
     if isinstance(error, (Image.DecompressionBombError, MemoryError)):
         return Reason.DECOMPRESSION_BOMB
     words = str(error).lower()
@@ -250,14 +273,14 @@ def _orientation(image: ImageFile.ImageFile) -> int:
 
 
 def _with_eight_bits(image: ImageFile.ImageFile, data: bytes) -> Image.Image:
-    """Mends what Pillow gets wrong in pixels that are not plain 8-bit ones."""
+    """Corrects Pillow's mistakes in CMYK and transparent pixels, and reduces pixels to 8 bits."""
     if image.format == "JPEG" and image.mode == "CMYK" and "adobe_transform" not in image.info:
-        # Pillow takes every CMYK file for one of Adobe's, which are stored inverted.
+        # Pillow inverts every CMYK file, but only Adobe's are stored inverted.
         return ImageChops.invert(image)
     if image.format == "PNG" and "transparency" in image.info:
         bit_depth = data[_PNG_BIT_DEPTH_OFFSET]
         if image.mode == "L":
-            # To the scale of Pillow's pixels.
+            # Pillow has scaled the pixels to 8 bits, but not this value.
             image.info["transparency"] *= 255 // (2**bit_depth - 1)
         elif image.mode == "RGB" and bit_depth == 16:
             _clear_wide_color(image, data)
@@ -272,14 +295,14 @@ def _with_eight_bits(image: ImageFile.ImageFile, data: bytes) -> Image.Image:
 
 
 def _clear_wide_color(image: ImageFile.ImageFile, data: bytes) -> None:
-    """Clears the pixels of the colour of 16 bits a channel that a PNG file declares transparent.
+    """Clears the pixels of the 16-bit colour that a PNG file declares transparent.
 
-    Of the samples Pillow keeps the high bytes, which other colours share: the low ones are decoded
-    once more.
+    Pillow keeps only the high byte of each sample, which other colours share. So the file is
+    decoded once more for the low bytes.
     """
     color = image.info.pop("transparency")
     low = PngImagePlugin.PngImageFile(io.BytesIO(data))
-    # What is unpacked of a sample is its second byte.
+    # This raw mode unpacks the second byte of each sample.
     low.tile = [tile._replace(args="RGB;16L") for tile in low.tile]
     low.load()
     opacity = Image.new("L", image.size)
@@ -300,7 +323,7 @@ def _high_bits(image: ImageFile.ImageFile) -> Image.Image:
     samples = image.convert("I")
     gray = samples.point(lambda value: value * (1 / 2 ** (bits - 8))).convert("L")
     if photometric == _WHITE_IS_ZERO:
-        # Pillow does this by itself for 8 bits.
+        # Pillow does this only for 8 bits.
         gray = ImageOps.invert(gray)
     if transparent is not None:
         opacity = [255] * (1 << 16)

@@ -1,12 +1,13 @@
 """A hash that is nearly the same for pictures that look nearly the same.
 
 It is the difference hash of N. Krawetz, "Kind of Like That" (2013),
-https://www.hackerfactor.com/blog/index.php?/archives/529-Kind-of-Like-That.html: the picture in
-gray is averaged to 9 x 8 cells, and each bit says whether a cell is brighter than the one to its
-left; of a large picture, not every pixel is looked at. Size, compression and brightness change few
-of the 64 bits; crops, turns and mirror images change most. Other than there, a cell must be
-brighter by a part of what neighbours differ by on the average: what differs by less, noise of JPEG
-would decide.
+https://www.hackerfactor.com/blog/index.php?/archives/529-Kind-of-Like-That.html: the gray picture
+is averaged to 9 x 8 cells, and each bit is 1 if a cell is brighter than the one to its left. Size,
+compression and brightness change few of the 64 bits; crops, turns and mirror images change most.
+
+Two things differ from the original. A cell must be brighter by at least a third of the mean
+difference between neighbours: smaller differences would depend on the noise of JPEG. And only some
+pixels of a large picture are used.
 """
 
 from __future__ import annotations
@@ -21,46 +22,45 @@ from shardbeam.transforms.images.convert import apply_orientation
 
 _ROWS, _COLUMNS = 8, 9
 _BITS = _ROWS * (_COLUMNS - 1)
-# A difference counts if it is at least the mean difference over this.
+# A difference counts if it is at least the mean difference divided by this.
 _PARTS_OF_MEAN = 3
-# A picture is flat where neighbours differ by less on the average, in gray levels of 0 to 255, or
-# where fewer of them differ: others without much in them have nearly the same hash.
+# A picture is flat if the mean difference of neighbours is below this, in gray levels of 0 to 255,
+# or if fewer of them differ. Flat pictures have no hash, because all of theirs would be alike.
 _LEAST_MEAN = 1
 _FEWEST_DIFFERENCES = 16
-# So many rows and columns of a cell, at least, are looked at: more take time and tell no more.
+# At least this many rows and columns of a cell are used; more take time without changing the hash.
 _CELL_SAMPLES = 16
 # The first EXIF orientation whose rows are columns.
 _FIRST_TURNED = 5
 
 
 def difference_hash(pixels: npt.NDArray[np.uint8], *, orientation: int = 1) -> int | None:
-    """Hashes a picture: 64 bits, row by row; the highest is that of the upper left corner.
+    """Hashes a picture to 64 bits, row by row; the highest bit is the upper left corner's.
 
-    It is made of integers alone, so that it is the same on every machine.
+    Only integers are used, so that the hash is the same on every machine.
 
     Args:
         pixels: The picture in gray, (height, width).
-        orientation: The EXIF orientation that turns it upright: the hash is that of the upright
-            picture.
+        orientation: The EXIF orientation that turns it upright before it is hashed.
 
     Returns:
-        None where the hash says nothing: of a flat picture, or one of a few pixels.
+        The hash; None for a flat picture, or one of a few pixels.
     """
     step = _step(*pixels.shape[::-1])
     return _hash(pixels[::step, ::step], orientation=orientation)
 
 
 def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
-    """Hashes an image of any mode; see `difference_hash`."""
+    """Hashes an image of any mode with `difference_hash`."""
     step = _step(*image.size)
     size = [math.ceil(side / step) for side in image.size]
-    # Pillow has a limit of its own for other ways to take a part of an image.
+    # Pillow limits the size of images for its other ways to take some pixels.
     sampled = image.resize((size[0], size[1]), Image.Resampling.NEAREST)
     return _hash(np.asarray(sampled.convert("L")), orientation=orientation)
 
 
 def _step(width: int, height: int) -> int:
-    """Returns of how many pixels each way one is looked at."""
+    """Returns the step between the pixels that are used, in each direction."""
     return max(1, min(width // _COLUMNS, height // _ROWS) // _CELL_SAMPLES)
 
 
@@ -85,10 +85,10 @@ def _hash(pixels: npt.NDArray[np.uint8], *, orientation: int) -> int | None:
 
 
 def _sum_cells(pixels: npt.NDArray[np.integer], number: int) -> npt.NDArray[np.int64]:
-    """Sums each row up by cells of equal width, `number` times: cells may begin inside a pixel."""
+    """Sums each row in cells of equal width, times `number`; a cell may begin inside a pixel."""
     starts = np.arange(number) * pixels.shape[1]
     first, part = starts // number, starts % number
-    # In 32 bits where the pixels have 8: several times as fast, and it fits.
+    # 32 bits are enough for 8-bit pixels, and several times as fast.
     sums = np.add.reduceat(pixels, first, axis=1, dtype=np.promote_types(pixels.dtype, np.uint32))
     cells = number * sums.astype(np.int64)
     before = part * pixels[:, first]

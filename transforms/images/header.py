@@ -1,4 +1,4 @@
-"""What an image file's header says, alike for all formats."""
+"""The header of an image file, in the same form for all formats."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from shardbeam.transforms.core.reasons import Reason
 
 
 class ImageHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of an image without decoding it.
+    """Properties of an image that are known without decoding it.
 
     Attributes:
         width: Width in pixels as stored in the file, before any orientation.
         height: Height in pixels as stored in the file, before any orientation.
-        orientation: EXIF orientation, 1 to 8; 1 where there is none, or an invalid one.
+        orientation: EXIF orientation, 1 to 8; 1 if it is missing or invalid.
         storable: Whether every reader understands the file's kind of pixels, so that its own
             bytes may be stored.
         gray: Whether a storable file has a single channel.
-        coefficient_bytes: What decoders of a JPEG file in several scans keep until the last one.
+        coefficient_bytes: The bytes that decoders of a JPEG file in several scans keep until the
+            last scan; 0 for other files.
     """
 
     width: int
@@ -45,7 +46,7 @@ def exif_orientation(exif: bytes) -> int:
         exif: A TIFF header and its directories, with or without `Exif\0\0` before it.
 
     Returns:
-        1 to 8; 1 where there is none, or an invalid one.
+        1 to 8; 1 if the orientation is missing or invalid.
     """
     exif = exif.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(exif[:4])
@@ -61,20 +62,20 @@ def exif_orientation(exif: bytes) -> int:
                 (orientation,) = struct.unpack_from(f"{order}{layout}", exif, entry + 8)
                 return valid_orientation(orientation)
     except struct.error:
-        pass  # The block ends early: its orientation is not there.
+        pass  # The block ends early, before an orientation.
     return 1
 
 
 def valid_orientation(value: object) -> int:
-    """Returns an orientation as it is, and 1 for what is none."""
+    """Returns an orientation, or 1 if the value is not one."""
     return int(value) if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 def check_pixel_count(width: int, height: int, *, max_pixels: int) -> None:
-    """Refuses an image that is too large to decode.
+    """Refuses an image with more than `max_pixels` pixels.
 
     Raises:
-        RejectedError: It has more pixels than `max_pixels`.
+        RejectedError: It has more.
     """
     if width * height > max_pixels:
         raise RejectedError(

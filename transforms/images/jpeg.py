@@ -1,4 +1,4 @@
-"""JPEG files: the header, marker by marker, as libjpeg reads it, and damage inside the data.
+"""Reads the header of JPEG files as libjpeg does, and finds damage inside their data.
 
 Source: ITU-T T.81, annex B; libjpeg-turbo, `jdmarker.c`.
 """
@@ -16,18 +16,18 @@ from shardbeam.configs.schema import ImageConfig
 from shardbeam.transforms.core.errors import RejectedError
 from shardbeam.transforms.core.memory import MemoryBudget, raise_shortage
 from shardbeam.transforms.core.reasons import Correction, Reason
-from shardbeam.transforms.images.cost import DECODED_BYTES, check_memory
+from shardbeam.transforms.images.cost import DECODED_BYTES, gray_jpeg_bytes
 from shardbeam.transforms.images.decode import decode_image
 from shardbeam.transforms.images.difference_hash import difference_hash, hash_image
 from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 from shardbeam.transforms.images.sniff import FileFormat
 
-# Whatever stands before the next marker is junk, which libjpeg skips as well.
+# Bytes before the next marker are junk, which libjpeg skips, too.
 _MARKER = re.compile(rb"\xff([\x01-\xfe])")
-# Inside a scan, FF is followed by 00, or by what stands between restart intervals. Looking for
-# the next of those, libjpeg drops a marker below C0 and reads no length behind it.
+# Inside a scan, FF is followed by 00 or by a restart marker (D0 to D7). While libjpeg looks for the
+# next restart marker, it drops a marker below C0 and reads no length behind it.
 _MARKER_AFTER_SCAN = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")
-# TEM, which every reader takes there.
+# TEM markers, which every reader accepts there.
 _IGNORED_BEFORE_RESTART = re.compile(rb"(\xff\x01)+(?=\xff[\xd0-\xd7])")
 
 _EOI = b"\xff\xd9"
@@ -38,17 +38,17 @@ _COEFFICIENTS = 64
 _BASELINE, _EXTENDED, _PROGRESSIVE = 0xC0, 0xC1, 0xC2
 _PROGRESSIVE_FRAMES = frozenset({_PROGRESSIVE, 0xCA})
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# Beside these three: lossless, and extended sequential and progressive with arithmetic coding.
+# Also lossless, and extended sequential and progressive with arithmetic coding.
 _DECODABLE_FRAMES = frozenset({_BASELINE, _EXTENDED, _PROGRESSIVE, 0xC3, 0xC9, 0xCA})
 _APPLICATION = frozenset({*range(0xE0, 0xF0), _COM})
 _WITHOUT_LENGTH = frozenset(range(0xD0, 0xD8))
-# Tables, frames, restart interval and DNL; anything else is an error to libjpeg, or, as TEM (01),
-# to Pillow.
+# Frames, tables, restart interval and DNL. Any other marker is an error to libjpeg, or to Pillow
+# (TEM, 01).
 _KNOWN = _FRAMES | _APPLICATION | {0xC4, 0xCC, 0xDB, 0xDC, 0xDD, _SOS}
 
 
 class _Frame(NamedTuple):
-    """A frame header; `samples` are those of all components, each up to whole blocks."""
+    """A frame header; `samples` counts those of all components, filled up to whole blocks."""
 
     marker: int
     precision: int
@@ -59,19 +59,19 @@ class _Frame(NamedTuple):
 
 
 def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
-    """Describes a JPEG file.
+    """Reads the header of a JPEG file.
 
-    Storable are baseline, extended sequential and progressive files with 8 bits and 1 or 3
-    components: what every reader decodes, and all that may be given to TurboJPEG, which on a
-    lossless file can write past its buffer.
+    Baseline, extended sequential and progressive files with 8 bits and 1 or 3 components are
+    storable: every reader decodes them. Only these may be given to TurboJPEG, which can write past
+    its buffer on a lossless file.
 
     Args:
         data: The file, which begins with `FF D8 FF`.
         complete: Whether to look for the end-of-image marker.
 
     Raises:
-        RejectedError: The header or the end is not there, libjpeg would not read the header, or
-            no decoder here knows this kind of JPEG.
+        RejectedError: The header or the end is missing, libjpeg would not read the header, or
+            no decoder here supports this kind of JPEG.
     """
     frame: _Frame | None = None
     orientation: int | None = None
@@ -82,7 +82,7 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
                 raise RejectedError(Reason.CORRUPT, "JPEG: a second frame header")
             frame = _parse_frame(marker, data[start:end])
         elif marker == _SOS:
-            # A segment without content is damage that decoders find.
+            # An empty segment is damage, which decoders find.
             first_scan_components = data[start] if start < end else 0
         elif marker == _APP1 and orientation is None and data.startswith(b"Exif\0\0", start):
             orientation = exif_orientation(data[start:end])
@@ -90,7 +90,7 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
         raise RejectedError(Reason.CORRUPT, "JPEG: no frame header before the first scan")
     if frame.marker not in _DECODABLE_FRAMES:
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, f"JPEG: frame type 0x{frame.marker:02x}")
-    # Inside a scan FF is always followed by 00: no other bytes there look like the marker.
+    # Inside a scan FF is always followed by 00, so no other bytes there look like the marker.
     if complete and data.rfind(_EOI, end) < 0:
         raise RejectedError(Reason.TRUNCATED, "JPEG: no end-of-image marker")
     several_scans = frame.marker in _PROGRESSIVE_FRAMES or first_scan_components < frame.components
@@ -107,18 +107,18 @@ def scan_jpeg(data: bytes, *, complete: bool) -> ImageHeader:
 
 
 def count_scans(data: bytes) -> int:
-    """Counts the scans of a file that `scan_jpeg` takes, as libjpeg finds them."""
+    """Counts the scans of a file that `scan_jpeg` accepts, as libjpeg finds them."""
     return 1 + sum(marker == _SOS for marker, _ in _markers_after_scan(data))
 
 
 class CheckedFile(NamedTuple):
-    """What decoding a file has shown.
+    """The result of decoding a file.
 
     Attributes:
         dhash: Difference hash of the upright picture (`difference_hash`), if it has one.
-        correction: What it is to keep the file (`JPEG_JUNK_KEPT` where its picture is whole); None
-            where nothing is wrong.
-        complaint: What is wrong; of data that does not fit together, in libjpeg's words.
+        correction: The correction that keeping the file counts as (`JPEG_JUNK_KEPT` if its picture
+            is whole); None if nothing is wrong.
+        complaint: What is wrong, in libjpeg's words if libjpeg has found it.
     """
 
     dhash: int | None = None
@@ -131,16 +131,16 @@ def check_jpeg(
 ) -> CheckedFile:
     """Decodes a JPEG file strictly.
 
-    Damage shows in the compressed data no longer fitting together: libjpeg warns of it, and fills
-    the gap with something. Most decoders ignore the warning. Of scans that are not there libjpeg
-    does not warn: the headers of the others tell.
+    When compressed data is damaged, libjpeg warns and fills the gap with something; most decoders
+    ignore the warning. libjpeg does not warn of missing scans, so these are found by the headers
+    of the others.
 
     Args:
-        data: A file whose header `scan_jpeg` calls storable. No other must come here: TurboJPEG,
-            which decodes it, can write past its buffer on a lossless one.
-        header: What that says of it.
-        settings: What is too large to be decoded.
-        memory: What it shares with other images.
+        data: A file whose header is storable (`scan_jpeg`); TurboJPEG can write past its buffer on
+            others.
+        header: The file's header.
+        settings: The limits.
+        memory: The budget shared with other images.
 
     Raises:
         RejectedError: It cannot be decoded at all, or would take too much memory.
@@ -155,14 +155,11 @@ def check_jpeg(
 def _decode_strictly(
     data: bytes, *, header: ImageHeader, settings: ImageConfig, memory: MemoryBudget
 ) -> CheckedFile:
-    size = header.width, header.height
-    size_bytes = header.width * header.height + header.coefficient_bytes
-    check_memory(size_bytes, size=size, settings=settings)
-    with memory.take(len(data) + size_bytes):
+    with memory.take(len(data) + gray_jpeg_bytes(header, settings=settings)):
         found = _decode(data, strict=True, header=header)
         if isinstance(found, CheckedFile):
             return found
-        # It may have warned of nothing but the header's form, and then of nothing else.
+        # libjpeg warns only once, perhaps of the header's form, so decode without what is harmless.
         essential = essential_jpeg(data)
         complaint = _decode(essential, strict=True, header=header)
         if isinstance(complaint, CheckedFile):
@@ -174,7 +171,7 @@ def _decode_strictly(
             found = _decode(part, strict=strict, header=header)
             if isinstance(found, CheckedFile):
                 return found._replace(correction=correction, complaint=complaint)
-    # No warning but an error, or one of the samplings that TurboJPEG does not know.
+    # TurboJPEG reported an error, or does not support the file's sampling.
     with decode_image(
         data,
         file_format=FileFormat.JPEG,
@@ -187,19 +184,19 @@ def _decode_strictly(
 
 
 def missing_scans(data: bytes) -> str | None:
-    """Says what no scan of a JPEG file brings, for example because the file was cut between two.
+    """Describes the data that a JPEG file lacks, for example because it was cut between two scans.
 
-    T.81 allows an encoder to leave out coefficients, or their lowest bits, and libjpeg takes zeros
-    for them without a warning: the picture is blurred, or has no colours. Encoders do so only
-    where they are told to.
+    T.81 allows an encoder to leave out coefficients, or their lowest bits. libjpeg replaces them by
+    zeros without a warning, and the picture is blurred or has no colours. Encoders only do that on
+    request.
 
     Args:
-        data: A file of several scans that `scan_jpeg` takes.
+        data: A file of several scans that `scan_jpeg` accepts.
 
     Returns:
-        Words for the first component that lacks something; None where nothing is missing.
+        A description of the first component that lacks data; None if nothing is missing.
     """
-    # {component: of each coefficient, in zigzag order, the lowest bit that came; None for none}
+    # {component: the lowest bit of each coefficient that was sent, in zigzag order; None for none}
     lowest: dict[int, list[int | None]] = {}
     sequential = True
     headers = []
@@ -216,9 +213,9 @@ def missing_scans(data: bytes) -> str | None:
     for header in headers:
         count = header[0] if header else 0
         if len(header) < 4 + 2 * count:
-            # Damage that decoders find.
+            # This is damage, which decoders find.
             continue
-        # A sequential scan brings all, whatever its parameters say.
+        # A sequential scan holds everything, whatever its parameters are.
         first, last, bit = (0, 63, 0) if sequential else header[1 + 2 * count :][:3]
         for component in header[1 : 1 + 2 * count : 2]:
             bits = lowest.get(component, [])
@@ -234,15 +231,15 @@ def missing_scans(data: bytes) -> str | None:
 
 
 def essential_jpeg(data: bytes) -> bytes:
-    """Returns a JPEG file with nothing but what its pixels depend on.
+    """Returns a JPEG file reduced to the parts that its pixels depend on.
 
-    Junk between header segments, application segments and comments are left out, and the scan
-    parameters that a sequential scan ignores (some cameras leave them zero) are set as T.81
-    B.2.3 wants them: all of it is harmless, yet libjpeg warns of it, and warns only once, so that
-    damage behind it goes unsaid.
+    Junk between header segments, application segments and comments are removed. The scan
+    parameters that a sequential scan ignores (some cameras leave them zero) are set to the values
+    of T.81 B.2.3. All of this is harmless, but libjpeg warns of it, and because it warns only once,
+    it would not mention damage that follows.
 
     Args:
-        data: A file that `scan_jpeg` takes.
+        data: A file that `scan_jpeg` accepts.
     """
     parts = [data[:2]]
     sequential = False
@@ -260,8 +257,8 @@ def essential_jpeg(data: bytes) -> bytes:
 def _without_junk(data: bytes) -> bytes:
     """Returns a JPEG file without the run of one byte, such as zeros, that cameras put before EOI.
 
-    Other bytes there may be what decoders lost their way in: a damaged file mostly has some left
-    over at its end. A run that replaced data is found by the data that is missing without it.
+    Other bytes are kept, because a damaged file mostly has some left over at its end. If the run
+    replaced image data, decoding without it shows that data is missing.
     """
     end = max((position for _, position in _markers_after_scan(data)), default=2) - 2
     kept = data[:end].rstrip(data[end - 1 : end])
@@ -272,7 +269,7 @@ def _without_junk(data: bytes) -> bytes:
 def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | str:
     """Decodes and hashes a file's picture; returns libjpeg's complaint where it cannot."""
     try:
-        # Gray needs no colour conversion, yet all components are read.
+        # Gray needs no colour conversion, but all components are still read.
         pixels = simplejpeg.decode_jpeg(data, "GRAY", strict=strict)
     except ValueError as error:
         return str(error)
@@ -283,7 +280,7 @@ def _decode(data: bytes, *, strict: bool, header: ImageHeader) -> CheckedFile | 
 
 
 def _markers_after_scan(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yields each marker behind the first scan's header, up to EOI, and where it ends."""
+    """Yields each marker behind the first scan's header, up to EOI, and the marker's end."""
     position = max(end for _, _, end in _segments(data))
     while found := _MARKER_AFTER_SCAN.search(data, position):
         marker, position = data[found.end() - 1], found.end()
@@ -314,7 +311,7 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
                 raise RejectedError(
                     Reason.CORRUPT, f"JPEG: the segment 0x{marker:02x} has length {length}"
                 )
-            # Every reader goes on behind the length; what follows is junk, or the next segment.
+            # Every reader continues behind the length, with junk or the next segment.
             position = start
         yield marker, start, position
         if marker == _SOS:
@@ -327,7 +324,7 @@ def _parse_frame(marker: int, content: bytes) -> _Frame:
         raise RejectedError(Reason.CORRUPT, "JPEG: the frame header has a wrong length")
     precision, height, width, components = struct.unpack_from(">BHHB", content)
     if not width or not components:
-        raise RejectedError(Reason.CORRUPT, "JPEG: the frame header says there are no pixels")
+        raise RejectedError(Reason.CORRUPT, "JPEG: the frame header gives a size without pixels")
     if not height:
         raise RejectedError(Reason.UNSUPPORTED_IMAGE, "JPEG: the height is not in the header (DNL)")
     factors = [(factor >> 4, factor & 15) for factor in content[7::3]]

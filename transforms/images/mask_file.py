@@ -1,4 +1,4 @@
-"""Reading images whose pixels annotate others: PNGs of classes, objects or segments."""
+"""Reads PNG files whose pixels are classes, objects or segments of another image."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def read_indices(
     annotated: tuple[int, int] | None = None,
     voc_colours: bool = False,
 ) -> IndexMap:
-    """Reads a map of small numbers, (height, width), as the file holds them.
+    """Reads a map of small numbers, (height, width).
 
-    They are the values of a gray image, the indices (not the colours) of a palette, or what stands
-    in all channels of an image in colour alike.
+    The numbers are the values of a gray image, the indices (not the colours) of a palette image, or
+    the value that all channels of a colour image share.
 
     Args:
         data: The PNG file.
-        size: Width and height of the image that it annotates, in pixels; they may be exchanged,
-            for an image that is turned.
-        annotated: Another width and height that it may have.
-        voc_colours: Whether an image in colour holds Pascal VOC's colours of the numbers.
+        size: Width and height of the annotated image in pixels; the map may have them exchanged,
+            because the image may be turned.
+        annotated: Another width and height that the map may have.
+        voc_colours: Whether a colour image shows the numbers in Pascal VOC's colours.
 
     Raises:
-        RejectedError: The file cannot be read, is of another size, or is no such map.
+        RejectedError: The file cannot be read, has another size, or is not such a map.
     """
     image = _decode(data, size=size, annotated=annotated)
     if image.mode in ("1", "L", "P"):
@@ -66,50 +66,50 @@ def read_indices(
             Reason.MASK_UNREADABLE,
             "its pixels are colours, not class ids; expected one channel, or a palette",
         )
-    raise RejectedError(Reason.MASK_UNREADABLE, f"pixels of mode {image.mode} are no class ids")
+    raise RejectedError(Reason.MASK_UNREADABLE, f"pixels of mode {image.mode} are not class ids")
 
 
 def read_segment_ids(
     data: bytes, *, size: tuple[int, int], annotated: tuple[int, int] | None = None
 ) -> npt.NDArray[np.uint32]:
-    """Reads the segments' ids of a panoptic PNG, (height, width): R + 256 G + 65536 B.
+    """Reads the segment ids of a panoptic PNG, (height, width): R + 256 G + 65536 B.
 
     Args:
         data: The PNG file.
-        size: As for `read_indices`.
-        annotated: As for `read_indices`.
+        size: Width and height of the annotated image in pixels, perhaps exchanged.
+        annotated: Another width and height that the file may have.
 
     Raises:
-        RejectedError: The file cannot be read, is of another size, or has no such pixels.
+        RejectedError: The file cannot be read, has another size, or has other pixels.
     """
     image = _decode(data, size=size, annotated=annotated)
     if image.mode not in ("RGB", "RGBA"):
         raise RejectedError(
             Reason.MASK_UNREADABLE,
-            f"pixels of mode {image.mode} hold no segment ids; expected 8-bit RGB",
+            f"pixels of mode {image.mode} are not segment ids; expected 8-bit RGB",
         )
-    # Four bytes a pixel, the least significant first, are the id already.
+    # The four bytes of a pixel, the least significant first, are the id.
     ids = np.array(image.convert("RGBA"))
     ids[..., 3] = 0
     return ids.view("<u4")[..., 0].astype(np.uint32, copy=False)
 
 
 def has_voc_colours(data: bytes) -> bool:
-    """Says whether a map shows its numbers in Pascal VOC's colours.
+    """Returns whether a map shows its numbers in Pascal VOC's colours.
 
-    The palette tells, whose end may be filled with black. A map in colour has no palette, and
-    `read_indices` refuses other colours in it.
+    A palette image does if its palette begins with these colours; the rest of the palette may be
+    black. For a colour image this returns True, and `read_indices` refuses any other colours.
 
     Raises:
-        RejectedError: It is no PNG file.
+        RejectedError: It is not a PNG file.
     """
     if sniff_format(data) is not FileFormat.PNG:
-        raise RejectedError(Reason.MASK_UNREADABLE, "no PNG file")
+        raise RejectedError(Reason.MASK_UNREADABLE, "not a PNG file")
     with pillow_errors_as_rejects(FileFormat.PNG):
         image = PngImagePlugin.PngImageFile(io.BytesIO(data))
     if image.mode != "P" or image.palette is None:
         return image.mode in ("RGB", "RGBA")
-    # As the header has it: no pixel is decoded.
+    # The header has the palette, so no pixel is decoded.
     _, palette = image.palette.getdata()
     colours = np.frombuffer(bytes(palette[: len(palette) // 3 * 3]), np.uint8).reshape(-1, 3)
     count = int(np.flatnonzero(colours.any(axis=1)).max(initial=-1)) + 1
@@ -132,10 +132,10 @@ def _decode(
     data: bytes, *, size: tuple[int, int], annotated: tuple[int, int] | None
 ) -> Image.Image:
     if sniff_format(data) is not FileFormat.PNG:
-        raise RejectedError(Reason.MASK_UNREADABLE, "no PNG file")
+        raise RejectedError(Reason.MASK_UNREADABLE, "not a PNG file")
     try:
         header = scan_png(data, complete=True)
-        # Before it is decoded, so that none is larger than one of these.
+        # Checked before decoding, so that no larger mask is decoded.
         if (header.width, header.height) not in (size, size[::-1], annotated):
             raise RejectedError(
                 Reason.MASK_MISMATCH,
@@ -171,8 +171,8 @@ def _indices_of_voc_colours(colours: npt.NDArray[np.uint8]) -> npt.NDArray[np.ui
     if unknown.size:
         raise RejectedError(
             Reason.MASK_UNREADABLE,
-            f"the colour #{unknown[0]:06x} of {unknown.size} pixels is none of Pascal VOC's "
-            "colour map; expected that, or a palette",
+            f"the colour #{unknown[0]:06x} of {unknown.size} pixels is not in Pascal VOC's colour "
+            "map; expected colours of that map, or a palette",
         )
     indices: npt.NDArray[np.uint8] = _VOC_ORDER[found]
     return indices

@@ -1,4 +1,4 @@
-"""Reading a PNG file, chunk by chunk.
+"""Reads PNG files chunk by chunk.
 
 Source: W3C Portable Network Graphics (PNG) Specification (Third Edition).
 """
@@ -18,7 +18,7 @@ from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 _SIGNATURE_BYTES = 8
 _CHUNK = struct.Struct(">I4s")
 _CHECKSUM = struct.Struct(">I")
-# The types of chunks that Pillow reads on behind.
+# Types of chunks behind which Pillow continues to read.
 _PILLOW_KIND = re.compile(rb"\w{4}")
 _GRAY, _RGB, _PALETTE, _GRAY_ALPHA, _RGB_ALPHA = 0, 2, 3, 4, 6
 # Channels and bit depths of each colour type.
@@ -35,7 +35,7 @@ _ADAM7 = (
     *((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4)),
     *((0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
 )
-# DEFLATE expands at most 1,032 times, so that a step gives no more than 4.2 MB.
+# DEFLATE expands at most 1,032 times, so a step gives at most 4.2 MB.
 _INFLATE_STEP_BYTES = 1 << 12
 
 
@@ -55,16 +55,16 @@ _SHAPE = struct.Struct(">IIBBBBB")
 
 
 def scan_png(data: bytes, *, complete: bool) -> ImageHeader:
-    """Describes a PNG file.
+    """Reads the header of a PNG file.
 
-    Storable are gray and RGB files with up to 8 bits, without transparency and animation.
+    Gray and RGB files with up to 8 bits, without transparency and animation, are storable.
 
     Args:
         data: The file, which begins with the PNG signature.
-        complete: Whether its chunks must be in order up to the last one.
+        complete: Whether all chunks up to the last one must be valid.
 
     Raises:
-        RejectedError: The header makes no sense, or the end is not there.
+        RejectedError: The header makes no sense, or the end is missing.
     """
     shape: _Shape | None = None
     kinds: set[bytes] = set()
@@ -93,13 +93,13 @@ def scan_png(data: bytes, *, complete: bool) -> ImageHeader:
 
 
 def verify_png(data: bytes) -> None:
-    """Checks all of a PNG file that can be checked without decoding it.
+    """Checks everything in a PNG file that can be checked without decoding it.
 
-    That is every chunk's checksum, and that the pixel data inflates to as many bytes as the size
-    asks for: Pillow leaves black what is missing.
+    These are the checksum of every chunk, and whether the pixel data inflates to the bytes that the
+    size requires: Pillow leaves missing pixels black.
 
     Args:
-        data: A file that `scan_png` takes, and whose size is acceptable.
+        data: A file that `scan_png` accepts, with an acceptable size.
 
     Raises:
         RejectedError: The file is corrupt.
@@ -116,7 +116,7 @@ def verify_png(data: bytes) -> None:
             expected_bytes = _pixel_data_bytes(_parse_shape(data[start:end]))
         elif kind == b"IDAT":
             for position in range(start, end, _INFLATE_STEP_BYTES):
-                # Decoders ignore what lies beyond the last row.
+                # Decoders ignore data beyond the last row.
                 if inflater.eof or size_bytes > expected_bytes:
                     break
                 step = view[position : min(position + _INFLATE_STEP_BYTES, end)]
@@ -132,14 +132,14 @@ def verify_png(data: bytes) -> None:
 
 
 def _chunks(data: bytes, *, complete: bool) -> Iterator[tuple[bytes, int, int]]:
-    """Yields type, start and end of the content of each chunk, up to IEND."""
+    """Yields the type of each chunk up to IEND, and the start and end of its content."""
     position = _SIGNATURE_BYTES
     while position + 12 <= len(data):
         length, kind = _CHUNK.unpack_from(data, position)
         start, end = position + 8, position + 8 + length
         position = end + 4
         if complete and not kind.isalpha():
-            raise RejectedError(Reason.CORRUPT, f"PNG: no chunk at byte {start - 8}")
+            raise RejectedError(Reason.CORRUPT, f"PNG: expected a chunk at byte {start - 8}")
         if not _PILLOW_KIND.fullmatch(kind):
             return
         if position > len(data):
@@ -148,7 +148,7 @@ def _chunks(data: bytes, *, complete: bool) -> Iterator[tuple[bytes, int, int]]:
         if kind == b"IEND":
             return
     if complete:
-        raise RejectedError(Reason.TRUNCATED, "PNG: the file ends before its last chunk does")
+        raise RejectedError(Reason.TRUNCATED, "PNG: the file ends before its last chunk ends")
 
 
 def _parse_shape(content: bytes) -> _Shape:
@@ -156,7 +156,7 @@ def _parse_shape(content: bytes) -> _Shape:
         raise RejectedError(Reason.CORRUPT, "PNG: the IHDR chunk has a wrong length")
     shape = _Shape._make(_SHAPE.unpack(content))
     if not shape.width or not shape.height:
-        raise RejectedError(Reason.CORRUPT, "PNG: the header says there are no pixels")
+        raise RejectedError(Reason.CORRUPT, "PNG: the header gives a size without pixels")
     if (
         shape.bit_depth not in _COLOR_TYPES.get(shape.color_type, (0, ()))[1]
         or shape.compression
@@ -169,7 +169,7 @@ def _parse_shape(content: bytes) -> _Shape:
 
 
 def _pixel_data_bytes(shape: _Shape) -> int:
-    """Returns how many bytes the filtered rows of all passes have."""
+    """Returns the bytes of the filtered rows of all passes."""
     bits_per_pixel = shape.bit_depth * _COLOR_TYPES[shape.color_type][0]
     total = 0
     for left, top, column_step, row_step in _ADAM7 if shape.interlacing else _ONE_PASS:

@@ -1,4 +1,4 @@
-"""Telling an image's format from its first bytes, and from its name."""
+"""Recognizes an image's format by its first bytes, and by its name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 
 class FileFormat(str, enum.Enum):
-    """The image formats that are known by their first bytes, whether they can be read or not."""
+    """The image formats that are recognized by their first bytes; not all of them can be read."""
 
     JPEG = "jpeg"
     PNG = "png"
@@ -25,21 +25,21 @@ class FileFormat(str, enum.Enum):
     PSD = "psd"
 
 
-# What the files of each format begin with, and the extensions that claim it. `.heif` is not here:
-# such a file may hold HEIC or AVIF.
+# {format: (how its files begin, the extensions that claim it)}. `.heif` is not here, because such
+# a file may hold HEIC or AVIF.
 _FORMATS: dict[FileFormat, tuple[bytes, str]] = {
     FileFormat.JPEG: (rb"\xff\xd8\xff", "jpg jpeg jpe jfif jfi jif pjpeg pjpg pjp mpo jps"),
     FileFormat.PNG: (rb"\x89PNG\r\n\x1a\n", "png apng"),
     FileFormat.GIF: (rb"GIF8[79]a", "gif"),
     FileFormat.WEBP: (rb"RIFF....WEBP", "webp"),
-    # "BM" alone also begins texts: the header's length, below 256, tells them apart.
+    # Texts may begin with "BM", too; a bitmap's header has a length below 256.
     FileFormat.BMP: (rb"BM.{13}\0\0\0", "bmp dib"),
     FileFormat.TIFF: (rb"II[*+]\0|MM\0[*+]", "tif tiff"),
     FileFormat.JPEG_2000: (
         rb"\0\0\0\x0cjP  \r\n\x87\n|\xff\x4f\xff\x51",
         "jp2 j2k j2c jpc jpf jpx",
     ),
-    # `mif1` says only "an image of any codec"; the compatible brands that follow say which.
+    # `mif1` means "an image of any codec"; the compatible brands that follow name the codec.
     FileFormat.AVIF: (rb"....ftyp(avi[fs]|m[is]f1.{0,40}?avi[fs])", "avif avifs"),
     FileFormat.HEIC: (rb"....ftyp(he[iv][cxms]|m[is]f1)", "heic"),
     FileFormat.PNM: (rb"P[1-6][\s#]", "pnm pbm pgm ppm"),
@@ -59,7 +59,7 @@ _FORMATS_BY_EXTENSION = {
 
 
 def sniff_format(data: bytes) -> FileFormat | None:
-    """Tells the format of an image file from its first bytes; None for no known image."""
+    """Returns the format of an image file by its first bytes; None if it is not a known one."""
     for signature, file_format in _SIGNATURES:
         if signature.match(data):
             return file_format
@@ -67,5 +67,5 @@ def sniff_format(data: bytes) -> FileFormat | None:
 
 
 def claimed_format(name: str) -> FileFormat | None:
-    """Tells which format a file's name claims; None where its extension claims none."""
+    """Returns the format that a file's extension claims; None if it claims none."""
     return _FORMATS_BY_EXTENSION.get(posixpath.splitext(name)[1].lower())
