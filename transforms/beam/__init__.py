@@ -1,1 +1,1 @@
-"""What the stages need of Beam beside their own steps."""
+"""Beam code that several stages share."""

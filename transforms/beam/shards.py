@@ -1,4 +1,4 @@
-"""What every step that reads shards to their end has in common."""
+"""The DoFn of all steps that read shards completely."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class ReadShardFn(beam.DoFn):
     """Calls a function on each shard; a worker reads as many at a time as it has CPUs.
 
     Args:
-        read: Reads a shard to its end, and returns what is output.
+        read: Reads a shard and returns the output for it.
     """
 
     read: Callable[[Any], Any]
 
     def setup(self) -> None:
-        """Makes the threads, which start when they are needed."""
+        """Makes the pool of threads."""
         self._threads = ThreadPoolExecutor(usable_cpus(), thread_name_prefix="read-shard")
 
     def teardown(self) -> None:
@@ -33,17 +33,17 @@ class ReadShardFn(beam.DoFn):
         self._threads.shutdown(cancel_futures=True)
 
     def start_bundle(self) -> None:
-        """Begins anew, also after a bundle that failed."""
-        self._under_way: deque[Future[Any]] = deque()
+        """Forgets the shards of a bundle that failed."""
+        self._reading: deque[Future[Any]] = deque()
 
     def process(self, shard: Any) -> Iterator[Any]:  # noqa: ANN401  # Any element.
-        """Begins a shard, and outputs what is done."""
-        self._under_way.append(self._threads.submit(self.read, shard))
-        while self._under_way and self._under_way[0].done():
-            yield self._under_way.popleft().result()
+        """Starts reading a shard, and outputs those that are finished."""
+        self._reading.append(self._threads.submit(self.read, shard))
+        while self._reading and self._reading[0].done():
+            yield self._reading.popleft().result()
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Waits for the others."""
-        while self._under_way:
-            yield in_global_window(self._under_way.popleft().result())
+        """Waits for the remaining shards and outputs them."""
+        while self._reading:
+            yield in_global_window(self._reading.popleft().result())
         report_usage()

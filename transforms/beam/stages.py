@@ -1,4 +1,4 @@
-"""What every stage needs of Beam: a coder of structs, a census a bundle, counts of requests."""
+"""Beam code of all stages: a coder for structs, a census for each bundle, counts of requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardbeam.transforms.storage.usage import usage_counter
 
 T = TypeVar("T")
 
-# The output of a `CensusFn` beside its own.
+# The tag of a `CensusFn`'s extra output.
 CENSUS = "census"
 
 USAGE_NAMESPACE = "storage"
@@ -35,10 +35,9 @@ def _decoder(struct_type: type[msgspec.Struct]) -> msgspec.msgpack.Decoder[Any]:
 
 
 class StructCoder(coders.Coder):
-    """Encodes a struct of Shardbeam's as MessagePack.
+    """Encodes Shardbeam's structs as MessagePack, deterministically: mappings and sets are sorted.
 
-    Importing this module makes it Beam's coder of all of them. It is deterministic as long as
-    the struct holds no sets: mappings are written in sorted order.
+    Importing this module makes it Beam's coder for all of these structs.
     """
 
     def __init__(self, struct_type: type[msgspec.Struct]) -> None:
@@ -46,10 +45,10 @@ class StructCoder(coders.Coder):
 
     @classmethod
     def from_type_hint(cls, typehint: Any, registry: object) -> Any:  # noqa: ANN401  # As Beam has it.
-        """Makes the coder of a type; after a TypeError, Beam asks for one of another kind."""
+        """Makes the coder for a type; after a TypeError, Beam tries another kind of coder."""
         del registry
         if not issubclass(typehint, msgspec.Struct) or typehint.__module__[:10] != "shardbeam.":
-            raise TypeError(f"{typehint} is no struct of Shardbeam's")
+            raise TypeError(f"{typehint} is not a struct of Shardbeam")
         return cls(typehint)
 
     def encode(self, value: msgspec.Struct) -> bytes:
@@ -62,7 +61,7 @@ class StructCoder(coders.Coder):
         return struct
 
     def is_deterministic(self) -> bool:
-        """Always so."""
+        """Returns True."""
         return True
 
     def to_type_hint(self) -> type[msgspec.Struct]:
@@ -74,41 +73,41 @@ registry.register_fallback_coder(StructCoder)
 
 
 def in_global_window(output: Any) -> Any:  # noqa: ANN401  # Any element.
-    """Gives an output of `finish_bundle`, tagged or not, the window that Beam asks for there."""
+    """Puts an output of `finish_bundle`, tagged or not, into a window, as Beam requires there."""
     if isinstance(output, pvalue.TaggedOutput):
         return pvalue.TaggedOutput(output.tag, GlobalWindows.windowed_value(output.value))
     return GlobalWindows.windowed_value(output)
 
 
 class CensusFn(beam.DoFn):
-    """A step that counts: each bundle gives a `Census` of its elements, tagged `CENSUS`.
+    """A step that counts: each bundle outputs a `Census` of its elements, tagged `CENSUS`.
 
-    An attempt that Beam repeats gives another census instead of the first one, so that nothing is
-    counted twice.
+    If Beam repeats a bundle, it drops the outputs of the failed attempt and with them its census,
+    so nothing is counted twice.
     """
 
     def start_bundle(self) -> None:
-        """Begins a census."""
+        """Starts a new census."""
         self.census = Census()
         self.edges = self.census.edges
 
     def finish_bundle(self) -> Iterator[Any]:
-        """Outputs the census, and reports what the bundle asked of object storage."""
+        """Outputs the census, and reports the bundle's requests to object storage."""
         yield in_global_window(pvalue.TaggedOutput(CENSUS, self.census))
         report_usage()
 
 
 def typed_outputs(outputs: Any, **types: Any) -> Any:  # noqa: ANN401  # Beam exports no types.
-    """Gives the outputs of a `CensusFn` beside its main one their types: `{tag: type}`."""
+    """Declares the types of a `CensusFn`'s tagged outputs, `{tag: type}`."""
     for tag, element_type in {CENSUS: Census, **types}.items():
         outputs[tag].element_type = element_type
     return outputs
 
 
 def report_usage() -> None:
-    """Counts what this process has asked of object storage since it last reported.
+    """Adds this process's requests to object storage since the last call to Beam's counters.
 
-    A step calls it at its end, in Beam's own thread: Beam does not see what other threads count.
+    A step calls this at its end, in Beam's own thread: Beam ignores counts of other threads.
     """
     usage = usage_counter.take()
     for kind, count in usage.requests.items():
@@ -119,7 +118,7 @@ def report_usage() -> None:
 
 
 def counting(function: Callable[..., T]) -> Callable[..., T]:
-    """Makes a step of a function whose requests to object storage are to be reported."""
+    """Wraps a function so that its requests to object storage are counted."""
 
     @functools.wraps(function)
     def call(*arguments: object, **settings: object) -> T:
