@@ -98,7 +98,7 @@ def test_an_example_an_annotation() -> None:
 
 def test_an_image_id_that_is_no_integer_is_refused_where_it_is_written() -> None:
     annotations = annotate(DOG, image_id="a17")
-    with pytest.raises(RejectedError, match=r"'a17' is no integer.*features.drop"):
+    with pytest.raises(RejectedError, match=r"'a17' is not an integer.*features.drop"):
         render(annotations, label_map=LABEL_MAP, example_per="annotation")
     (example,) = render(
         annotations,

@@ -343,9 +343,7 @@ def test_a_box_that_is_not_of_the_annotated_size_rejects_the_image(tmp_path: Pat
     # The gate does not let it pass.
     assert built.exit_code == 3
     assert built.reasons() == {("a.jpg", "size_mismatch"): 1}
-    assert (
-        "the centre of the box (60, 10, 80, 20) lies outside of 50x25" in (built.summary["message"])
-    )
+    assert "the centre of the box (60, 10, 80, 20) lies outside 50x25" in (built.summary["message"])
     assert "image.annotated_size: ignore" in built.summary["message"]
 
 

@@ -1,4 +1,4 @@
-"""An image with its annotations, on its way into Examples."""
+"""An image with its annotations, from which the values of an Example are rendered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shardbeam.transforms.images.check import StoredImage
 
 _Pixel = TypeVar("_Pixel", bound=np.generic)
 
-# Of a mask file that is larger than its image: while it becomes numbers, it may take 1.9 GB.
+# The most pixels of a mask file that is larger than its image; decoding it can take 1.9 GB.
 _MAX_MASK_PIXELS = 1 << 26
 
 # `{default key: values}`.
@@ -43,7 +43,7 @@ class WrittenObject(NamedTuple):
     """An object that is written.
 
     Attributes:
-        annotation: What the source says, in pixels of the annotated frame.
+        annotation: The source's annotation, in pixels of the annotated frame.
         label: The written name of its class.
         label_id: The id of its class.
         box: `(xmin, ymin, xmax, ymax)`, clipped, in fractions of the image.
@@ -65,14 +65,14 @@ class AnnotatedImage:
 
     Attributes:
         key: The image's key.
-        annotations: What the source says about it.
-        image: It as it is stored.
-        sha256: Digest of its stored bytes, hex.
-        frame: The frame that its annotations refer to.
-        masks: The files that annotate it, by what their pixels mean.
+        annotations: The source's annotations of the image.
+        image: The image as it is stored.
+        sha256: Digest of the stored bytes, hex.
+        frame: The frame that the annotations refer to.
+        masks: The files that annotate the image, by the meaning of their pixels.
         label_map: The labels' written names and ids.
-        panoptic: How maps of segments are written.
-        corrections: What is changed or left out is counted and noted here.
+        panoptic: The settings of maps of segments.
+        corrections: Counts everything that is changed or left out.
     """
 
     key: str
@@ -97,16 +97,16 @@ class AnnotatedImage:
 
     @property
     def scaled_size(self) -> Size | None:
-        """The annotated size, which mask files may have, too; None where it is not scaled."""
+        """The annotated size, which mask files may have, too; None unless it is scaled."""
         width, height = self.frame.extent
         is_scaled = self.frame.correction is Correction.ANNOTATED_SIZE_SCALED
         return (width, height) if is_scaled and width * height <= _MAX_MASK_PIXELS else None
 
     @functools.cached_property
     def objects(self) -> Sequence[WrittenObject]:
-        """The objects whose class is written and whose box has an area, each box clipped.
+        """The objects that are written: their class is, and their clipped box has an area.
 
-        Boxes, keypoints and areas are in pixels, whatever the source has (`in_pixels`).
+        Boxes, keypoints and areas are in pixels, also if the source gives fractions (`in_pixels`).
         """
         return list(self._written_objects())
 
@@ -114,7 +114,7 @@ class AnnotatedImage:
     def labels(self) -> Mapping[str, tuple[int, float]]:
         """`{written name: (id, confidence)}` of the image's labels.
 
-        Labels that are merged into one are there once, with the greatest confidence.
+        Labels that are merged into one occur once, with the greatest confidence.
         """
         annotations = self.annotations
         confidences = annotations.label_confidences or (1.0,) * len(annotations.labels)
@@ -132,10 +132,10 @@ class AnnotatedImage:
     def turn_mask(self, pixels: npt.NDArray[_Pixel]) -> npt.NDArray[_Pixel]:
         """Turns a mask file's pixels, (height, width), like the image, before any resize.
 
-        Pixels of the annotated size are brought to that of the image, to the nearest one.
+        A mask of the annotated size is scaled to the image's size, to the nearest pixel.
 
         Raises:
-            RejectedError: They are of another size.
+            RejectedError: The mask has another size.
         """
         height, width = pixels.shape
         turn = turn_between_frames(
@@ -157,9 +157,9 @@ class AnnotatedImage:
         return turned
 
     def in_pixels(self, items: Iterable[ObjectAnnotation]) -> Iterable[ObjectAnnotation]:
-        """Gives objects boxes, keypoints and areas in pixels of the frame.
+        """Returns objects with boxes, keypoints and areas in pixels of the frame.
 
-        Segmentations stay as they are, and are scaled once they are read.
+        Segmentations stay as they are; `draw` scales them.
         """
         frame = self.frame
         if frame.extent == (frame.width, frame.height):
@@ -167,9 +167,14 @@ class AnnotatedImage:
         return (_scaled(item, frame=frame) for item in items)
 
     def draw(self, item: ObjectAnnotation, *, unusable: Correction) -> Patch | None:
-        """Draws the mask of one of `in_pixels`; counts one of which nothing can be made.
+        """Draws the mask of an object from `in_pixels`, in the annotated frame.
 
-        It is drawn in the annotated frame. None where there is nothing in it.
+        Args:
+            item: The object.
+            unusable: The correction to count if nothing can be drawn.
+
+        Returns:
+            The mask; None if it is empty.
         """
         try:
             return draw_segmentation(
@@ -222,10 +227,10 @@ class FeatureGroup(NamedTuple):
 
     Attributes:
         specs: The default keys.
-        values: Renders their values. Of the image's own bytes there are none: they are not copied.
-        optional: More keys, written only where the config adds or renames them.
-        by_object: Whether the values are those of each object's own Example: of each key a list
-            for each object.
+        values: Renders their values, except the image's own bytes, which are not copied.
+        optional: More keys, written only if the config adds or renames them.
+        by_object: Whether each object has its own Example; each key's value is then a list with
+            the values of each object.
     """
 
     specs: tuple[FeatureSpec, ...]
@@ -235,11 +240,11 @@ class FeatureGroup(NamedTuple):
 
 
 def _scaled(item: ObjectAnnotation, *, frame: AnnotatedFrame) -> ObjectAnnotation:
-    """Takes an object from the frame's extent to its pixels."""
+    """Scales an object's coordinates from the frame's extent to its pixels."""
     sides, extent = (frame.width, frame.height), frame.extent
 
     def scale(value: float, *, axis: int) -> float:
-        # In this order, what lies on the border stays on it.
+        # In this order, a value on the border stays on the border.
         return value * sides[axis] / extent[axis]
 
     xmin, ymin, xmax, ymax = item.bbox

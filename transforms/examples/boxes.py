@@ -1,7 +1,7 @@
-"""Geometry of boxes and points: EXIF orientation, clipping, and which frame they refer to.
+"""Geometry of boxes and points: the frame that they refer to, EXIF orientation, and clipping.
 
-Coordinates are continuous: the pixel in row `r` and column `c` covers `[c, c + 1] x [r, r + 1]`,
-the origin being the top left corner of the image.
+Coordinates are continuous. The origin is the top left corner of the image, and the pixel in row `r`
+and column `c` covers `[c, c + 1] x [r, r + 1]`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _Pixel = TypeVar("_Pixel", bound=np.generic)
 
 
 class _Turn(NamedTuple):
-    """Exchanges the axes, then mirrors along the new ones."""
+    """A turn: first exchanges the axes if `transpose`, then mirrors along the new ones."""
 
     transpose: bool
     mirror_x: bool
     mirror_y: bool
 
 
-# From the stored pixels to the upright image, by EXIF orientation (EXIF 2.32, tag 0x0112).
+# {EXIF orientation: the turn from stored pixels to the upright image} (EXIF 2.32, tag 0x0112).
 _TURNS = {
     1: _Turn(False, False, False),
     2: _Turn(False, True, False),
@@ -45,27 +45,27 @@ _TURNS = {
     7: _Turn(True, True, True),
     8: _Turn(True, False, True),
 }
-# The orientation that undoes another; all but the two quarter turns undo themselves.
+# {orientation: the orientation that undoes it}; all but the two quarter turns undo themselves.
 _INVERSE = {orientation: orientation for orientation in _TURNS} | {6: 8, 8: 6}
 
-# Annotation tools round, and some count pixels from 1.
+# Boxes may reach this far over the border: annotation tools round, and some count pixels from 1.
 _BORDER_TOLERANCE_PX = 1.0
-# Sides below this fraction of the image's may vanish in float32, which Examples hold.
+# Smaller fractions of the image's side may vanish in float32, the type of numbers in Examples.
 _MIN_RELATIVE_SIDE = 2.0**-23
 
 
 class AnnotatedFrame(NamedTuple):
-    """The frame that annotated coordinates refer to, and how they get into the written one.
+    """The frame that annotated coordinates refer to, and its turn to the written frame.
 
     The written frame is that of the image in the Example, before any resize.
 
     Attributes:
         width: Width of the annotated frame in pixels.
         height: Height of the annotated frame in pixels.
-        orientation: The EXIF orientation that takes it to the written frame.
-        extent: What the annotations count as its width and height: (1, 1) where coordinates are
-            fractions, the annotated size where that is scaled, else (width, height).
-        correction: What was done because the annotated size is another one.
+        orientation: The EXIF orientation that turns this frame into the written one.
+        extent: The frame's width and height in the annotations' units: (1, 1) if coordinates are
+            fractions, the annotated size if that is scaled, otherwise (width, height).
+        correction: How a different annotated size was handled, if there was one.
     """
 
     width: int
@@ -80,29 +80,29 @@ class AnnotatedFrame(NamedTuple):
         return orient_size((self.width, self.height), orientation=self.orientation)
 
     def place(self, box: Box) -> Box:
-        """Takes a box from the annotated frame to the written one."""
+        """Converts a box from the annotated frame to the written one."""
         if self.orientation == 1:
             return box
         return orient_box(box, width=self.width, height=self.height, orientation=self.orientation)
 
 
 def box_around(coordinates: Sequence[float]) -> Box:
-    """Returns the smallest box that holds points, `x, y, …`."""
+    """Returns the smallest box around some points, `x, y, …`."""
     xs, ys = coordinates[0::2], coordinates[1::2]
     return min(xs), min(ys), max(xs), max(ys)
 
 
 def orient_size(size: Size, *, orientation: int) -> Size:
-    """Returns the size of an image of `size` once its EXIF orientation is applied."""
+    """Returns the size that an image has after its EXIF orientation is applied."""
     width, height = size
     return (height, width) if _TURNS[orientation].transpose else size
 
 
 def orient_box(box: Box, *, width: int, height: int, orientation: int) -> Box:
-    """Takes a box of the stored image to the upright image.
+    """Converts a box of the stored image to the upright image.
 
     Args:
-        box: The box; one with negative sides keeps them.
+        box: The box; negative sides stay negative.
         width: Width of the stored image in pixels.
         height: Height of the stored image in pixels.
         orientation: The EXIF orientation, 1 to 8.
@@ -122,7 +122,7 @@ def orient_box(box: Box, *, width: int, height: int, orientation: int) -> Box:
 def orient_points(
     points: Iterable[Point], *, width: int, height: int, orientation: int
 ) -> list[Point]:
-    """Takes points of the stored image to the upright image; arguments as for `orient_box`."""
+    """Converts points of the stored image to the upright image, like `orient_box`."""
     corners = (
         orient_box((x, y, x, y), width=width, height=height, orientation=orientation)
         for x, y in points
@@ -131,7 +131,7 @@ def orient_points(
 
 
 def orient_pixels(pixels: npt.NDArray[_Pixel], *, orientation: int) -> npt.NDArray[_Pixel]:
-    """Takes pixels of the stored image, (height, width), to the upright image: a view of them."""
+    """Returns a view of the stored image's pixels, (height, width), as the upright image."""
     turn = _TURNS[orientation]
     if turn.transpose:
         pixels = pixels.T
@@ -145,19 +145,19 @@ def orient_pixels(pixels: npt.NDArray[_Pixel], *, orientation: int) -> npt.NDArr
 def turn_between_frames(
     size: Size, *, frame: AnnotatedFrame, stored: Size, orientation: int, upright: bool
 ) -> int | None:
-    """Decides how the pixels of an annotating image get into the written frame.
+    """Decides how to turn the pixels of a mask file into the written frame.
 
     Args:
-        size: Width and height of the annotating image.
-        frame: The frame that the image's other annotations refer to; where `size` is its size or
-            its extent, the pixels do, too.
-        stored: As for `annotated_frame`, as for all that follow.
-        orientation: The file's EXIF orientation, 1 to 8.
+        size: Width and height of the mask file.
+        frame: The frame of the image's other annotations; the mask refers to it, too, if `size` is
+            the frame's size or extent.
+        stored: The size of the image file's pixels as they are stored.
+        orientation: The image file's EXIF orientation, 1 to 8.
         upright: Whether the written image is upright, or as stored.
 
     Returns:
-        The EXIF orientation that takes them there; None where `size` is that of neither the stored
-        pixels nor the upright image.
+        The EXIF orientation to apply; None if `size` fits neither the stored pixels nor the upright
+        image.
     """
     if size in ((frame.width, frame.height), frame.extent):
         return frame.orientation
@@ -169,7 +169,7 @@ def turn_between_frames(
 
 
 def clip_box(box: Box, *, width: int, height: int) -> tuple[Box, bool] | None:
-    """Cuts off what reaches over the image's border.
+    """Clips a box to the image.
 
     Args:
         box: The box, in the image's frame.
@@ -177,9 +177,8 @@ def clip_box(box: Box, *, width: int, height: int) -> tuple[Box, bool] | None:
         height: Height of the image in pixels.
 
     Returns:
-        The clipped box and whether it differs; None where no area is left. Sides that vanish
-        in float32 once they are divided by the image's, and coordinates that are not finite,
-        have no area.
+        The clipped box, and whether it differs; None if no area is left. A box also has no area if
+        a coordinate is not finite, or if a side as a fraction of the image vanishes in float32.
     """
     if not all(map(math.isfinite, box)):
         return None
@@ -205,30 +204,30 @@ def annotated_frame(
 ) -> AnnotatedFrame:
     """Decides which frame an image's annotations refer to.
 
-    With `annotated_as: auto`, they refer to the stored pixels if the annotated size fits these
-    and not the upright image, and to the upright image otherwise: also where the size cannot tell,
-    because it is unknown, square or the same either way. A size fits if it has the same aspect
-    ratio (`is_scaled`); with `annotated_size: ignore` only if it is the same.
+    With `annotated_as: auto`, they refer to the stored pixels if the annotated size fits these and
+    does not fit the upright image. Otherwise they refer to the upright image, also if the size is
+    unknown, square or fits both. A size fits if it has the same aspect ratio (`is_scaled`); with
+    `annotated_size: ignore`, only the same size fits.
 
-    Where pixels are annotated, `annotated_size` decides what another size than the frame's means:
+    If coordinates are in pixels and the annotated size is not the frame's, the setting decides:
 
-    - `scale`: with the same aspect ratio, the frame's extent is the annotated size, if the centre
-      of every box lies in that. With another one, as for `ignore`.
-    - `ignore`: it is taken for wrong if every box lies in the frame.
+    - `scale`: if the aspect ratio is the same and the centre of every box lies in the annotated
+      size, that size becomes the frame's extent. If the ratio differs, this works like `ignore`.
+    - `ignore`: the annotated size is considered wrong if every box lies in the frame.
     - `reject`: the image is rejected.
 
     Args:
-        annotated: The size that the annotations give; unknown where a side is 0.
+        annotated: The size that the annotations give; unknown if a side is 0.
         stored: The size of the file's pixels as they are stored.
         orientation: The file's EXIF orientation, 1 to 8.
         upright: Whether the written image is upright, or as stored.
-        settings: What the config says about the frame.
-        boxes: The annotated boxes; None where nothing is annotated in pixels.
+        settings: The config's image settings.
+        boxes: The annotated boxes; None if nothing is annotated in pixels.
         normalized: Whether coordinates are fractions of the frame's sides.
 
     Raises:
-        RejectedError: The annotated size is not the frame's, and either that or the boxes rule
-            the image out.
+        RejectedError: The annotated size is not the frame's, and the setting or the boxes rule the
+            image out.
     """
     upright_size = orient_size(stored, orientation=orientation)
     tells_by_ratio = settings.annotated_size != "ignore" and min(annotated) > 0
@@ -260,12 +259,12 @@ def annotated_frame(
 
 
 def is_scaled(size: Size, other: Size) -> bool:
-    """Says whether two sizes have the same aspect ratio, to a pixel of rounding.
+    """Returns whether two sizes have the same aspect ratio, up to a pixel of rounding.
 
-    They have if one is the other times a factor, each side rounded up or down to whole pixels: of
-    `w x h` and `W x H`, if there is an f with `|W f - w| < 1` and `|H f - h| < 1`, or the other
-    way round, which is the case if `|w H - h W|` is less than `w + h` or `W + H`. A size that is
-    wider than high is never that of one that is higher than wide.
+    `w x h` and `W x H` do if one of them, times a factor and with each side rounded up or down,
+    gives the other: there is an f with `|W f - w| < 1` and `|H f - h| < 1`, or the same with the
+    sizes exchanged. That is the case if `|w H - h W|` is less than `w + h` or `W + H`. A landscape
+    size never has the aspect ratio of a portrait size.
 
     Args:
         size: Width and height of one, 1 or more.
@@ -307,12 +306,12 @@ def _check_centres_inside(boxes: Iterable[Box], *, size: Size, annotated: Size) 
     width, height = annotated
     for box in boxes:
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-        # Boxes that are not finite are left out and counted anyway.
+        # Boxes with coordinates that are not finite are dropped later, and counted.
         if all(map(math.isfinite, box)) and not (0 <= x <= width and 0 <= y <= height):
             raise RejectedError(
                 Reason.SIZE_MISMATCH,
                 f"{_describe_sizes(annotated, size)}, and the centre of the box "
-                f"{_describe_box(box)} lies outside of {width}x{height}; where only the annotated "
-                "size is wrong, image.annotated_size: ignore takes the boxes in pixels of the "
+                f"{_describe_box(box)} lies outside {width}x{height}; if only the annotated size "
+                "is wrong, set image.annotated_size: ignore to use the boxes in pixels of the "
                 "image",
             )

@@ -1,4 +1,4 @@
-"""From a record to its Examples: reading, checking, converting and encoding its image."""
+"""Turns a record into Examples: reads, checks, converts and encodes its image."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from shardbeam.transforms.images.check import StoredImage, check_image, codec_ve
 from shardbeam.transforms.images.cost import mask_bytes
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
-# Counted up whenever the same input and settings come to give other bytes.
+# Increased whenever the same input and settings give other bytes than before.
 ENCODING_VERSION = 4
 
 _BYTES_PER_MB = 1_000_000
 
 
-# What a row of a table without images has instead of one.
+# Stands for the image of a row of a table without images.
 _NO_IMAGE = StoredImage(data=b"", format="", width=0, height=0, file_width=0, file_height=0)
 
 
 def library_versions() -> dict[str, str]:
-    """Returns `{library: version}`: of what makes images, masks and index files."""
+    """Returns `{library: version}` of the libraries that make images, masks and index files."""
     return {
         **codec_versions(),
         "pyarrow": pyarrow.__version__,
@@ -59,22 +59,22 @@ def library_versions() -> dict[str, str]:
 
 
 def encoding_digest(settings: EncoderSettings, *, label_map: LabelMap) -> str:
-    """Digests the settings, the labels and the versions of what decides an Example's bytes."""
+    """Digests everything that decides an Example's bytes: settings, labels and versions."""
     schema = plan_features(settings).schema()
     versions = library_versions()
-    # It writes indexes alone.
+    # pyarrow writes only indexes.
     versions.pop("pyarrow", None)
     what = [ENCODING_VERSION, schema, settings, label_map, versions]
     return hashlib.sha256(msgspec.msgpack.encode(what, order="deterministic")).hexdigest()
 
 
 class FetchedRecord(NamedTuple):
-    """A record, and its files as far as they were read ahead.
+    """A record, and its files if they were read ahead.
 
     Attributes:
         record: The record.
-        files: The bytes of its image and masks, or why they could not be read; None where that
-            is still to be done.
+        files: The bytes of its image and masks, or why they could not be read; None if they were
+            not read yet.
     """
 
     record: Record
@@ -86,7 +86,7 @@ def fetch(record: Record, *, settings: ImageConfig) -> FetchedRecord:
 
     Args:
         record: The record.
-        settings: What is too large to be read.
+        settings: The limit of a file's size.
 
     Raises:
         InputError: The storage cannot be read at all.
@@ -118,17 +118,17 @@ def _read(file: ImageRef, *, unreadable: Reason, settings: ImageConfig) -> bytes
 
 
 class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
-    """A serialized Example, and what is to be known of it.
+    """A serialized Example with facts for its shard's index and statistics.
 
     Attributes:
-        chunks: The serialized `tf.train.Example`, in parts: its image is not copied.
+        chunks: The serialized `tf.train.Example` in parts, so that its image is not copied.
         size_bytes: Its length.
-        crc32c: Its CRC-32C, taken while the image is still in the processor's cache.
-        sha256: Digest of the stored image's bytes, hex; empty where there is no image.
-        labels: Digest of the image's labels (`digest_labels`): of all of its objects, whichever
-            of them the Example holds.
+        crc32c: Its CRC-32C, computed while the image is still in the processor's cache.
+        sha256: Digest of the stored image's bytes, hex; empty if there is no image.
+        labels: Digest of the image's labels (`digest_labels`), including objects that are in other
+            Examples.
         classes: Digest of the image's classes (`digest_classes`).
-        objects: How many objects it holds.
+        objects: The number of its objects.
         values: `{default key: values}`, also of keys that the config drops, without the image.
     """
 
@@ -148,17 +148,17 @@ class EncodedExample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a record: Examples, a reject or an exclusion.
+    """The outcome for a record: Examples, a reject or an exclusion.
 
     Attributes:
         record: The record.
-        content_sha256: Digest of the image as it was read, hex; empty if it was not.
-        image: The image as it is stored, if there is one and Examples of it.
-        examples: One, or one for each object.
-        corrections: Those of the annotations and of the image included.
-        reject: Why there are no Examples.
-        unread: The file that could not be read, if that is why.
-        excluded: Which rule leaves the image out.
+        content_sha256: Digest of the image file, hex; empty if it was not read.
+        image: The stored image, if the record has one and makes Examples.
+        examples: One Example, or one for each object.
+        corrections: All corrections, including those of the annotations and the image.
+        reject: The reject, if the record could not be used.
+        unread: The file that could not be read, if that is the cause.
+        excluded: The rule that leaves the image out, if one does.
     """
 
     record: Record
@@ -174,16 +174,16 @@ class EncodedRecord(msgspec.Struct, frozen=True, kw_only=True):
 class RecordEncoder:
     """Encodes the records of one split, always with the same keys.
 
-    It holds nothing that changes: threads may share one.
+    Threads may share an encoder, because it has no changing state.
 
     Args:
         settings: All settings that decide an Example's bytes.
         label_map: The labels' written names and ids; objects of other labels are left out.
         split: The split, for rejects.
-        memory: What decoding shares with that of other images.
+        memory: The budget that decoding shares with other images.
 
     Raises:
-        ValueError: As for `plan_features`.
+        ValueError: The settings of features are wrong (`plan_features`).
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class RecordEncoder:
         self._memory = memory or MemoryBudget()
 
     def encode(self, fetched: FetchedRecord) -> EncodedRecord:
-        """Reads a record's image and the masks that annotate it, and encodes all.
+        """Encodes a record; reads its image and masks unless `fetch` has read them.
 
         Raises:
             InputError: The storage cannot be read at all.
@@ -251,7 +251,7 @@ class RecordEncoder:
                 detail=error.detail,
                 listed=True,
             )
-            # What its container says of it stands in the listing, and does not pass.
+            # A container's own `problem` is permanent; only read errors are retried.
             unread = [file for file, data in files.items() if data is error and not file.problem]
             return EncodedRecord(
                 record=record,
@@ -279,18 +279,18 @@ class RecordEncoder:
     ) -> tuple[Sequence[EncodedExample], Corrections]:
         """Encodes one image.
 
-        Boxes are written in fractions of the image, so a resize leaves them as they are; areas
-        are in pixels² of the stored image, so a resize scales them.
+        Boxes are written as fractions of the image, so a resize does not change them. Areas are
+        in pixels² of the stored image, so a resize scales them.
 
         Args:
             image: The image as it is stored.
-            key: Its key.
-            annotations: What is said about it.
+            key: The image's key.
+            annotations: The image's annotations.
             sha256: Digest of `image.data`, hex, if it is known already.
-            masks: The files that annotate the image, by what their pixels mean.
+            masks: The files that annotate the image, by the meaning of their pixels.
 
         Returns:
-            Its Examples, and the corrections, those of `annotations` and `image` included.
+            The Examples, and all corrections, including those of `annotations` and `image`.
 
         Raises:
             RejectedError: The annotations are of an image of another size, or a mask cannot be
@@ -299,8 +299,9 @@ class RecordEncoder:
         corrections = Corrections(annotations.corrections, annotations.changes)
         for correction, (before, after) in zip(image.corrections, image.changes, strict=True):
             corrections.note(correction, before, after)
+        annotated = annotations.width, annotations.height
         frame = annotated_frame(
-            annotated=(annotations.width, annotations.height),
+            annotated=annotated,
             stored=(image.file_width, image.file_height),
             orientation=image.orientation,
             upright=image.upright,
@@ -309,7 +310,6 @@ class RecordEncoder:
             normalized=annotations.normalized,
         )
         if frame.correction is not None:
-            annotated = annotations.width, annotations.height
             corrections.note(frame.correction, annotated, (frame.width, frame.height))
         subject = AnnotatedImage(
             key=key,
@@ -322,9 +322,11 @@ class RecordEncoder:
             panoptic=self._settings.panoptic,
             corrections=corrections,
         )
-        per_annotation = self._settings.example_per == "annotation"
-        objects = len(subject.objects)
-        # A mask that is decoded has as many pixels as the image, or the annotated size.
+        return list(self._examples(subject)), corrections
+
+    def _examples(self, subject: AnnotatedImage) -> Iterator[EncodedExample]:
+        """Renders the values of an image's Examples and serializes each Example."""
+        # A mask is only decoded if it has the image's size or the annotated one.
         sizes = (subject.file_size, subject.scaled_size or subject.file_size)
         pixels = max(width * height for width, height in sizes)
         masks_bytes = sum(mask_bytes(data, pixels=pixels) for data in subject.masks.values())
@@ -342,15 +344,16 @@ class RecordEncoder:
             objects=((item.label, item.box) for item in subject.objects),
             captions=whole.get("image/caption", ()),
         )
-        examples = []
+        per_annotation = self._settings.example_per == "annotation"
+        objects = len(subject.objects)
         for index in range(objects if per_annotation else 1):
             values = {
                 key: values[index] if by_object else values
                 for by_object, group in rendered
                 for key, values in group.items()
             }
-            chunks = self._layout.serialize(values, image=image.data)
-            example = EncodedExample(
+            chunks = self._layout.serialize(values, image=subject.image.data)
+            yield EncodedExample(
                 chunks=chunks,
                 size_bytes=sum(map(len, chunks)),
                 crc32c=functools.reduce(google_crc32c.extend, chunks, 0),
@@ -360,12 +363,10 @@ class RecordEncoder:
                 objects=1 if per_annotation else objects,
                 values=values,
             )
-            examples.append(example)
-        return examples, corrections
 
 
 def _boxes_in_pixels(annotations: ImageAnnotations) -> Iterator[Box] | None:
-    """Yields the boxes that are given in pixels; None where nothing is."""
+    """Returns the boxes that are given in pixels; None if nothing is annotated in pixels."""
     objects = (*annotations.objects, *annotations.stuff)
     if annotations.normalized or not (objects or annotations.masks):
         return None

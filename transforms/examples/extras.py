@@ -1,4 +1,4 @@
-"""Keys that a format adds to the default ones."""
+"""Example keys that a format adds to the default ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardbeam.transforms.examples.features import (
 
 
 def extra_group(extra: ExtraFeature, *, by_object: bool) -> FeatureGroup:
-    """Declares the key of a format's own feature.
+    """Declares the Example key of a format's own feature.
 
     Args:
         extra: The feature.

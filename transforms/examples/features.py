@@ -1,4 +1,4 @@
-"""What describes an Example's key."""
+"""Descriptions of an Example's keys."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class FeatureKind(str, enum.Enum):
 
 
 class FeatureRole(str, enum.Enum):
-    """What a feature means to a reader, beyond its kind.
+    """The meaning of a feature for a reader, beyond its kind.
 
     Attributes:
-        VALUE: Just its values.
-        TEXT: Text, or other bytes that are no image.
+        VALUE: Plain values.
+        TEXT: Text, or other bytes that are not an image.
         IMAGE: An encoded image in colour.
         MASK: An encoded image of one channel.
         MASK_16: An encoded image of one channel with 16 bits.
@@ -44,10 +44,10 @@ class FeatureSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         key: The key as written.
-        kind: Its list's kind.
+        kind: The kind of its list.
         repeated: Whether the list's length varies; otherwise it holds exactly `length` values.
-        role: What it means to a reader.
-        length: How many values a list has whose length does not vary.
+        role: Its meaning for a reader.
+        length: The number of values, unless `repeated`.
     """
 
     key: str
@@ -72,15 +72,15 @@ def value_list(key: str, kind: FeatureKind, role: FeatureRole = FeatureRole.VALU
 class ExtraFeature(msgspec.Struct, frozen=True):
     """A feature that a format adds to the default ones.
 
-    Its values come from `ImageAnnotations.values`, or `ObjectAnnotation.attributes` of each
-    object, under its key. Those of a LABEL or LABEL_TEXT feature are names of classes as the
-    source gives them; they are written as ids or names as the labels' settings say, and left
-    out with the classes that these leave out.
+    Its values come from `ImageAnnotations.values` or, for each object, from
+    `ObjectAnnotation.attributes`, under its key. The values of a LABEL or LABEL_TEXT feature are
+    the source's names of classes; they are written as ids or names by the labels' settings, and
+    classes that these leave out are left out here, too.
 
     Attributes:
         spec: The default key and kind.
         per_object: Whether there is one value for each object.
-        default: The value where the source gives none and there must be one; by default 0 or
+        default: The value to write if the source gives none and there must be one; None for 0 or
             an empty text.
     """
 

@@ -1,11 +1,11 @@
-"""Keys of the image as a whole."""
+"""Example keys of the image as a whole."""
 
 from __future__ import annotations
 
 from shardbeam.transforms.examples.annotated import AnnotatedImage, FeatureGroup, Values
 from shardbeam.transforms.examples.features import FeatureKind, FeatureRole, one_value, value_list
 
-# The key whose value is the image's own bytes.
+# The key of the image's own bytes.
 IMAGE = "image/encoded"
 
 
@@ -13,7 +13,7 @@ def image_group(*, raw: bool) -> FeatureGroup:
     """Declares the keys of every image.
 
     Args:
-        raw: Whether the images are bare pixels, which no reader can decode.
+        raw: Whether the images are bare pixels, which readers cannot decode as images.
     """
     return FeatureGroup(
         (

@@ -1,4 +1,4 @@
-"""Digests of what an image's labels say, by which contradictions are found."""
+"""Digests of an image's labels, which show when equal images have different labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from shardbeam.transforms.examples.boxes import Box
 
 _DIGEST_BYTES = 8
-# Boxes that are the same but for rounding, in pixels here and in fractions there, count as such.
+# Steps a side; boxes that differ only by rounding, from pixels or fractions, count as equal.
 _BOX_STEPS = 10_000
 
 _encoder = msgspec.msgpack.Encoder()
@@ -20,12 +20,12 @@ _encoder = msgspec.msgpack.Encoder()
 def digest_labels(
     *, classes: Iterable[bytes], objects: Iterable[tuple[str, Box]], captions: Iterable[bytes]
 ) -> str:
-    """Digests classes, objects and captions, in whatever order the source has them.
+    """Digests classes, objects and captions, independent of their order.
 
     Args:
         classes: Names of the image's classes.
-        objects: Class and box of each object; the box in fractions of the image, of which a
-            ten-thousandth counts.
+        objects: Class and box of each object; the box in fractions of the image, which are rounded
+            to a ten-thousandth.
         captions: Texts that describe the image.
 
     Returns:
@@ -40,10 +40,10 @@ def digest_labels(
 
 
 def digest_classes(classes: Collection[bytes]) -> str:
-    """Digests the names of an image's classes, in whatever order the source has them.
+    """Digests the names of an image's classes, independent of their order.
 
     Returns:
-        16 hex digits; none where there are no classes.
+        16 hex digits; empty if there are no classes.
     """
     return _digest(sorted(classes)) if classes else ""
 

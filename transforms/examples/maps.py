@@ -1,4 +1,4 @@
-"""Maps of classes: a class id a pixel, 255 where readers are to ignore it."""
+"""Maps of classes: each pixel is a class id, or 255 for pixels that readers should ignore."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 CLASS_MAP = "image/segmentation/class/encoded"
-# Rendered for the statistics alone and never written: `(id, pixels)` of each class of a map.
+# A key that is never written: `(id, number of pixels)` of each class, for the statistics.
 PIXELS = "image/segmentation/class/pixels"
 _IGNORE = 255
 _BACKGROUND = 0
@@ -29,16 +29,15 @@ _BACKGROUND = 0
 def _semantic_values(subject: AnnotatedImage) -> Values:
     """Renders a map of classes.
 
-    It comes from the mask file, if there is one, and from `annotations.stuff` otherwise, later
-    regions over earlier ones. An image with neither gets a map that is to be ignored all over.
+    The map comes from the mask file, if there is one. Otherwise the regions of `annotations.stuff`
+    are drawn, later ones over earlier ones. An image with neither gets a map of 255 everywhere.
 
-    A mask's values are ids of classes as the source declares them, and become those that are
-    written; 255 stays, and so does 0 where no class has it (the background). Classes that are left
-    out become 255, and so do values that no class has. Where the source declares no ids at all,
-    values stay what they are.
+    A mask's values are the source's class ids and become the written ids. 255 stays, and so does 0
+    if no class has it (the background). Classes that are left out, and values of no class, become
+    255. If the source declares no ids at all, values stay as they are.
 
     Raises:
-        RejectedError: The mask cannot be read, or is not of this image.
+        RejectedError: The mask cannot be read, or does not fit this image.
     """
     for role in (MaskRole.SEMANTIC, MaskRole.VOC_CLASS):
         if role in subject.masks:
@@ -63,7 +62,7 @@ def _semantic_values(subject: AnnotatedImage) -> Values:
 
 
 def _count_pixels(pixels: npt.NDArray[np.uint8]) -> list[tuple[int, int]]:
-    # Pillow takes two fifths of NumPy's time.
+    # Pillow's histogram takes two fifths of the time of NumPy's.
     counts = Image.fromarray(pixels).histogram()
     return [(value, count) for value, count in enumerate(counts) if count]
 
@@ -78,7 +77,7 @@ SEMANTIC = FeatureGroup(
 
 
 def _written_ids(values: IndexMap, *, subject: AnnotatedImage) -> npt.NDArray[np.uint8]:
-    """Maps a mask's values to the ids that are written."""
+    """Maps a mask's values to the written ids."""
     names: defaultdict[int, list[str]] = defaultdict(list)
     for name, ids in subject.label_map.source_ids.items():
         for source_id in ids:
@@ -107,8 +106,8 @@ def _written_id(value: int, *, names: Sequence[str], subject: AnnotatedImage) ->
     if len(found) > 1:
         raise RejectedError(
             Reason.MASK_MISMATCH,
-            f"the class id {value} of its pixels is that of {' and '.join(map(repr, names))} in "
-            "different sources; give them one name with labels.merge",
+            f"its pixels have the class id {value}, which is {' and '.join(map(repr, names))} in "
+            "different sources; give these one name with labels.merge",
         )
     (label,) = found
     if label is None:
@@ -118,7 +117,7 @@ def _written_id(value: int, *, names: Sequence[str], subject: AnnotatedImage) ->
 
 
 def _draw_stuff(subject: AnnotatedImage) -> npt.NDArray[np.uint8]:
-    """Draws regions in the annotated frame."""
+    """Draws the regions of `annotations.stuff` in the annotated frame."""
     frame = subject.frame
     pixels = np.full((frame.height, frame.width), _IGNORE, np.uint8)
     for region in subject.in_pixels(subject.annotations.stuff):

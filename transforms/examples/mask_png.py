@@ -1,11 +1,12 @@
-"""PNG files of one channel, written fast: masks of objects, and maps.
+"""Writes masks of objects, and maps, as PNG files of one channel, faster than Pillow.
 
-Pillow takes 8 times as long for a mask of 640 x 480. Rows are not filtered, and zlib only looks
-for runs of one byte: of the ways tried, on masks and on maps, that is about the fastest, and
-makes files smaller than zlib's default does. Rows above and below what a mask shows are not even
-compressed: the DEFLATE stream of so many zeros is kept from the last time.
+For a mask of 640 x 480 whose object covers a tenth of the image or more, Pillow takes 6 times as
+long; for smaller objects the difference is greater. zlib only looks for runs of one byte (`Z_RLE`),
+which was about the fastest way for masks and maps, and makes smaller files than zlib's default.
+Rows of a mask above and below its object are not even compressed: the DEFLATE stream of that many
+zeros is cached.
 
-Equal pixels give equal bytes, for a given version of zlib.
+Equal pixels give equal bytes for a given version of zlib.
 
 Source: W3C Portable Network Graphics (PNG) Specification (Third Edition); RFC 1950, RFC 1951.
 """
@@ -25,7 +26,7 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _IHDR = struct.Struct(">IIBBBBB")
 _LENGTH = struct.Struct(">I")
 _GRAY = 0
-# Filter type 1 (9.2): a run of equal pixels is a run of zeros, also of 16 bits.
+# Filter type 1 (9.2) turns a run of equal pixels into a run of zeros, also with 16 bits.
 _DIFFERENCE_TO_THE_LEFT = 1
 # A zlib stream's header: DEFLATE with a window of 32 KB, compressed fast (RFC 1950, 2.2).
 _ZLIB_HEADER = b"\x78\x01"
@@ -37,7 +38,7 @@ def encode_mask(patch: Patch | None, *, width: int, height: int) -> bytes:
     """Encodes an object's mask: 8 bits, 0 and 1.
 
     Args:
-        patch: What is not 0; None where there is nothing.
+        patch: The part that is not 0; None for an empty mask.
         width: Width of the whole mask in pixels.
         height: Its height in pixels.
     """
@@ -47,7 +48,7 @@ def encode_mask(patch: Patch | None, *, width: int, height: int) -> bytes:
         before, rows, after = height * stride, b"", 0
     else:
         patch_height, patch_width = patch.pixels.shape
-        # Each row begins with the number of its filter, 0.
+        # Each row begins with the number of its filter: 0, none.
         framed = np.zeros((patch_height, stride), np.uint8)
         framed[:, patch.left + 1 : patch.left + 1 + patch_width] = patch.pixels
         rows = framed.data.cast("B")
@@ -87,7 +88,7 @@ def encode_map(pixels: IndexMap) -> bytes:
 
 
 def _deflater() -> zlib._Compress:
-    # The level has no part in run-length compression.
+    # The level does not matter for run-length compression.
     return zlib.compressobj(
         level=1,
         wbits=-zlib.MAX_WBITS,
@@ -96,19 +97,19 @@ def _deflater() -> zlib._Compress:
     )
 
 
-# An empty last block, with Huffman codes that are fixed.
+# An empty last block with fixed Huffman codes.
 _END_OF_STREAM = zlib.compressobj(wbits=-zlib.MAX_WBITS).flush()
 
 
 @functools.lru_cache(maxsize=4096)
 def _deflated_zeros(count: int) -> bytes:
     deflater = _deflater()
-    # It ends at a byte, so that more can follow, and refers to nothing before it.
+    # The stream ends at a whole byte, so that more can follow, and needs no data before it.
     return deflater.compress(bytes(count)) + deflater.flush(zlib.Z_SYNC_FLUSH)
 
 
 def _adler_of_zeros(count: int, *, adler: int) -> int:
-    """Goes on with an Adler-32 checksum over zeros (RFC 1950, 9)."""
+    """Continues an Adler-32 checksum over `count` zeros (RFC 1950, 9)."""
     low, high = adler & 0xFFFF, adler >> 16
     return ((high + count * low) % _ADLER_BASE) << 16 | low
 

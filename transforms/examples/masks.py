@@ -1,8 +1,8 @@
-"""Masks of objects: from polygons, run lengths and Pascal VOC's PNGs to one PNG an object.
+"""Masks of objects: turns polygons, run lengths and Pascal VOC's PNGs into one PNG an object.
 
-The devkit of Pascal VOC numbers the pixels of `SegmentationObject` like the objects of the XML
-file, from 1; 0 is the background and 255 the border between objects. Nothing else links the two, so
-the boxes must confirm it: a map that is numbered otherwise is matched by them.
+Pascal VOC's devkit numbers the pixels of `SegmentationObject` in the order of the objects in the
+XML file, from 1; 0 is the background and 255 the border between objects. Nothing else links masks
+and objects, so the boxes must confirm the numbers. Where they do not, boxes decide.
 """
 
 from __future__ import annotations
@@ -28,22 +28,21 @@ from shardbeam.transforms.examples.segmentation import has_segmentation
 from shardbeam.transforms.images.mask_file import IndexMap, read_indices
 
 _BORDER = 255
-# The border, which belongs to no object, leaves less than the box, rarely more.
+# An object's pixels mostly span a little less than its box, because the border is not part of it.
 _MIN_SHARE_IN_BOX = 0.75
 _MIN_IOU = 0.5
 
 
 def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
-    """Renders a mask for each object: a PNG of the whole stored image, one channel, 0 and 1.
+    """Renders a mask for each object: a PNG of the stored image's size, one channel, 0 and 1.
 
-    The pixels are those that pycocotools draws in the annotated frame; those of an image that is
-    turned or resized are turned along, and resized to the nearest neighbour. An object without a
-    segmentation, or with one that nothing can be made of, gets an empty mask: readers want as
-    many masks as boxes, and can tell an empty one from what an annotator drew, which the filled
-    box would be taken for.
+    pycocotools draws the pixels in the annotated frame. If the image is turned or resized, so are
+    the pixels, to the nearest neighbour. An object without a usable segmentation gets an empty
+    mask: readers expect as many masks as boxes, and a filled box could not be told from a mask
+    that an annotator drew.
 
     Returns:
-        The masks, and how many pixels of each are 1.
+        The masks, and the number of pixels in each that are 1.
 
     Raises:
         RejectedError: A mask file cannot be used.
@@ -76,7 +75,7 @@ def _render_masks(subject: AnnotatedImage) -> tuple[list[bytes], list[int]]:
 
 def _mask_values(subject: AnnotatedImage) -> Values:
     masks, areas = _render_masks(subject)
-    # The areas are for the statistics alone.
+    # The areas are only for the statistics.
     return {"image/object/mask": masks, "image/object/mask/area": areas}
 
 
@@ -102,8 +101,8 @@ def _match_voc_objects(numbers: IndexMap, *, subject: AnnotatedImage) -> list[Pa
     """Finds the mask of each object in Pascal VOC's map of objects, in the written frame.
 
     Object n of the XML file (its `annotation_id`, or its place among the objects) gets the pixels
-    of number n if at least three quarters of what they span lie in its box; otherwise those of the
-    number that spans about the same as its box (IoU of 0.5 or more), if no object has got them.
+    with number n if at least three quarters of the box around them lie in the object's box. The
+    other objects get the unused number whose box fits theirs best, with an IoU of 0.5 or more.
     """
     objects = subject.objects
     height, width = numbers.shape

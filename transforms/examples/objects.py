@@ -1,4 +1,4 @@
-"""Keys of an image's objects, in lists or in an Example each."""
+"""Example keys of an image's objects, in lists or with an Example for each object."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def _image_id_values(subject: AnnotatedImage) -> Values:
     except ValueError as error:
         raise RejectedError(
             Reason.ANNOTATION_MALFORMED,
-            f"the image's id {image_id!r} is no integer, as annotation/image_id needs it; drop "
-            "that key with features.drop",
+            f"the image's id {image_id!r} is not an integer, which annotation/image_id needs; "
+            "drop that key with features.drop",
         ) from error
 
 
@@ -98,13 +98,13 @@ ANNOTATION_IMAGE_ID = FeatureGroup(
 def _keypoint_values(subject: AnnotatedImage) -> Values:
     """Renders the keypoints of an image's objects.
 
-    Every object has the same keypoints, in the same order, as the TF Object Detection API and the
-    Model Garden read them: those that all categories declare, each name once. What an object's
-    category does not have, or its annotation does not give, is written as zeros.
+    Every object has the keypoints of all categories, each name once, in the same order: the TF
+    Object Detection API and the Model Garden read them so. Keypoints that an object's category
+    does not have, or that its annotation does not give, are written as zeros.
 
-    Coordinates are in fractions of the image, objects x keypoints flattened; keypoints beyond
-    the image's border stay where they are. An image that is mirrored to be upright keeps the
-    names of left and right: they are those of the upright picture, as the annotators saw it.
+    Coordinates are fractions of the image, in a flattened list of objects x keypoints; keypoints
+    beyond the image's border stay there. If an image is mirrored to be upright, left and right keep
+    their names, because the annotators named them in the upright picture.
     """
     frame, label_map = subject.frame, subject.label_map
     names = label_map.keypoints
@@ -125,7 +125,7 @@ def _keypoint_values(subject: AnnotatedImage) -> Values:
         )
         number = 0
         for column, (px, py), visible in zip(columns, points, values[2::_VALUES], strict=False):
-            # What does not fit into an Example's float is nowhere.
+            # A place that does not fit into an Example's float counts as not labelled.
             if visible > 0 and abs(px) <= MAX_FLOAT32 and abs(py) <= MAX_FLOAT32:
                 x[column], y[column] = px / width, py / height
                 visibility[column] = _HIDDEN if visible < _VISIBLE else _VISIBLE

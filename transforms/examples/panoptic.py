@@ -1,8 +1,8 @@
-"""Maps of segments, as the TF Model Garden writes them, and what that loses.
+"""Maps of segments in the layout of the TF Model Garden, and the segments' own ids.
 
-Its maps (`create_coco_tf_record.py`) hold, for each pixel, the category, an index of the segment
-within the image, and a class: 1 for things, the category's id less 90 for stuff; 0 where there is
-no segment. `image/panoptic/segment_id` gives the ids that the indices stand for.
+The Model Garden's maps (`create_coco_tf_record.py`) hold, for each pixel, the category, the index
+of the segment within the image, and a class: 1 for things, the category's id minus 90 for stuff;
+all are 0 where there is no segment. The key `image/panoptic/segment_id` adds the segments' ids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardbeam.transforms.examples.patches import resize_nearest
 from shardbeam.transforms.images.mask_file import IndexMap, read_segment_ids
 
 _MAX_SEGMENT_ID = (1 << 24) - 1
-# Of COCO's categories: the last thing, and what the Model Garden takes off those of stuff.
+# The highest id of COCO's things, which the Model Garden subtracts from the ids of stuff.
 _COCO_STUFF_OFFSET = 90
 _THING_CLASS = 1
 _MAX_CLASS = 255
@@ -45,7 +45,7 @@ def panoptic_group(*, bits: int) -> FeatureGroup:
     """Declares the keys of maps of segments.
 
     Args:
-        bits: Bits of a pixel of the category and the instance mask.
+        bits: Bits of a pixel in the category mask and the instance mask.
     """
     role = FeatureRole.MASK if bits == 8 else FeatureRole.MASK_16
     return FeatureGroup(
@@ -62,11 +62,11 @@ def panoptic_group(*, bits: int) -> FeatureGroup:
 def _panoptic_values(subject: AnnotatedImage) -> Values:
     """Renders an image's maps.
 
-    Value i of the instance mask stands for the segment whose id is entry i - 1 of
+    Value i of the instance mask is the segment whose id is entry i - 1 of
     `image/panoptic/segment_id`. An image without panoptic annotations gets maps of 0.
 
     Raises:
-        RejectedError: The mask cannot be read, is not of this image, or has more segments
+        RejectedError: The mask cannot be read, does not fit this image, or has more segments
             than fit into the pixels' bits.
     """
     segments = _written_segments(subject)
@@ -102,7 +102,7 @@ def _panoptic_values(subject: AnnotatedImage) -> Values:
     for category, count in zip((0, *categories), found, strict=True):
         pixels[category] += count
     return {
-        # For the statistics alone.
+        # Only for the statistics.
         PIXELS: [(category, count) for category, count in pixels.items() if count],
         "image/segmentation/class/encoded": [_look_up(classes, indices, dtype=np.uint8)],
         "image/panoptic/category_mask": [_look_up(categories, indices, dtype=dtype)],
@@ -127,7 +127,7 @@ def _written_segments(subject: AnnotatedImage) -> list[_Segment]:
 
 def _check_numbers(numbers: list[int], *, classes: list[int], bits: int) -> None:
     if max(numbers, default=0) >= 2**bits:
-        fix = "set panoptic.bits: 16" if bits == 8 else "no mask can hold so many"
+        fix = "set panoptic.bits: 16" if bits == 8 else "no mask can hold that many"
         raise RejectedError(
             Reason.TOO_MANY_SEGMENTS,
             f"{len(numbers)} segments do not fit into pixels of {bits} bits; {fix}",
@@ -135,16 +135,16 @@ def _check_numbers(numbers: list[int], *, classes: list[int], bits: int) -> None
     if max(classes, default=0) > _MAX_CLASS:
         raise RejectedError(
             Reason.TOO_MANY_SEGMENTS,
-            f"more than {_MAX_CLASS - _THING_CLASS} classes of stuff do not fit into "
-            "image/segmentation/class/encoded; leave some out with labels.include",
+            f"image/segmentation/class/encoded can hold at most {_MAX_CLASS - _THING_CLASS} "
+            "classes of stuff; leave some out with labels.include",
         )
 
 
 def stuff_classes(label_map: LabelMap) -> dict[int, int]:
-    """Decides which value of `image/segmentation/class/encoded` stands for each class of stuff.
+    """Chooses the value of each class of stuff in `image/segmentation/class/encoded`.
 
-    It is the id less 90 where all of them have an id beyond 91, as in COCO; otherwise they are
-    numbered from 2, in order of their ids.
+    If all of these classes have an id above 91, as in COCO, the value is the id minus 90. Otherwise
+    the classes are numbered from 2, in order of their ids.
 
     Returns:
         `{written id: value}`.
@@ -164,8 +164,8 @@ def _index(
     known: set[int],
     subject: AnnotatedImage,
 ) -> IndexMap:
-    """Replaces each id by the place of its segment, from 1; 0 where there is none."""
-    # Of the table's 64 MB the system only hands out what is touched.
+    """Replaces each id by the place of its segment, from 1; 0 if there is no such segment."""
+    # The table has 64 MB, but the system provides only the pages that are touched.
     table = np.zeros(_MAX_SEGMENT_ID + 1, np.uint32)
     for place, segment in enumerate(segments, start=1):
         if 0 < segment.segment_id <= _MAX_SEGMENT_ID:

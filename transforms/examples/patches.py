@@ -1,7 +1,4 @@
-"""Pixels on their way from the annotated frame to the stored image.
-
-Masks are mostly empty: what travels is the part that is not.
-"""
+"""Masks as the part of them that is not empty, since most of a mask is empty."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ class Patch(NamedTuple):
 
 
 def find_patch(mask: npt.NDArray[np.uint8]) -> Patch | None:
-    """Finds what is not 0 in a mask of 0 and 1, (height, width); None where all is."""
+    """Finds the part of a mask of 0 and 1, (height, width), that is not 0; None if all is 0."""
     (rows,) = np.nonzero(mask.any(axis=1))
     if not rows.size:
         return None
@@ -56,7 +53,7 @@ def find_patch(mask: npt.NDArray[np.uint8]) -> Patch | None:
 
 
 def resize_nearest(pixels: npt.NDArray[_Pixel], *, size: Size) -> npt.NDArray[_Pixel]:
-    """Resizes to `size`, (width, height): each pixel is the one at its centre."""
+    """Resizes to `size`, (width, height): each new pixel is the old one at its centre."""
     height, width = pixels.shape
     new_width, new_height = size
     if (width, height) == size:
@@ -67,14 +64,14 @@ def resize_nearest(pixels: npt.NDArray[_Pixel], *, size: Size) -> npt.NDArray[_P
 
 
 def overlap_area(box: Box, other: Box) -> float:
-    """Area that two boxes share."""
+    """Returns the area that two boxes share."""
     width = min(box[2], other[2]) - max(box[0], other[0])
     height = min(box[3], other[3]) - max(box[1], other[1])
     return max(width, 0.0) * max(height, 0.0)
 
 
 def box_iou(box: Box, other: Box) -> float:
-    """Intersection over union of two boxes; 0 where neither has an area."""
+    """Returns the intersection over union of two boxes; 0 if neither has an area."""
     shared = overlap_area(box, other)
     union = _area(box) + _area(other) - shared
     return shared / union if union > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Which keys every Example of a dataset has.
+"""The keys that every Example of a dataset has.
 
 The default keys are those of the TF Object Detection API and the TF Model Garden
 (`create_coco_tf_record.py`, `tf_example_decoder.py`).
@@ -38,17 +38,17 @@ from shardbeam.transforms.examples.panoptic import panoptic_group
 _OBJECT_KINDS = frozenset({Kind.DETECTION, Kind.INSTANCE_MASKS, Kind.KEYPOINTS})
 
 _CONSTANT_KINDS = {str: FeatureKind.BYTES, int: FeatureKind.INT64, float: FeatureKind.FLOAT}
-# A label's key names a file, whose name may have 255 bytes on common file systems.
+# A label's key becomes part of a file name, and those may have 255 bytes on common file systems.
 _MAX_KEY_BYTES = 200
 
 
 class FeaturePlan(NamedTuple):
-    """Which features are written under which keys, no two under one.
+    """The features of a dataset's Examples, each under its own key.
 
     Attributes:
         defaults: `{default key: feature as written}`.
-        groups: What renders the values of these.
-        constants: `{feature: values}` of those that are the same in every Example.
+        groups: The groups that render the values of `defaults`.
+        constants: `{feature: values}` of features that are the same in every Example.
     """
 
     defaults: Mapping[str, FeatureSpec]
@@ -67,9 +67,10 @@ class EncoderSettings(FeaturesConfig, frozen=True, kw_only=True):
         kinds: The groups of default keys that the dataset's formats fill.
         extras: The features that its formats add.
         example_per: Whether an image makes one Example, or one for each of its objects.
-        raw_images: Whether `image/encoded` holds bare pixels, which no reader can decode.
-        image: How images are checked and stored.
-        panoptic: How maps of segments are written.
+        raw_images: Whether `image/encoded` holds bare pixels, which readers cannot decode as an
+            image.
+        image: The settings for checking and storing images.
+        panoptic: The settings of maps of segments.
     """
 
     kinds: frozenset[Kind]
@@ -84,7 +85,8 @@ def plan_features(settings: EncoderSettings) -> FeaturePlan:
     """Decides which features every Example has.
 
     Raises:
-        ValueError: A key or a value cannot be; one line that begins with the setting's name.
+        ValueError: A key or a value is not allowed; the message is one line that begins with the
+            setting's name.
     """
     groups = _groups(settings)
     defaults = _written_features(groups, settings=settings)
@@ -180,7 +182,7 @@ def _typed_constants(values: list[Any], *, setting: str) -> tuple[FeatureKind, t
         raise ValueError(f"{setting}: expected values of one type, got {names}")
     kind = _CONSTANT_KINDS.get(types.pop())
     if kind is None:
-        # YAML reads `yes`, `no`, `on`, `off` and dates as something else than strings.
+        # YAML does not read `yes`, `no`, `on`, `off` and dates as strings.
         raise ValueError(
             f"{setting}: expected a string, an integer, a float, or a list of one of these, "
             f"got {values[0]!r}; quote it if it is meant as a string"
@@ -206,7 +208,7 @@ def _check_known(keys: Iterable[str], *, known: Collection[str], setting: str) -
 
 
 def _check_key(key: str, *, setting: str) -> None:
-    # Surrogates, which UTF-8 cannot hold, are not printable either.
+    # This also refuses surrogates, which UTF-8 cannot hold: they are not printable.
     if not key or not key.isprintable():
         raise ValueError(f"{setting}: a key must be printable text, got {key!a}")
     if len(key.encode()) > _MAX_KEY_BYTES:

@@ -1,13 +1,12 @@
-"""COCO's `segmentation`: polygons or runs, checked, and drawn as pycocotools draws them.
+"""Draws COCO's `segmentation`, polygons or runs, with the pixels that pycocotools would draw.
 
-pycocotools, which is compiled C, ends the process, writes beyond its memory or draws something
-else when it gets what it does not expect: so it gets no polygon that has not been checked, and no
-runs at all.
+pycocotools is compiled C. With unexpected input it crashes, writes beyond its memory or draws
+something else, so it only gets polygons that were checked, and no runs at all.
 
-Runs are of 0 and 1 in turn, the first of 0, column by column from the top left corner: as numbers,
-or as the text that pycocotools makes of them, in which each run but the first three is given by its
-difference from the last but one, in groups of 5 bits, the least significant first, a character
-each (`rleToString` in `maskApi.c`).
+Runs are lengths of 0 and 1 in turn, beginning with 0, column by column from the top left corner.
+They are given as numbers, or as pycocotools' text: there, each run but the first three is the
+difference from the run two places before, in groups of 5 bits, the least significant first, with
+one character a group (`rleToString` in `maskApi.c`).
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from shardbeam.transforms.examples.patches import Patch, box_iou, find_patch, re
 
 Polygon: TypeAlias = Sequence[float]
 
-# pycocotools takes what begins with four numbers for boxes.
+# pycocotools reads lists of four numbers as boxes.
 _MIN_COORDINATES = 6
 # It counts fifths of a pixel in 32 bits, and takes 120 bytes for each pixel of an outline.
 _MAX_COORDINATE_PX = 1e8
 _MAX_OUTLINE_PX = 1 << 20
 # It counts pixels in 30 bits.
 _MAX_PIXELS = 1 << 29
-# A mask of another size than the image's is drawn whole: so much memory may that take.
+# The most pixels of a mask with another size than the image's, which is drawn whole.
 _MAX_OTHER_PIXELS = 1 << 27
-# A mask that a format gives by itself, pixel by pixel, has so many of them at most.
+# The most pixels of a mask that a format gives pixel by pixel.
 MAX_MASK_PIXELS = 1 << 27
 
-# A run that takes more groups is longer than any mask.
+# Groups of a run; with more of them, the run would be longer than any mask.
 _MAX_GROUPS = 8
 _FIRST_CHARACTER = 48
 _VALUE_BITS, _SIGN_BIT, _MORE_BIT = 0x1F, 0x10, 0x20
@@ -54,14 +53,14 @@ class _RunLengths(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(list[list[float]] | _RunLengths)
-# One polygon, without the list around it.
+# For a polygon without the list around it.
 _bare_decoder = msgspec.json.Decoder(list[float])
 
 _NOTHING = re.compile(rb"\s*(null|\[\s*\]|\{\s*\})?\s*")
 
 
 def has_segmentation(text: bytes) -> bool:
-    """Says whether an object has polygons or runs at all."""
+    """Returns whether an object has polygons or runs at all."""
     return _NOTHING.fullmatch(text) is None
 
 
@@ -77,19 +76,19 @@ def draw_segmentation(
 
     Args:
         text: JSON text: a list of polygons, or an RLE object.
-        frame: Width and height of the annotated frame in pixels, which the mask gets.
-        extent: What polygons and runs count as the frame's width and height
-            (`AnnotatedFrame.extent`). Polygons are scaled from it to the frame, and drawn then;
-            runs of this size are drawn and then scaled to the nearest pixel.
-        box: The object's box in pixels of that frame. It decides what runs of another size mean:
-            pixels of the frame, or of a frame that was scaled.
-        corrections: What is changed or left out is counted here.
+        frame: Width and height of the annotated frame in pixels; the mask gets this size.
+        extent: The frame's width and height in the annotations' units (`AnnotatedFrame.extent`).
+            Polygons are scaled from it to the frame before they are drawn; runs of this size are
+            drawn first and then scaled to the nearest pixel.
+        box: The object's box in pixels of the frame. It decides whether runs of another size are
+            pixels of the frame or of a scaled frame.
+        corrections: Counts everything that is changed or left out.
 
     Returns:
-        What is drawn; None where the mask is empty.
+        The mask; None if it is empty.
 
     Raises:
-        ValueError: Nothing can be made of it.
+        ValueError: The segmentation cannot be drawn.
     """
     segmentation = _parse(text)
     if isinstance(segmentation, _RunLengths):
@@ -130,7 +129,7 @@ def _draw_polygons(
 
 
 def _scaled(polygon: Polygon, *, frame: Size, extent: Size) -> list[float]:
-    # Python's floats become infinite without a warning.
+    # Python's floats overflow to infinity without a warning, unlike NumPy's.
     return [value * frame[index % 2] / extent[index % 2] for index, value in enumerate(polygon)]
 
 
@@ -138,7 +137,7 @@ def _is_usable(polygon: Polygon) -> bool:
     if len(polygon) < _MIN_COORDINATES or len(polygon) % 2:
         return False
     points = np.reshape(polygon, (-1, 2))
-    # NaN is not within.
+    # This also refuses NaN, which fails every comparison.
     if not np.all(np.abs(points) <= _MAX_COORDINATE_PX):
         return False
     steps = np.abs(points - np.roll(points, 1, axis=0))
@@ -148,7 +147,7 @@ def _is_usable(polygon: Polygon) -> bool:
 def _draw_runs(
     runs: _RunLengths, *, frame: Size, extent: Size, box: Box, corrections: Corrections
 ) -> Patch | None:
-    # Fractions have no pixels.
+    # If coordinates are fractions, the extent is no grid of pixels.
     grid = frame if extent == (1, 1) else extent
     if isinstance(runs.counts, str):
         counts = parse_counts(runs.counts.encode())
@@ -173,15 +172,15 @@ def _draw_runs(
 def _own_size(runs: _RunLengths, *, frame: Size, grid: Size) -> Size:
     height, width = runs.size or grid[::-1]
     if width % 1 or height % 1 or min(width, height) < 1:
-        raise ValueError("a size that is none")
-    # The frame's own size is that of an image that was decoded.
+        raise ValueError("the size is not one")
+    # The frame's own size is always allowed: the image was decoded.
     if (width, height) != frame and width * height > _MAX_OTHER_PIXELS:
-        raise ValueError("too large a size")
+        raise ValueError("the size is too large")
     return int(width), int(height)
 
 
 def _fit(patch: Patch, *, own: Size, frame: Size, box: Box) -> Patch | None:
-    """Brings a mask of another size to the frame's: cut or filled up, or scaled."""
+    """Fits a mask of another size into the frame by cutting or scaling, whichever fits the box."""
     xmin, ymin, xmax, ymax = patch.box
     across, down = frame[0] / own[0], frame[1] / own[1]
     scaled = (xmin * across, ymin * down, xmax * across, ymax * down)
@@ -198,20 +197,20 @@ def read_counts(values: Sequence[float]) -> npt.NDArray[np.int64]:
     """Checks runs that are given as numbers.
 
     Raises:
-        ValueError: One is negative, too large or no whole number.
+        ValueError: A run is negative, too long or not a whole number.
     """
     numbers = np.asarray(values, np.float64)
-    # NaN is neither.
+    # This also refuses NaN, which fails every comparison.
     if not np.all((numbers >= 0) & (numbers < 2**40)) or np.any(numbers % 1):
         raise ValueError("expected whole numbers from 0 up")
     return numbers.astype(np.int64)
 
 
 def parse_counts(text: bytes) -> npt.NDArray[np.int64]:
-    """Decodes runs that are given as a text.
+    """Decodes runs that are given as pycocotools' text.
 
     Raises:
-        ValueError: It is not such a text.
+        ValueError: The text cannot be decoded.
     """
     groups = np.frombuffer(text, np.uint8).astype(np.int64) - _FIRST_CHARACTER
     if not groups.size:
@@ -224,25 +223,25 @@ def parse_counts(text: bytes) -> npt.NDArray[np.int64]:
     starts[1:] = ends[:-1] + 1
     lengths = ends - starts + 1
     if lengths.max() > _MAX_GROUPS:
-        raise ValueError("a run of more bits than a mask can have")
+        raise ValueError("a run is longer than any mask")
     shifts = 5 * (np.arange(groups.size) - np.repeat(starts, lengths))
     counts: npt.NDArray[np.int64] = np.add.reduceat((groups & _VALUE_BITS) << shifts, starts)
     counts -= np.where(groups[ends] & _SIGN_BIT, np.int64(1) << (5 * lengths), 0)
     counts[1::2] = np.cumsum(counts[1::2])
     counts[2::2] = np.cumsum(counts[2::2])
     if counts.min() < 0:
-        raise ValueError("a run of negative length")
+        raise ValueError("a run has a negative length")
     return counts
 
 
 def encode_patch(patch: Patch, *, frame: Size) -> bytes:
-    """Writes a mask as runs in numbers, in JSON; what lies beyond the frame is left out."""
+    """Encodes a mask in JSON, as runs in numbers; pixels beyond the frame are left out."""
     width, height = frame
-    # A place may be any number that a file holds.
+    # The patch may lie anywhere, because its place comes from a file.
     left, top = min(max(0, patch.left), width), min(max(0, patch.top), height)
     rows = slice(max(0, -patch.top), max(0, height - patch.top))
     pixels = patch.pixels[rows, max(0, -patch.left) : max(0, width - patch.left)]
-    # Of each column, the rows at which runs of 1 begin and end.
+    # The rows at which runs of 1 begin and end in each column.
     columns, edges = np.nonzero(np.diff(np.pad(pixels.T, ((0, 0), (1, 1)))))
     places = (columns + left) * height + edges + top
     counts = np.diff(places, prepend=0, append=width * height)
@@ -252,7 +251,7 @@ def encode_patch(patch: Patch, *, frame: Size) -> bytes:
 def mask_object(
     mask: npt.NDArray[np.uint8], *, label: str, left: int, top: int, frame: Size
 ) -> ObjectAnnotation | None:
-    """Makes an object of a mask of 0 and 1; None where all is 0.
+    """Makes an object from a mask of 0 and 1; None if all is 0.
 
     Args:
         mask: Pixels of a part of the frame, (height, width).
@@ -276,21 +275,21 @@ def mask_object(
 def outline_ellipse(
     center: tuple[float, float], radii: tuple[float, float], *, corners: int
 ) -> list[tuple[float, float]]:
-    """Returns the corners of a polygon on an ellipse whose axes are those of the image."""
+    """Returns the corners of a polygon on an ellipse whose axes are parallel to the image's."""
     steps = [2 * math.pi * step / corners for step in range(corners)]
     (x, y), (across, down) = center, radii
     return [(x + across * math.cos(step), y + down * math.sin(step)) for step in steps]
 
 
 def find_patch_in_runs(counts: npt.NDArray[np.int64], *, height: int) -> Patch | None:
-    """Draws the part of a mask that is not empty; None where all is.
+    """Draws the part of a mask that is not empty; None if all of it is.
 
     Args:
-        counts: The runs, none negative.
+        counts: The runs; none is negative.
         height: The mask's height in pixels.
     """
     ends = np.cumsum(counts)
-    # Those of 1.
+    # First and last pixel of each run of 1.
     first, last = ends[0::2][: counts.size // 2], ends[1::2] - 1
     drawn = last >= first
     first, last = first[drawn], last[drawn]
@@ -301,7 +300,7 @@ def find_patch_in_runs(counts: npt.NDArray[np.int64], *, height: int) -> Patch |
         top, bottom = 0, height - 1
     else:
         top, bottom = int((first % height).min()), int((last % height).max())
-    # Of the columns from left to right.
+    # The runs within the columns from `left` to `right`.
     runs = np.empty(2 * first.size + 1, np.int64)
     runs[0] = first[0] - left * height
     runs[1::2] = last - first + 1

@@ -1,8 +1,8 @@
-"""An Example's wire format, around an image that is not copied.
+"""Serializes Examples without copying their images.
 
-Serializing an image of 100 KB with its Example copies it three times, into memory that is
-fresh each time; that takes longer than all the rest of encoding. So the other features are
-serialized by protobuf, and the image's own bytes take their place between them.
+Protobuf copies an image three times, into new memory each time, which takes longer than all the
+rest of encoding. So protobuf only serializes the other features, and the image's own bytes are put
+between them.
 
 Wire format: https://protobuf.dev/programming-guides/encoding; messages: `example.proto`.
 """
@@ -23,7 +23,7 @@ _FIELD_2 = b"\x12"
 
 
 class ExampleLayout:
-    """Serializes Examples of one plan; holds nothing that changes.
+    """Serializes Examples with the same features; threads may share a layout.
 
     Args:
         plan: The features.
@@ -32,7 +32,7 @@ class ExampleLayout:
     def __init__(self, plan: FeaturePlan) -> None:
         image = plan.defaults.get(IMAGE)
         self._image_key = None if image is None else image.key.encode()
-        # Each feature as written, with its default key, or its values in every Example.
+        # Each feature as written, with its default key or, for a constant, with its values.
         self._before: list[tuple[FeatureSpec, str, Iterable[Any]]] = []
         self._after: list[tuple[FeatureSpec, str, Iterable[Any]]] = []
         for spec, default_key, constant in (
@@ -52,8 +52,8 @@ class ExampleLayout:
             image: The encoded image.
 
         Returns:
-            The Example's bytes in parts, of which the image is one if it is written: the same as
-            protobuf's deterministic serialization of the whole.
+            The Example's bytes in parts, one of them the image if it is written. Joined, they are
+            equal to protobuf's deterministic serialization.
         """
         before, after = _serialize(self._before, values), _serialize(self._after, values)
         if self._image_key is None:
@@ -81,7 +81,7 @@ def _serialize(
             filled = feature.int64_list
         else:
             filled = feature.float_list
-        # An empty list must still be there, so that readers see a feature of its kind.
+        # Also write an empty list, so that readers see a feature of its kind.
         filled.SetInParent()
         filled.value.extend(values[default_key] if default_key else constant)
     return message.SerializeToString(deterministic=True)
