@@ -9,7 +9,7 @@ from typing import Any
 
 from shardbeam.configs.convert import FormatFinder, convert
 from shardbeam.configs.passwords import hide_passwords
-from shardbeam.configs.problem import Path, Problem, format_path
+from shardbeam.configs.problem import Path, Problem, ShardbeamError, format_path
 from shardbeam.configs.schema import Config
 from shardbeam.configs.yaml_text import YamlError, parse_yaml
 
@@ -17,7 +17,7 @@ OVERRIDE_ORIGIN = "--set"
 MAX_CONFIG_BYTES = 1_000_000
 
 
-class ConfigError(ValueError):
+class ConfigError(ShardbeamError, ValueError):
     """A config cannot be used. The message is one line: origin, key, and what was expected.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What is wrong with a config, and where."""
+"""What is wrong with a config, and where; and the base class of all errors for users."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from typing import TypeAlias
 
 # Where a value lies: keys of mappings, and positions in lists.
 Path: TypeAlias = tuple[str | int, ...]
+
+
+class ShardbeamError(Exception):
+    """The base class of all errors whose message is meant for users."""
 
 
 class Problem(ValueError):

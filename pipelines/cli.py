@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from shardbeam.configs.problem import ShardbeamError
 from shardbeam.pipelines.arguments import named_format, parse_arguments
 from shardbeam.pipelines.commands import (
     COMMANDS,
@@ -25,7 +26,7 @@ from shardbeam.pipelines.commands import (
     StatsArguments,
     VerifyArguments,
 )
-from shardbeam.pipelines.failures import UsageError, explain_os_error, find_shortage, shortage_error
+from shardbeam.pipelines.failures import UsageError, explain, shortage_error
 from shardbeam.pipelines.flags import describe_format, make_parser
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.logs import (
@@ -153,10 +154,8 @@ def _run(words: Sequence[str], *, json_log: bool) -> int:
             show_formats(arguments.format)
         return 0
     except Exception as raised:
-        error = explain_os_error(raised)
+        error = explain(raised)
         code = _exit_code(error)
-        if code is None and (shortage := find_shortage(error)):
-            error, code = shortage, _FAILED
         if code is None and not json_log:
             raise
         if json_log or (build is not None and build.json):
@@ -183,14 +182,13 @@ def _check_room() -> None:
 def _exit_code(error: Exception) -> int | None:
     """Returns the exit code of an error whose message is for users; None for any other error."""
     from shardbeam.configs.load import ConfigError
-    from shardbeam.pipelines.failures import RunError
     from shardbeam.transforms.dataset.lease import LeaseError
 
     if isinstance(error, (ConfigError, FormatError, UsageError)):
         return _USAGE
-    if isinstance(error, (InputError, RunError)):
-        return _FAILED
-    return _HELD if isinstance(error, LeaseError) else None
+    if isinstance(error, LeaseError):
+        return _HELD
+    return _FAILED if isinstance(error, ShardbeamError) else None
 
 
 def _print_failure(
@@ -202,18 +200,24 @@ def _print_failure(
     json_log: bool,
 ) -> None:
     """Prints the summary of a run that ended without one; that of a bug holds the traceback."""
-    from shardbeam.pipelines.summary import Summary, print_summary
-    from shardbeam.transforms.dataset.outcome import Outcome, Status
+    from shardbeam.pipelines.result import PlanResult
+    from shardbeam.pipelines.summary import print_summary
+    from shardbeam.transforms.dataset.outcome import Status
 
-    message = str(error) if code is not None else f"{type(error).__name__}: {error}"
-    summary = Summary(
-        outcome=Outcome(status=Status.FAILED, splits={}, message=message),
+    result = PlanResult(
+        status=Status.FAILED,
+        splits={},
+        message=str(error) if code is not None else f"{type(error).__name__}: {error}",
         output=build.config.output.path if build else "",
-        exit_code=_FAILED if code is None else code,
         wall_time_s=time.monotonic() - started_s,
-        trace=traceback.format_exc() if code is None else "",
     )
-    print_summary(summary, as_json=bool(build and build.json), json_log=json_log)
+    print_summary(
+        result,
+        exit_code=_FAILED if code is None else code,
+        trace=traceback.format_exc() if code is None else "",
+        as_json=bool(build and build.json),
+        json_log=json_log,
+    )
 
 
 def _run_build(arguments: BuildArguments) -> int:

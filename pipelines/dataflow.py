@@ -74,27 +74,17 @@ class Job(NamedTuple):
             f"gcloud dataflow jobs cancel {self.id} --region={self.region} --project={self.project}"
         )
 
-    def follow(self, *, kept: str = ", finished shards are kept", json_log: bool = False) -> None:
-        """Says on stderr where it runs, as a JSON line if so asked, and waits until it ends.
+    def follow(self, *, kept: str = ", finished shards are kept") -> None:
+        """Waits until it ends.
 
         Args:
-            kept: What an error says of what the same command finds when it is run again.
-            json_log: Whether lines on stderr are JSON.
+            kept: What an error says about a second run of the same command.
 
         Raises:
             JobEndedError: It failed (with all that the service says of it, in several lines), or
                 was cancelled.
             RunError: The service does not know it any more, or does not answer.
         """
-        say_when_interrupted(
-            f"interrupted; job {self.id} goes on without this command. To cancel it: "
-            f"{self.cancel_command}"
-        )
-        message = f"job {self.id}: {self.console}"
-        if json_log:
-            write_line(message)
-        else:
-            write_stderr(f"shardbeam: {message}\n")
         try:
             while not PipelineState.is_terminal(state := self.result.state):
                 time.sleep(_POLL_S)
@@ -255,6 +245,19 @@ def submit_job(
         project=google.project,
         region=google.region,
     )
+
+
+def announce_job(job: Job, *, json_log: bool = False) -> None:
+    """Says on stderr where a job runs, before its end is waited for."""
+    say_when_interrupted(
+        f"interrupted; job {job.id} goes on without this command. To cancel it: "
+        f"{job.cancel_command}"
+    )
+    message = f"job {job.id}: {job.console}"
+    if json_log:
+        write_line(message)
+    else:
+        write_stderr(f"shardbeam: {message}\n")
 
 
 def print_job(job: Job | None, *, output: str, as_json: bool, json_log: bool) -> None:

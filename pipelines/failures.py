@@ -1,4 +1,4 @@
-"""The errors of a command, and what to raise for a run that could not record its outcome."""
+"""The errors of a build and of the commands, and what to raise for a run without an outcome."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import os
 import re
 import traceback
 
+from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.core.memory import address_space_limit, is_shortage
 
-# How an error of ours looks in the text of a runner's error, which has lost its type.
+# One of our errors in the text of a runner's error, which has lost its type.
 _INPUT_ERROR = re.compile(r"\b(?:Input|Damaged|SpecialFile|WriteFailed)Error: (?P<message>[^\n]+)")
-# What Flink's job server says of a job that failed, and what Beam makes of it.
+# A failed job in the words of Flink's job server, as Beam passes them on.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
+_INTERRUPTED = re.compile(r"^KeyboardInterrupt\b", re.MULTILINE)
 _WHILE_RUNNING = re.compile(r" \[while running '[^\n]*$")
 
-# How the system says so.
 _NO_MEMORY = os.strerror(errno.ENOMEM)
-# What the machine is to blame for, and no code.
+# Errors of the machine, not of the code.
 _ERRNOS = frozenset(
     {
         *(errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
@@ -26,23 +27,23 @@ _ERRNOS = frozenset(
 )
 
 
-class UsageError(Exception):
-    """What the command line asks for cannot be done; the message is one line."""
+class UsageError(ShardbeamError):
+    """A build or a command cannot be done as it was asked for; the message is one line."""
 
 
-class RunError(Exception):
+class RunError(ShardbeamError):
     """A run failed; the message is one line that names the file, the place and the fix."""
 
 
 class NotStartedError(RunError):
-    """A runner is not there, so that no job was started."""
+    """The runner does not answer, so no job was started."""
 
 
 def explain_failure(error: Exception | None) -> Exception:
     """Returns what to raise for a run that could not record its outcome.
 
-    A `RunError` where there is something that a user could mend, and otherwise `error` itself:
-    all of it is to be seen.
+    That is a `RunError` if a user can do something about it, and otherwise `error` itself, so that
+    its whole traceback is shown.
     """
     if error is None:
         return RuntimeError("the run ended without an error and without an outcome")
@@ -63,11 +64,11 @@ def explain_failure(error: Exception | None) -> Exception:
 
 
 def find_shortage(error: BaseException) -> RunError | None:
-    """Returns the error of a process that gets no more memory, if that is behind an error."""
+    """Returns the error of a process that gets no more memory, if that is the cause of an error."""
     found: BaseException | None = None
     behind: BaseException | None = error
     while behind is not None:
-        # What is behind all others says it best.
+        # The deepest cause has the best words.
         found = behind if is_shortage(behind) else found
         behind = behind.__cause__ or behind.__context__
     if found is None:
@@ -85,32 +86,42 @@ def shortage_error(cause: str) -> RunError:
     )
 
 
-def explain_os_error(error: Exception) -> Exception:
-    """Returns a `RunError` for what the machine is to blame for, such as a failing disk."""
-    if not isinstance(error, OSError) or error.errno not in _ERRNOS:
+def explain(error: Exception) -> Exception:
+    """Returns the error of ours for a failing machine or too little memory; otherwise `error`."""
+    if isinstance(error, ShardbeamError):
         return error
-    return machine_error(error)
+    if isinstance(error, OSError) and error.errno in _ERRNOS:
+        return machine_error(error)
+    return find_shortage(error) or error
+
+
+def was_interrupted(error: Exception) -> bool:
+    """Whether a KeyboardInterrupt ended a run in this process.
+
+    Beam puts the traceback of whatever ends a step into the text of a RuntimeError.
+    """
+    return _INTERRUPTED.search(str(error)) is not None
 
 
 def machine_error(error: OSError, *, path: str = "") -> RunError:
-    """Puts an error of a disk or another storage into words: no usage is wrong, and it may pass.
+    """Returns the error of a disk or another storage, which a user can repair.
 
     Args:
         error: The error.
-        path: What was looked at, where the error does not say it.
+        path: The file or folder, for errors that do not name it.
     """
     where = error.filename or path
     words = f"{where}: {error.strerror or error}" if where else error.strerror or error
-    return RunError(f"{words}; mend it and run the same command again")
+    return RunError(f"{words}; fix it and run the same command again")
 
 
 def ended_as_failed(error: Exception) -> bool:
-    """Says whether a job server told that the job itself has failed: it is no more."""
+    """Whether the job server reports that the job failed and ended."""
     return _JOB_FAILED.search("".join(traceback.format_exception(error))) is not None
 
 
 def _one_line(text: str) -> str:
-    """Leaves a traceback out, and puts what is left on one line."""
+    """Cuts a traceback down to its last line, and puts the text on one line."""
     before, _, trace = text.partition("Traceback (most recent call last)")
     last = trace.strip().rpartition("\n")[2]
     return " ".join(f"{before} {last}".split())

@@ -33,7 +33,7 @@ _NOISE = ("Really starting service", "Really destroying service")
 # Beam's import warns, through the root logger, that a package for BigQuery is not installed.
 _IMPORT_NOISE = "apitools not found"
 # Our own errors, which the command says in one line: a worker's traceback tells users nothing.
-_OUR_ERRORS = ("InputError", "RefusedError")
+_OUR_ERRORS = ("InputError", "GateError")
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
 _log = logging.getLogger(OWN_LOGGER)

@@ -157,6 +157,37 @@ def beam_parser() -> argparse.ArgumentParser:
     return parsers[0]
 
 
+def read_options(
+    runner: str | None, options: PipelineOptions | Mapping[str, Any] | None
+) -> PipelineOptions:
+    """Makes the options of a build from those that a program gives.
+
+    Args:
+        runner: Name of the runner; None for the one that `options` name, or the local one.
+        options: Beam's options: `{name: value}`, or an object of Beam's.
+
+    Raises:
+        UsageError: An option is unknown or refused, there is no such runner, or both arguments
+            name one.
+    """
+    if isinstance(options, PipelineOptions):
+        options = options.get_all_options(drop_default=True)
+    given = dict(options or {})
+    known = {action.dest: action.option_strings for action in beam_parser()._actions}
+    for name in given:
+        if name not in known:
+            raise UsageError(f"options: unknown option {name!r}{did_you_mean(name, known)}")
+        for flag in known[name]:
+            if flag in REFUSED_FLAGS:
+                raise UsageError(f"options: {name} is refused: it {REFUSED_FLAGS[flag]}")
+    if runner is not None:
+        if given.get("runner") not in (None, runner):
+            raise UsageError(f"options: name {given['runner']!r}, and runner is {runner!r}")
+        given["runner"] = runner
+    # Without an empty list of flags Beam would read the program's own command line.
+    return PipelineOptions([], **check_beam_options(given))
+
+
 def check_beam_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Checks keyword arguments of `PipelineOptions`, and spells the runner as its class.
 

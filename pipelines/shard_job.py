@@ -115,10 +115,11 @@ def _prepare_job(options: PipelineOptions, *, name: str, path: str, report: str)
 
 
 def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
-    from shardbeam.pipelines.dataflow import submit_job
+    from shardbeam.pipelines.dataflow import announce_job, submit_job
 
     job = submit_job(pipeline, runner=pipeline.runner, options=options)
     assert job is not None
+    announce_job(job)
     job.follow(kept="")
 
 

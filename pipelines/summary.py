@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ from shardbeam.pipelines.logs import (
     write_stderr,
     write_stdout,
 )
+from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.tables import (
     PLAIN,
     Layout,
@@ -39,54 +39,27 @@ from shardbeam.transforms.dataset.outcome import (
     SplitOutcome,
     Status,
 )
-from shardbeam.transforms.storage.usage import StorageUsage
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Summary:
-    """A run that is over.
-
-    Attributes:
-        outcome: What it did; `Status.APPROVED` for a plan.
-        output: The dataset's folder.
-        exit_code: The command's.
-        wall_time_s: How long it took, in seconds.
-        current: Whether nothing was done, as inputs and config are those of the dataset there.
-        usage: What was asked of object storage; for a plan, what a build would ask.
-        latest: The pointer that names the dataset; empty if there is none.
-        trace: The traceback of an error that nobody expected.
-    """
-
-    outcome: Outcome
-    output: str
-    exit_code: int
-    wall_time_s: float
-    current: bool = False
-    usage: StorageUsage = dataclasses.field(default_factory=StorageUsage)
-    latest: str = ""
-    trace: str = ""
-
-    @property
-    def images_per_s(self) -> float:
-        """Images that this run wrote, and did not copy, over the wall time; 0 where none were."""
-        if self.current or self.wall_time_s <= 0:
-            return 0.0
-        reuse = self.outcome.reuse
-        images = sum(split.images for split in self.outcome.splits.values())
-        images -= self.outcome.resumed.images + (reuse.copied_images if reuse else 0)
-        return images / self.wall_time_s
-
-
-def print_summary(summary: Summary, *, as_json: bool, json_log: bool = False) -> None:
-    """Prints a summary on stdout; the reason of a failure is the last line on stderr.
+def print_summary(
+    result: PlanResult,
+    *,
+    as_json: bool,
+    exit_code: int = 0,
+    json_log: bool = False,
+    trace: str = "",
+) -> None:
+    """Prints a result on stdout; the reason of a failure is the last line on stderr.
 
     If stdout cannot be written, stderr says that a dataset is committed.
 
     Args:
-        summary: The summary.
+        result: The result.
+        exit_code: The command's exit code.
         as_json: Whether stdout gets one JSON object instead of a table.
         json_log: Whether it is (also) the last line of a JSON log on stderr, and stdout gets no
             table: who gathers logs, gathers both.
+        trace: The traceback of an unexpected error.
 
     Raises:
         RunError: The summary of a plan cannot be written.
@@ -94,45 +67,45 @@ def print_summary(summary: Summary, *, as_json: bool, json_log: bool = False) ->
     is_read, problem = True, ""
     try:
         if as_json:
-            is_read = write_stdout(render_json(summary))
+            is_read = write_stdout(render_json(result, exit_code=exit_code))
         elif not json_log:
-            is_read = write_stdout(render_text(summary, layout=stdout_layout()))
+            is_read = write_stdout(render_text(result, layout=stdout_layout()))
     except RunError as error:
-        if summary.outcome.status is Status.APPROVED:
+        if result.status is Status.APPROVED:
             raise
         is_read, problem = False, str(error)
     if not json_log:
-        if summary.exit_code:
+        if exit_code:
             # A terminal has just shown all lines.
-            write_error(_reason(summary, lines=1 if is_read and sys.stdout.isatty() else None))
-        elif not is_read and summary.outcome.status is Status.COMMITTED:
-            write_stderr(f"shardbeam: {escape(_join(_heading(summary), problem))}\n")
+            write_error(_reason(result, lines=1 if is_read and sys.stdout.isatty() else None))
+        elif not is_read and result.status is Status.COMMITTED:
+            write_stderr(f"shardbeam: {escape(_join(_heading(result), problem))}\n")
         return
-    fields = _json_fields(summary)
+    fields = _json_fields(result, exit_code=exit_code)
     del fields["message"]
     write_line(
-        _join(_reason(summary), problem),
-        severity="ERROR" if summary.exit_code else "INFO",
+        _join(_reason(result), problem),
+        severity="ERROR" if exit_code else "INFO",
         step="summary",
-        stack_trace=summary.trace,
+        stack_trace=trace,
         **fields,
     )
 
 
-def _reason(summary: Summary, *, lines: int | None = None) -> str:
+def _reason(result: PlanResult, *, lines: int | None = None) -> str:
     """Says in one line what a run has come to, and why: by the first lines of its message."""
-    message = summary.outcome.message
-    if message and summary.outcome.status is Status.FAILED:
+    message = result.message
+    if message and result.status is Status.FAILED:
         # What went wrong begins with the file that it concerns.
         return message
-    return _join(_heading(summary), *message.split("\n")[:lines])
+    return _join(_heading(result), *message.split("\n")[:lines])
 
 
 def _join(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def render_json(summary: Summary) -> str:
+def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
     """Renders a summary as one JSON object on one line, in ASCII.
 
     Its keys:
@@ -161,46 +134,45 @@ def render_json(summary: Summary) -> str:
         duplicates: Pictures that are there several times, with the fields of `DuplicateCounts`;
             null where they were not looked for.
     """
-    return json.dumps(_json_fields(summary)) + "\n"
+    return json.dumps(_json_fields(result, exit_code=exit_code)) + "\n"
 
 
-def _json_fields(summary: Summary) -> dict[str, Any]:
-    outcome = summary.outcome
+def _json_fields(result: PlanResult, *, exit_code: int) -> dict[str, Any]:
     return {
-        "status": outcome.status.value,
-        "exit_code": summary.exit_code,
-        "current": summary.current,
-        "output": summary.output,
-        "latest": summary.latest,
+        "status": result.status.value,
+        "exit_code": exit_code,
+        "current": result.current,
+        "output": result.output,
+        "latest": result.latest,
         "splits": {
             name: {**msgspec.structs.asdict(split), "reject_ratio": split.reject_ratio}
-            for name, split in outcome.splits.items()
+            for name, split in result.splits.items()
         },
-        "sources": outcome.sources,
-        "rejects": outcome.rejects,
-        "corrections": outcome.corrections,
-        "wall_time_s": round(summary.wall_time_s, 3),
-        "images_per_s": round(summary.images_per_s, 1),
-        "message": outcome.message,
-        "warnings": outcome.warnings,
-        "notes": outcome.notes,
-        "num_classes": outcome.num_classes,
-        "classes": outcome.classes,
-        "storage": msgspec.to_builtins(summary.usage),
-        "reuse": msgspec.to_builtins(outcome.reuse),
-        "resumed": msgspec.to_builtins(outcome.resumed),
-        "duplicates": msgspec.to_builtins(outcome.duplicates),
+        "sources": result.sources,
+        "rejects": result.rejects,
+        "corrections": result.corrections,
+        "wall_time_s": round(result.wall_time_s, 3),
+        "images_per_s": round(result.images_per_s, 1),
+        "message": result.message,
+        "warnings": result.warnings,
+        "notes": result.notes,
+        "num_classes": result.num_classes,
+        "classes": result.classes,
+        "storage": msgspec.to_builtins(result.storage),
+        "reuse": msgspec.to_builtins(result.reuse),
+        "resumed": msgspec.to_builtins(result.resumed),
+        "duplicates": msgspec.to_builtins(result.duplicates),
     }
 
 
-def render_text(summary: Summary, *, layout: Layout = PLAIN) -> str:
+def render_text(result: PlanResult, *, layout: Layout = PLAIN) -> str:
     """Renders a summary for people."""
-    counts = _counts_table(summary.outcome)
+    counts = _counts_table(result)
     if table_width(counts) > layout.columns:
-        counts = _counts_table(summary.outcome, upright=True)
-    tables = [counts, codes_table(summary.outcome.splits)]
+        counts = _counts_table(result, upright=True)
+    tables = [counts, codes_table(result.splits)]
     parts = [render_table(table, layout=layout) for table in tables if table.rows]
-    return "\n".join([*parts, "\n".join(_closing_lines(summary))]) + "\n"
+    return "\n".join([*parts, "\n".join(_closing_lines(result))]) + "\n"
 
 
 _COLUMNS: dict[str, Callable[[SplitOutcome], str]] = {
@@ -258,41 +230,40 @@ def codes_table(splits: Mapping[str, SplitOutcome]) -> Table:
     return table
 
 
-def _closing_lines(summary: Summary) -> Iterator[str]:
-    outcome = summary.outcome
-    yield escape(_heading(summary))
-    yield from map(escape, outcome.message.splitlines())
-    if summary.latest:
-        yield f"latest: {escape(summary.latest)}"
-    if outcome.rejects:
-        yield f"rejects: {escape(outcome.rejects)}"
-    if outcome.corrections:
-        yield f"corrections: {escape(outcome.corrections)}"
-    if outcome.sources:
-        counts = ", ".join(f"{count:,} from {name}" for name, count in outcome.sources.items())
+def _closing_lines(result: PlanResult) -> Iterator[str]:
+    yield escape(_heading(result))
+    yield from map(escape, result.message.splitlines())
+    if result.latest:
+        yield f"latest: {escape(result.latest)}"
+    if result.rejects:
+        yield f"rejects: {escape(result.rejects)}"
+    if result.corrections:
+        yield f"corrections: {escape(result.corrections)}"
+    if result.sources:
+        counts = ", ".join(f"{count:,} from {name}" for name, count in result.sources.items())
         yield f"images, before they are read: {counts}"
-    if outcome.num_classes:
-        classes = "class" if outcome.num_classes == 1 else "classes"
-        names = list_classes(outcome.classes, number=outcome.num_classes)
-        yield escape(f"{outcome.num_classes:,} {classes}: {names}")
-    yield from _describe_negatives(outcome)
-    yield from map(escape, outcome.notes)
-    yield from _describe_duplicates(outcome.duplicates)
-    for warning in outcome.warnings:
+    if result.num_classes:
+        classes = "class" if result.num_classes == 1 else "classes"
+        names = list_classes(result.classes, number=result.num_classes)
+        yield escape(f"{result.num_classes:,} {classes}: {names}")
+    yield from _describe_negatives(result)
+    yield from map(escape, result.notes)
+    yield from _describe_duplicates(result.duplicates)
+    for warning in result.warnings:
         yield f"warning: {escape(warning)}"
-    shards = sum(split.shards for split in outcome.splits.values())
-    if outcome.resumed.shards:
+    shards = sum(split.shards for split in result.splits.values())
+    if result.resumed.shards:
         yield (
-            f"resumed: {outcome.resumed.shards:,} of {shards:,} shards with "
-            f"{outcome.resumed.examples:,} examples, written by an earlier run"
+            f"resumed: {result.resumed.shards:,} of {shards:,} shards with "
+            f"{result.resumed.examples:,} examples, written by an earlier run"
         )
-    if outcome.reuse is not None:
-        yield from _describe_reuse(outcome.reuse, shards=shards)
-    if usage := summary.usage:
+    if result.reuse is not None:
+        yield from _describe_reuse(result.reuse, shards=shards)
+    if usage := result.storage:
         requests = ", ".join(f"{count:,} {kind}" for kind, count in usage.requests.items())
         received, sent = decimal(usage.bytes_received), decimal(usage.bytes_sent)
         yield f"object storage: {requests}; {received} received, {sent} sent"
-    yield f"wall time: {summary.wall_time_s:.1f} s, {summary.images_per_s:,.0f} images/s"
+    yield f"wall time: {result.wall_time_s:.1f} s, {result.images_per_s:,.0f} images/s"
 
 
 def _describe_negatives(outcome: Outcome) -> Iterator[str]:
@@ -336,14 +307,14 @@ def _describe_duplicates(counts: DuplicateCounts | None) -> Iterator[str]:
         yield f"{counts.unlisted:,} images are not listed in duplicates.parquet: they are too many"
 
 
-def _heading(summary: Summary) -> str:
-    status = summary.outcome.status
+def _heading(result: PlanResult) -> str:
+    status = result.status
     what = {
-        Status.COMMITTED: "unchanged" if summary.current else "committed",
+        Status.COMMITTED: "unchanged" if result.current else "committed",
         Status.APPROVED: "plan only, nothing written",
         Status.NOT_REPAIRED: "not repaired, still damaged",
     }.get(status, f"{status.value}, nothing committed")
-    return f"{what}: {summary.output}"
+    return f"{what}: {result.output}"
 
 
 def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:

@@ -1,19 +1,20 @@
 """Shardbeam: image files and their annotations in, training-ready sharded TFRecord datasets out.
 
-The command is `shardbeam`, or `python -m shardbeam`. For programs there are, by name:
+The command is `shardbeam`, or `python -m shardbeam`. Programs use these names (docs/python.md):
 
-- `load_dataset`: reads a dataset as a `tf.data.Dataset` (needs the extra `tensorflow`)
+- `build`: builds a dataset and commits it
+- `plan`: says what a build would write
+- `BuildResult`, `PlanResult`: what they return
 - `load_config`: reads a config file
-- `make_plan`: makes the plan of a config
-- `build_dataset`: adds the graph that builds a plan's dataset to a Beam pipeline
+- `load_dataset`: reads a dataset as a `tf.data.Dataset` (needs TensorFlow)
 - `WriteToTFRecord`: the Beam transform that writes records to shards
-- `ShardSettings`: how it makes them
-- `Format`: the base class of a format of one's own
-- `InputError`: what input that cannot be used raises
-- `ConfigError`: what a config that cannot be used raises
+- `Format`: the base class of a custom format
+- `ShardbeamError`: the base class of these errors:
+  `ConfigError` (a config cannot be used), `FormatError` (a format cannot be found), `UsageError`
+  (it cannot be done as asked), `LeaseError` (another run writes to the output), `InputError` (the
+  input cannot be used), `RunError` (a run failed), `RefusedError` (the gate refused to commit)
 
-Each name is imported when it is first used, so that nobody waits for what they do not use: Beam
-takes a second, TensorFlow seven.
+Each name is imported when it is first used, because Beam takes a second and TensorFlow seven.
 """
 
 from __future__ import annotations
@@ -23,25 +24,39 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shardbeam.configs.load import ConfigError as ConfigError
+    from shardbeam.configs.problem import ShardbeamError as ShardbeamError
     from shardbeam.pipelines.arguments import load_config as load_config
-    from shardbeam.pipelines.build import build_dataset as build_dataset
-    from shardbeam.pipelines.plan import make_plan as make_plan
+    from shardbeam.pipelines.failures import RunError as RunError
+    from shardbeam.pipelines.failures import UsageError as UsageError
+    from shardbeam.pipelines.library import build as build
+    from shardbeam.pipelines.library import plan as plan
     from shardbeam.pipelines.read import load_dataset as load_dataset
+    from shardbeam.pipelines.result import BuildResult as BuildResult
+    from shardbeam.pipelines.result import PlanResult as PlanResult
+    from shardbeam.pipelines.result import RefusedError as RefusedError
     from shardbeam.transforms.core.errors import InputError as InputError
-    from shardbeam.transforms.dataset.shard import ShardSettings as ShardSettings
+    from shardbeam.transforms.dataset.lease import LeaseError as LeaseError
     from shardbeam.transforms.formats.base import Format as Format
+    from shardbeam.transforms.formats.load import FormatError as FormatError
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
 _MODULES = {
+    "BuildResult": "pipelines.result",
     "ConfigError": "configs.load",
     "Format": "transforms.formats.base",
+    "FormatError": "transforms.formats.load",
     "InputError": "transforms.core.errors",
-    "ShardSettings": "transforms.dataset.shard",
+    "LeaseError": "transforms.dataset.lease",
+    "PlanResult": "pipelines.result",
+    "RefusedError": "pipelines.result",
+    "RunError": "pipelines.failures",
+    "ShardbeamError": "configs.problem",
+    "UsageError": "pipelines.failures",
     "WriteToTFRecord": "transforms.write_to_tfrecord",
-    "build_dataset": "pipelines.build",
+    "build": "pipelines.library",
     "load_config": "pipelines.arguments",
     "load_dataset": "pipelines.read",
-    "make_plan": "pipelines.plan",
+    "plan": "pipelines.library",
 }
 __all__ = list(_MODULES)
 

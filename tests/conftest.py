@@ -32,9 +32,7 @@ def _no_syncs() -> Iterator[None]:
 def _no_decoder() -> Iterator[None]:
     """Ends the process that decodes for this one: the next test may count processes."""
     yield
-    if check._decoder is not None:
-        check._decoder.close()
-        check._decoder = None
+    check.end_decoder()
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
         duplicates: One `Duplicates`; None where they were not looked for.
 
     Raises:
-        RefusedError: (at run time) The gate refused; the outcome says why.
+        GateError: (at run time) The gate refused; the outcome says why.
         InputError: (at run time) A staged file is gone, the output cannot be written, or another
             run has taken its lease.
     """

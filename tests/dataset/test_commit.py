@@ -11,9 +11,9 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import (
     CommitSettings,
+    GateError,
     Move,
     MoveBatch,
-    RefusedError,
     finish,
     foreign_files,
     gate,
@@ -128,7 +128,7 @@ def test_every_step_may_be_repeated(staging: Staging) -> None:
 
 def test_the_gate_refuses_before_anything_is_touched(staging: Staging) -> None:
     write_output(staging, "dataset_info.json")
-    with pytest.raises(RefusedError, match="the counts do not add up, nothing was committed"):
+    with pytest.raises(GateError, match="the counts do not add up, nothing was committed"):
         Commit(staging, listed=7).gate()
     assert [path for path in tree(staging.output) if not path.startswith(".staging")] == [
         "dataset_info.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import sys
@@ -11,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from shardbeam.pipelines.summary import Summary, print_summary, render_json, render_text
+from shardbeam.pipelines.result import BuildResult
+from shardbeam.pipelines.summary import print_summary, render_json, render_text
 from shardbeam.pipelines.tables import Layout
 from shardbeam.transforms.dataset.outcome import (
     DuplicateCounts,
-    Outcome,
     Resumed,
     Reuse,
     SplitOutcome,
@@ -38,16 +37,16 @@ TRAIN = SplitOutcome(
 TEST = SplitOutcome(listed=10, images=10, examples=10, shards=1, num_bytes=1_000)
 
 
-RUN = Summary(
-    outcome=Outcome(status=Status.COMMITTED, splits={"train": TRAIN, "test": TEST}),
+RUN = BuildResult(
+    status=Status.COMMITTED,
+    splits={"train": TRAIN, "test": TEST},
     output="out/d",
-    exit_code=0,
     wall_time_s=2.0,
 )
 
 
-def summary(**changes: Any) -> Summary:  # noqa: ANN401  # Fields of an Outcome.
-    return dataclasses.replace(RUN, outcome=msgspec.structs.replace(RUN.outcome, **changes))
+def summary(**changes: Any) -> BuildResult:  # noqa: ANN401  # Fields of a result.
+    return msgspec.structs.replace(RUN, **changes)
 
 
 def test_a_build_as_a_table() -> None:
@@ -128,7 +127,7 @@ def test_without_splits_there_is_no_table() -> None:
 
 
 def test_nothing_done_has_no_speed() -> None:
-    text = render_text(dataclasses.replace(RUN, current=True))
+    text = render_text(msgspec.structs.replace(RUN, current=True))
     assert "unchanged: out/d\n" in text
     assert text.endswith("0 images/s\n")
 
@@ -225,9 +224,9 @@ def test_why_little_was_copied() -> None:
 def test_requests_to_object_storage_are_told() -> None:
     usage = StorageUsage(requests={"list": 1, "get": 1_234}, bytes_received=5_000_000, bytes_sent=0)
     line = "1 list, 1,234 get; 5.0 MB received, 0 bytes sent\n"
-    assert f"\nobject storage: {line}" in render_text(dataclasses.replace(RUN, usage=usage))
+    assert f"\nobject storage: {line}" in render_text(msgspec.structs.replace(RUN, storage=usage))
     assert "object storage" not in render_text(RUN)
-    assert json.loads(render_json(dataclasses.replace(RUN, usage=usage)))["storage"] == {
+    assert json.loads(render_json(msgspec.structs.replace(RUN, storage=usage)))["storage"] == {
         "requests": {"list": 1, "get": 1_234},
         "bytes_received": 5_000_000,
         "bytes_sent": 0,
@@ -291,7 +290,7 @@ def test_names_are_neither_markup_nor_commands_to_the_terminal() -> None:
     code = "[red]x[/red]\x1b[2J\udcff"
     told = summary(splits={"[b]train": SplitOutcome(rejected={code: 1})}, message=code)
     text = render_text(
-        dataclasses.replace(told, output="o\x07"), layout=Layout(columns=80, styled=True)
+        msgspec.structs.replace(told, output="o\x07"), layout=Layout(columns=80, styled=True)
     )
     assert "[b]train" in text
     assert text.count("[red]x[/red]\\x1b[2J\\udcff") == 2

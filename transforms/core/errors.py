@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.core.reasons import Reason
 
 
-class InputError(Exception):
+class InputError(ShardbeamError):
     """The run stops because its input as a whole cannot be used.
 
     Attributes:

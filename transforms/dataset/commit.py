@@ -73,7 +73,7 @@ from shardbeam.transforms.storage.find import storage_for
 _MOVES_PER_BATCH = 64
 
 
-class RefusedError(Exception):
+class GateError(Exception):
     """The gate refused to commit; the run's outcome says why."""
 
 
@@ -130,7 +130,7 @@ def gate(
         What is to be moved, in any order and in parallel.
 
     Raises:
-        RefusedError: The runner lost elements, the counts do not add up, too much was rejected,
+        GateError: The runner lost elements, the counts do not add up, too much was rejected,
             pictures are there several times that must not be, the dataset is not what the config
             expects, or a repair would change it.
         InputError: Another run has taken the output, or it cannot be written.
@@ -197,7 +197,7 @@ def gate(
             staging.discard_shards()
         if outcome.status is not Status.APPROVED:
             staging.release_lease()
-            raise RefusedError(outcome.message)
+            raise GateError(outcome.message)
         prepare_output(
             moves,
             metadata=metadata_paths(dataset),

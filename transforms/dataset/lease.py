@@ -9,8 +9,10 @@ from types import TracebackType
 
 import msgspec
 
+from shardbeam.configs.problem import ShardbeamError
 
-class LeaseError(Exception):
+
+class LeaseError(ShardbeamError):
     """Another run holds the lease. The message is one line."""
 
 

@@ -21,6 +21,8 @@ class Status(str, enum.Enum):
     COMMITTED = "committed"
     REFUSED = "refused"
     FAILED = "failed"
+    # A job that nobody waits for.
+    SUBMITTED = "submitted"
     # A repair would have changed the dataset.
     NOT_REPAIRED = "not_repaired"
 

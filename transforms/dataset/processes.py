@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import queue
 import traceback
 from collections.abc import Callable
@@ -37,6 +38,8 @@ from shardbeam.transforms.dataset.recount import (
 )
 from shardbeam.transforms.dataset.reuse import copy_shard, find_record
 from shardbeam.transforms.dataset.shard import Shard, ShardSettings, ShardWriter, finish_progress
+from shardbeam.transforms.images.check import end_decoder
+from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_anonymous
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 _log = logging.getLogger(__name__)
@@ -108,6 +111,7 @@ class WriterPool:
             worker.close()
         self._writer.close()
         self._threads.shutdown(cancel_futures=True)
+        end_decoder()
 
     def _make(self, shard: Shard, worker: WorkerProcess | None) -> ShardResult:
         with contextlib.ExitStack() as place:
@@ -174,7 +178,7 @@ class WorkerProcess(Worker[Shard, _Answer]):
     """
 
     def __init__(self, settings: ShardSettings, *, processes: int) -> None:
-        super().__init__(_prepare, settings, processes, task="wrote shards")
+        super().__init__(_prepare, settings, processes, is_anonymous(), task="wrote shards")
 
     def write(self, shard: Shard) -> ShardResult:
         """Writes a shard; see `ShardWriter.write`.
@@ -190,7 +194,11 @@ class WorkerProcess(Worker[Shard, _Answer]):
         return made
 
 
-def _prepare(settings: ShardSettings, processes: int) -> Callable[[Shard], _Answer]:
+def _prepare(
+    settings: ShardSettings, processes: int, anonymous: bool
+) -> Callable[[Shard], _Answer]:
+    if anonymous:
+        os.environ[ANONYMOUS_VARIABLE] = "1"
     return functools.partial(_write, writer=ShardWriter(settings, processes=processes))
 
 

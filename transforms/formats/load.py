@@ -15,6 +15,7 @@ from types import ModuleType
 import msgspec
 
 from shardbeam.configs.nearest import did_you_mean
+from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.formats.base import Format
 
 # {name: its class}, imported when it is needed.
@@ -42,7 +43,7 @@ _OWN = re.compile(r"[^:]+:[^\W\d]\w*")
 _lock = threading.RLock()
 
 
-class FormatError(ValueError):
+class FormatError(ShardbeamError, ValueError):
     """A format cannot be found."""
 
 

@@ -302,6 +302,15 @@ def _convert_apart(
     raise RejectedError(*answer)
 
 
+def end_decoder() -> None:
+    """Ends the process that decodes for this one, if there is one; another starts when needed."""
+    global _decoder
+    with _decoder_lock:
+        if _decoder is not None:
+            _decoder.close()
+            _decoder = None
+
+
 def _answering() -> Callable[[_ToConvert], StoredImage | tuple[Reason, str]]:
     def answer(question: _ToConvert) -> StoredImage | tuple[Reason, str]:
         data, file_format, settings = question

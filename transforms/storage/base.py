@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, ClassVar, TypeVar
@@ -16,6 +17,8 @@ from shardbeam.transforms.core.read_ahead import map_many
 # If set, requests to Google Cloud Storage are sent without credentials. Worker processes on this
 # machine inherit the variable.
 ANONYMOUS_VARIABLE = "SHARDBEAM_ANONYMOUS"
+# One for each build of this process that reads without credentials.
+_anonymous_builds: list[object] = []
 
 # Requests in progress in `map_many`. A bucket first accepts about 1,000 changes a second; 64 round
 # trips of 50 ms at a time come close to that.
@@ -25,6 +28,26 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
+
+
+@contextlib.contextmanager
+def read_anonymously(anonymous: bool) -> Iterator[None]:
+    """Lets this process read buckets without credentials, if `anonymous` says so.
+
+    It changes no environment variable, as a program may have other threads.
+    """
+    builds: list[object] = [object()] if anonymous else []
+    _anonymous_builds.extend(builds)
+    try:
+        yield
+    finally:
+        for build in builds:
+            _anonymous_builds.remove(build)
+
+
+def is_anonymous() -> bool:
+    """Whether buckets are read without credentials."""
+    return bool(_anonymous_builds or os.environ.get(ANONYMOUS_VARIABLE))
 
 
 class ChangedError(Exception):

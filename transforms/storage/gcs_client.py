@@ -29,15 +29,13 @@ from urllib3.exceptions import HTTPError
 
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.storage import failures
-from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE
+from shardbeam.transforms.storage.base import is_anonymous
 from shardbeam.transforms.storage.failures import one_line
 from shardbeam.transforms.storage.usage import usage_counter
 
 T = TypeVar("T")
 
 _EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
-# Unless this is set, the client requests metadata of each bucket for its traces.
-_NO_BUCKET_METADATA = "DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA"
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 # More than a worker has threads; connections are opened only when they are used.
@@ -84,7 +82,7 @@ def gcs_client() -> storage.Client:
     """
     return _make_client(
         process=os.getpid(),
-        anonymous=_is_anonymous(),
+        anonymous=is_anonymous(),
         emulator=os.environ.get(_EMULATOR_VARIABLE),
     )
 
@@ -93,14 +91,16 @@ def gcs_client() -> storage.Client:
 def _make_client(*, process: int, anonymous: bool, emulator: str | None) -> storage.Client:
     # A client must not be used after a fork, nor for another server.
     del process
-    os.environ.setdefault(_NO_BUCKET_METADATA, "1")
     credentials = AnonymousCredentials() if anonymous or emulator else _default_credentials()
     session = AuthorizedSession(credentials)
     adapter = _CountingAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS)
     session.mount("https://", adapter)
     session.mount("http://", adapter)
     # Requests for objects need no project, and without a name the client would search for one.
-    return storage.Client(project="<none>", credentials=credentials, _http=session)
+    client = storage.Client(project="<none>", credentials=credentials, _http=session)
+    # Without it the client does not ask about each bucket for the sake of its traces.
+    client._bucket_metadata_cache = None
+    return client
 
 
 def _default_credentials() -> Credentials:
@@ -222,17 +222,13 @@ def _in_words(error: Exception, *, uri: str, operation: str) -> str:
         )
     if isinstance(error, exceptions.Unauthorized | GoogleAuthError):
         # When access is refused, the client renews the credentials, and that can fail, too.
-        if _is_anonymous():
+        if is_anonymous():
             return f"the bucket {bucket!r} is not public; run without --anonymous"
         return (
             f"the credentials were refused, {permission} is needed on the bucket {bucket!r}; run "
             f"`gcloud auth application-default login` ({one_line(error)})"
         )
     return f"Google Cloud Storage refuses to {operation}: {one_line(error)}"
-
-
-def _is_anonymous() -> bool:
-    return bool(os.environ.get(ANONYMOUS_VARIABLE))
 
 
 def _bucket(uri: str) -> str:

@@ -1,0 +1,634 @@
+"""What programs call: `build` and `plan`, which keep every law of a dataset.
+
+The command calls `Build` and `plan` as well, and adds words, progress, signals and exit codes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apache_beam as beam
+import msgspec
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineRunner
+
+from shardbeam.configs.load import make_config
+from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.schema import Config
+from shardbeam.pipelines.arguments import load_config
+from shardbeam.pipelines.build import build_dataset, gather_records, list_inputs
+from shardbeam.pipelines.failures import (
+    NotStartedError,
+    UsageError,
+    ended_as_failed,
+    explain,
+    explain_failure,
+    was_interrupted,
+)
+from shardbeam.pipelines.output import (
+    Inputs,
+    Output,
+    check_versions,
+    find_previous,
+    hold_output,
+    place_output,
+    read_latest,
+)
+from shardbeam.pipelines.plan import Plan, make_plan
+from shardbeam.pipelines.result import BuildResult, PlanResult, RefusedError
+from shardbeam.pipelines.runners import (
+    CLUSTER_RUNNERS,
+    DATAFLOW_RUNNER,
+    LocalRunner,
+    UsageMeter,
+    check_runner,
+    make_runner,
+    read_options,
+    submit,
+)
+from shardbeam.pipelines.temporary import temporary_folder
+from shardbeam.transforms.core.labels import build_label_map
+from shardbeam.transforms.dataset.census import Census, ListingSummary
+from shardbeam.transforms.dataset.commit import CommitSettings
+from shardbeam.transforms.dataset.judge import (
+    count_sources,
+    describe_left_out,
+    find_warnings,
+    name_classes,
+)
+from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
+from shardbeam.transforms.dataset.manifest import DATASET_INFO
+from shardbeam.transforms.dataset.outcome import Outcome, Resumed, SplitOutcome, Status
+from shardbeam.transforms.dataset.pointer import write_pointer
+from shardbeam.transforms.dataset.runs import RunRecord, RunSettings, run_path
+from shardbeam.transforms.dataset.shard_plan import no_examples, plan_shards
+from shardbeam.transforms.dataset.staging import OUTCOME, Staging
+from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.storage import limits
+from shardbeam.transforms.storage.base import join_uri, read_anonymously
+from shardbeam.transforms.storage.find import storage_for
+
+if TYPE_CHECKING:
+    from shardbeam.pipelines.dataflow import Job
+
+_CLUSTER_WORDS = (
+    "the cluster may go on with the job: look there before the same command is started again"
+)
+
+# The calls that have not returned.
+_calls: list[None] = []
+_calls_lock = threading.Lock()
+
+
+def build(
+    config: str | Path | Mapping[str, Any] | Config,
+    *,
+    overwrite: bool = False,
+    if_changed: bool = False,
+    reuse: str | None = None,
+    runner: str | None = None,
+    options: PipelineOptions | Mapping[str, Any] | None = None,
+    processes: int | None = None,
+    threads: int | None = None,
+    memory_mb: int | None = None,
+    read_ahead: int | None = None,
+    anonymous: bool = False,
+    wait: bool = True,
+) -> BuildResult:
+    """Builds a dataset and commits it.
+
+    It holds the output while it runs, refuses a folder with files that are not Shardbeam's, and
+    replaces a committed dataset only if it is asked to. It writes nothing to stdout, and leaves
+    log handlers, signal handlers, `os.environ` and the temporary folder as they are. Any thread
+    may call it.
+
+    Args:
+        config: A config file, what such a file holds, or what `load_config` returns.
+        overwrite: Replaces a committed dataset that is there.
+        if_changed: Does nothing if inputs and config are those of the dataset there, and repairs
+            it if files of it are missing or truncated.
+        reuse: A dataset's folder, or a file that names it: shards that would come out the same are
+            copied from there.
+        runner: Name of a Beam runner; without one, the build runs in this process.
+        options: Other options of Beam's.
+        processes: Processes that write shards, in each worker process.
+        threads: Threads that read images, in each of these processes.
+        memory_mb: Memory for decoding images, in each of these processes (MB of 10⁶ bytes).
+        read_ahead: Images that are read from object storage at a time, for each shard.
+        anonymous: Reads public buckets without credentials; this process reads all buckets so
+            until the build ends.
+        wait: On Dataflow, waits for the job's end. Otherwise the result holds the submitted job.
+
+    Returns:
+        What was committed; or, without waiting, the submitted job.
+
+    Raises:
+        ConfigError: The config cannot be used.
+        UsageError: The output, the runner or an option cannot be used as asked.
+        LeaseError: Another run writes to the output.
+        InputError: The input cannot be used.
+        RunError: The run failed.
+        RefusedError: The gate refused to commit what was built; its `result` says why.
+        KeyboardInterrupt: The build was interrupted. Its threads and processes have ended, and the
+            output is free. A job on a cluster or on Dataflow may go on.
+    """
+    with _called(), read_anonymously(anonymous):
+        result = Build(
+            config=_read_config(config),
+            options=read_options(runner, options),
+            overwrite=overwrite,
+            if_changed=if_changed,
+            reuse=reuse,
+            processes=_at_least_one(processes, name="processes"),
+            threads=_at_least_one(threads, name="threads"),
+            memory_mb=_at_least_one(memory_mb, name="memory_mb"),
+            read_ahead=_at_least_one(read_ahead, name="read_ahead"),
+            wait=wait,
+        ).run()
+    if result.status not in (Status.COMMITTED, Status.SUBMITTED):
+        raise RefusedError(result)
+    return result
+
+
+def plan(
+    config: str | Path | Mapping[str, Any] | Config,
+    *,
+    if_changed: bool = False,
+    anonymous: bool = False,
+) -> PlanResult:
+    """Lists and joins as a build would, in this process, and says what it would write.
+
+    Args:
+        config: As for `build`.
+        if_changed: Checks that a build with `if_changed` could find the last version.
+        anonymous: As for `build`.
+
+    Raises:
+        ConfigError: The config cannot be used.
+        UsageError: The output cannot be used as asked.
+        InputError: The input cannot be used.
+        RunError: The run failed.
+    """
+    with _called(), read_anonymously(anonymous):
+        plan = make_plan(_read_config(config))
+        check_versions(plan, if_changed=if_changed)
+        # Only for its errors.
+        read_latest(plan)
+        started, started_s = _now(), time.monotonic()
+        annotation_files = _stat_annotation_files(plan)
+        census = _take_census(functools.partial(_gather_census, plan=plan))
+        outcome = _preview(census, plan=plan)
+        inputs = Inputs(
+            plan=plan.digest, annotation_files=annotation_files, list_images=lambda: census.listing
+        )
+        output = place_output(plan, inputs=inputs, started=started).output
+        return PlanResult(
+            **msgspec.structs.asdict(outcome),
+            output=output,
+            wall_time_s=time.monotonic() - started_s,
+        )
+
+
+class Watcher:
+    """Is told how far a build is. This one ignores it; the command's writes it to stderr."""
+
+    def begin(self, staging: Staging, *, lease: Lease) -> None:
+        """The build begins to write to staging."""
+
+    def change_words(self, words: str, *, ask: Callable[[], str] | None = None) -> None:
+        """An interrupt would mean something else from now on.
+
+        Args:
+            words: What it would mean.
+            ask: Finds out more at that moment.
+        """
+
+    def submitted(self, job: Job) -> None:
+        """A job was submitted, and its end is waited for."""
+
+    def show_progress(self, staging: Staging) -> AbstractContextManager[object]:
+        """Shows what the build writes to staging while the context is entered."""
+        return contextlib.nullcontext()
+
+
+@dataclasses.dataclass(kw_only=True)
+class Build:
+    """A build, from its config to its result; see `build` for the arguments.
+
+    Attributes:
+        watcher: Is told how far it is.
+        damage: What is wrong with the dataset there, if it is to be repaired.
+    """
+
+    config: Config
+    options: PipelineOptions
+    watcher: Watcher = dataclasses.field(default_factory=Watcher)
+    overwrite: bool = False
+    if_changed: bool = False
+    reuse: str | None = None
+    processes: int | None = None
+    threads: int | None = None
+    memory_mb: int | None = None
+    read_ahead: int | None = None
+    wait: bool = True
+    damage: Sequence[str] = ()
+
+    def run(self) -> BuildResult:
+        """Builds if there is anything to do.
+
+        Returns:
+            What was built: also what the gate refused to commit.
+        """
+        self._meter = UsageMeter()
+        self._plan = make_plan(self.config)
+        self._previous = find_previous(self.reuse, plan=self._plan) if self.reuse else ""
+        self._on_dataflow = self.options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
+        if self._on_dataflow:
+            _prepare_job(self.options, plan=self._plan, previous=self._previous)
+        check_versions(self._plan, if_changed=self.if_changed)
+        self._started, self._started_s = _now(), time.monotonic()
+        self._runner = make_runner(self.options)
+        self._inputs = Inputs(
+            plan=self._plan.digest,
+            annotation_files=_stat_annotation_files(self._plan),
+            list_images=functools.partial(_list_images, self._plan),
+        )
+        lease, found = hold_output(
+            self._plan,
+            inputs=self._inputs,
+            started=self._started,
+            overwrite=self.overwrite,
+            if_changed=self.if_changed,
+            damage=self.damage,
+            runner=type(self._runner).__name__,
+        )
+        self._plan = found.plan
+        if found.damage:
+            self._previous = found.plan.output
+        with lease:
+            if found.current is not None:
+                return self._keep(found.current, found, lease=lease)
+            return self._write(lease)
+
+    def _keep(self, current: RunRecord, found: Output, *, lease: Lease) -> BuildResult:
+        """Leaves a dataset as it is, and completes what a kill after its commit has left."""
+        message = found.message
+        if found.left is not None:
+            msgspec.structs.replace(found.left, lease=lease.claim()).clear()
+        if found.is_pointer_stale:
+            write_pointer(self._plan.latest, folder=self._plan.output)
+            message += f"; {self._plan.latest} names this version again"
+        lease.release()
+        outcome = msgspec.structs.replace(
+            current.outcome, message=message, reuse=None, resumed=Resumed()
+        )
+        return self._result(outcome, current=True)
+
+    def _write(self, lease: Lease) -> BuildResult:
+        staging = Staging(
+            output=self._plan.output,
+            plan=self._plan.digest,
+            run_id=f"{self._started:%Y%m%dT%H%M%S.%fZ}",
+            lease=lease.claim(is_job=self._on_dataflow),
+        )
+        self.watcher.begin(staging, lease=lease)
+        pipeline = self._make_pipeline(staging)
+        if not self._on_dataflow:
+            follow = functools.partial(self._run_to_end, pipeline)
+            return self._follow(follow, staging=staging, lease=lease)
+        job = self._submit(pipeline, lease=lease)
+        if job is not None and self.wait:
+            self.watcher.submitted(job)
+            follow = functools.partial(self._follow_job, job)
+            return self._follow(follow, staging=staging, lease=lease)
+        lease.leave()
+        return self._result(Outcome(status=Status.SUBMITTED, splits={}), job=job)
+
+    def _make_pipeline(self, staging: Staging) -> beam.Pipeline:
+        pipeline = beam.Pipeline(runner=self._runner, options=self.options)
+        direct = self.options.view_as(DirectOptions)
+        is_alone = direct.direct_num_workers == 1 and direct.direct_running_mode == "in_memory"
+        # As many as are worth it, where no other worker is on this machine.
+        processes = 0 if isinstance(self._runner, LocalRunner) and is_alone else 1
+        build_dataset(
+            pipeline,
+            plan=self._plan,
+            commit=CommitSettings(
+                dataset=self._plan.dataset,
+                run=RunSettings(
+                    started_at=self._started.isoformat(),
+                    runner=type(self._runner).__name__,
+                    annotation_files=self._inputs.annotation_files,
+                    latest=self._plan.latest,
+                    previous=self._previous,
+                ),
+                staging=staging,
+                repairs=bool(self.damage),
+            ),
+            processes=self.processes or processes,
+            threads=self.threads,
+            memory_mb=self.memory_mb,
+            read_ahead=self.read_ahead,
+        )
+        return pipeline
+
+    def _run_to_end(self, pipeline: beam.Pipeline) -> None:
+        """Runs a pipeline to its end, and adds up what its workers counted."""
+        check_runner(pipeline.options)
+        if isinstance(self._runner, LocalRunner):
+            self._meter.add_result(_run_here(pipeline))
+            return
+        on_cluster = type(self._runner).__name__ in CLUSTER_RUNNERS
+        if on_cluster:
+            self.watcher.change_words(f"interrupted; {_CLUSTER_WORDS}")
+        result = submit(pipeline, runner=self._runner)
+
+        def cancel() -> str:
+            # Beam's job server takes the order, and Flink may finish the job all the same.
+            result.cancel()
+            return f"interrupted; the job server was told to cancel the job, but {_CLUSTER_WORDS}"
+
+        if on_cluster:
+            self.watcher.change_words(f"interrupted; {_CLUSTER_WORDS}", ask=cancel)
+        try:
+            result.wait_until_finish()
+        except KeyboardInterrupt:
+            with contextlib.suppress(Exception):
+                cancel()
+            raise
+        self._meter.add_result(result)
+
+    def _submit(self, pipeline: beam.Pipeline, *, lease: Lease) -> Job | None:
+        """Submits a job to Dataflow, and makes it the holder of the lease.
+
+        Returns:
+            The job; None if a template was written instead, which will start it.
+
+        Raises:
+            LeaseLostError: Another run has the lease.
+        """
+        from shardbeam.pipelines.dataflow import submit_job
+
+        self.watcher.change_words(
+            "interrupted while the job was submitted; the console says whether it runs all the same"
+        )
+        job = submit_job(pipeline, runner=self._runner, options=self.options)
+        name = self.options.view_as(GoogleCloudOptions).job_name
+        try:
+            lease.hand_over(f"job {job.id}" if job else f"a job named {name}")
+        except LeaseLostError as error:
+            if job is None:
+                raise
+            raise LeaseLostError(
+                f"{error}. Job {job.id} was submitted all the same, and will not commit; to cancel "
+                f"it: {job.cancel_command}"
+            ) from error
+        return job
+
+    def _follow_job(self, job: Job) -> None:
+        job.follow()
+        self._meter.add_result(job.result)
+
+    def _follow(self, follow: Callable[[], None], *, staging: Staging, lease: Lease) -> BuildResult:
+        """Waits for the end of what `follow` follows, and reads what became of it."""
+        error: Exception | None = None
+        with self.watcher.show_progress(staging):
+            try:
+                follow()
+            except Exception as raised:  # noqa: BLE001  # Runners change an error's type.
+                error = raised
+            except BaseException:
+                if not isinstance(self._runner, LocalRunner):
+                    lease.leave()
+                raise
+        if error is not None and not _has_ended(error, runner=self._runner):
+            lease.leave()
+        recorded = read_outcome(staging)
+        if recorded is None or recorded.status is Status.APPROVED:
+            # It ended before its gate, or between its gate and its commit.
+            raise explain_failure(error)
+        if recorded.status is Status.NOT_REPAIRED and not self._on_dataflow:
+            staging.clear()
+        # Before the requests are added up.
+        lease.release()
+        return self._result(recorded)
+
+    def _result(
+        self, outcome: Outcome, *, current: bool = False, job: Job | None = None
+    ) -> BuildResult:
+        return BuildResult(
+            **msgspec.structs.asdict(outcome),
+            output=self._plan.output,
+            latest=self._plan.latest if outcome.status is Status.COMMITTED else "",
+            current=current,
+            storage=self._meter.usage(),
+            wall_time_s=time.monotonic() - self._started_s,
+            job=job,
+        )
+
+
+def read_outcome(staging: Staging) -> Outcome | None:
+    """Returns a run's outcome: from `runs/` once it is committed, from staging before."""
+    storage = storage_for(staging.output)
+    # The finish may have failed between the two files.
+    if storage.stat(join_uri(staging.output, DATASET_INFO)) is not None:
+        with contextlib.suppress(FileNotFoundError):
+            path = join_uri(staging.output, run_path(staging.run_id))
+            data = storage.read_small(path, max_bytes=limits.METADATA_BYTES)
+            return msgspec.json.decode(data, type=RunRecord).outcome
+    return staging.read_state(OUTCOME, Outcome)
+
+
+@contextlib.contextmanager
+def _called() -> Iterator[None]:
+    """Leaves the program's logging as it is, and raises errors of ours for those of the machine.
+
+    Beam gives a root logger without handlers one for good. So it gets, while any build runs, the
+    one that Python uses if there are none.
+    """
+    root, last_resort = logging.getLogger(), logging.lastResort
+    with _calls_lock:
+        _calls.append(None)
+        if last_resort is not None and not root.handlers:
+            root.addHandler(last_resort)
+    try:
+        yield
+    except Exception as raised:
+        error = explain(raised)
+        if error is raised:
+            raise
+        raise error from raised
+    finally:
+        with _calls_lock:
+            _calls.pop()
+            if last_resort is not None and not _calls:
+                root.removeHandler(last_resort)
+
+
+def _read_config(config: str | Path | Mapping[str, Any] | Config) -> Config:
+    if isinstance(config, Config):
+        return config
+    if isinstance(config, Mapping):
+        return make_config(config, origin="config", find_format=find_format)
+    return load_config(config)
+
+
+def _at_least_one(number: int | None, *, name: str) -> int | None:
+    if number is not None and number < 1:
+        raise UsageError(f"{name}: expected a whole number from 1 up, got {number}")
+    return number
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(tz=datetime.timezone.utc)
+
+
+def _prepare_job(options: PipelineOptions, *, plan: Plan, previous: str) -> None:
+    # Imported here: its clients take a while, and no other runner needs them.
+    from shardbeam.pipelines.dataflow import prepare_job
+
+    read = {previous: "name a dataset on gs:// for --reuse"} if previous else {}
+    for source in plan.sources:
+        module, own_format, _ = source.format.format.rpartition(".py:")
+        if own_format:
+            read[f"{module}.py"] = (
+                "put the format into a package of their image, and name it package.module:Class"
+            )
+        for uri in (*source.format.roots(), *source.format.annotation_files()):
+            read.setdefault(uri, "copy it to gs://")
+    for file in (plan.join.exclude, plan.join.groups):
+        if file is not None:
+            read.setdefault(file.uri, "copy it to gs://")
+    prepare_job(
+        options,
+        name=plan.dataset.name,
+        folders={"output.path": plan.output},
+        files={"output.latest": plan.latest},
+        read=read,
+    )
+
+
+def _has_ended(error: Exception, *, runner: PipelineRunner) -> bool:
+    """Whether a run has ended that this process no longer follows because of an error."""
+    name = type(runner).__name__
+    if name == DATAFLOW_RUNNER:
+        from shardbeam.pipelines.dataflow import JobEndedError
+
+        return isinstance(error, JobEndedError)
+    if isinstance(error, NotStartedError):
+        return True
+    return name not in CLUSTER_RUNNERS or ended_as_failed(error)
+
+
+def _stat_annotation_files(plan: Plan) -> tuple[tuple[str, int, str], ...]:
+    """Describes annotation files and files of formats: `(uri, size in bytes, version)` each."""
+    files = []
+    for source in plan.sources:
+        path, own_format, _ = source.format.format.rpartition(".py:")
+        formats = [f"{path}.py"] if own_format else []
+        for uri in (*source.format.annotation_files(), *formats):
+            stored = storage_for(uri).find(uri)
+            # The same file under another password is the same file.
+            files.append((hide_passwords(uri), stored.size_bytes, stored.version))
+    return tuple(files)
+
+
+def _list_images(plan: Plan) -> ListingSummary:
+    return _take_census(functools.partial(list_inputs, plan=plan)).listing
+
+
+def _gather_census(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
+    return gather_records(pipeline, plan=plan).census
+
+
+def _take_census(graph: Callable[[beam.Pipeline], PCollection[Census]]) -> Census:
+    """Runs a graph that ends in a census, in this process.
+
+    Raises:
+        RunError: The input cannot be used.
+    """
+    options = PipelineOptions([])
+    with temporary_folder() as folder:
+        path = Path(folder, "census")
+        pipeline = beam.Pipeline(runner=LocalRunner(options=options), options=options)
+        graph(pipeline) | "WriteCensus" >> beam.Map(_write_census, path=path)
+        failed: Exception | None = None
+        try:
+            _run_here(pipeline)
+        except Exception as error:  # noqa: BLE001  # Runners change an error's type.
+            failed = error
+        if failed is not None:
+            raise explain_failure(failed)
+        return msgspec.msgpack.decode(path.read_bytes(), type=Census)
+
+
+def _write_census(census: Census, *, path: Path) -> None:
+    path.write_bytes(msgspec.msgpack.encode(census))
+
+
+def _run_here(pipeline: beam.Pipeline) -> Any:  # noqa: ANN401  # Beam does not export the type.
+    """Runs a pipeline in this process.
+
+    Raises:
+        KeyboardInterrupt: The run was interrupted, and has ended.
+    """
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt from error
+        raise
+    return result
+
+
+def _preview(census: Census, *, plan: Plan) -> Outcome:
+    """Returns what a build would write.
+
+    Raises:
+        InputError: A split has no examples.
+    """
+    if not any(census.splits.get(split, SplitOutcome()).images for split in plan.splits.names):
+        raise no_examples(plan.splits.names[0], census=census)
+    shards = plan_shards(
+        census,
+        splits=plan.splits.names,
+        num_shards=plan.num_shards,
+        shard_size_bytes=plan.shard_size_bytes,
+    )
+    counts = {
+        split: msgspec.structs.replace(
+            joined,
+            listed=census.listing.files.get(split, joined.listed),
+            shards=shards.num_shards[split],
+        )
+        for split in plan.splits.names
+        for joined in [census.splits.get(split, SplitOutcome())]
+    }
+    label_map = build_label_map(
+        categories=census.categories.values(), settings=plan.labels, objects=plan.objects
+    )
+    return Outcome(
+        status=Status.APPROVED,
+        splits=counts,
+        sources=count_sources(census, dataset=plan.dataset),
+        warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
+        notes=describe_left_out(census, dataset=plan.dataset),
+        **name_classes(label_map),
+    )

@@ -1,0 +1,324 @@
+"""`shardbeam.build` and `plan`: the laws hold for programs, and programs stay as they are."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+
+import shardbeam
+from shardbeam.pipelines import library
+from shardbeam.transforms.dataset.folder_lock import FolderLock
+from shardbeam.transforms.storage.base import is_anonymous
+from tests.support.dataset import TIMEOUT_S, coco_words, read_dataset, read_tree, run
+
+Json = dict[str, Any]
+
+
+def make_config(shapes: Path, output: Path, **keys: object) -> Json:
+    source = {
+        "format": "coco",
+        "images": f"{shapes}/images",
+        "annotations": f"{shapes}/annotations/instances.json",
+    }
+    output_keys = {"path": str(output), "num_shards": 4}
+    return {"name": "coco", "splits": {"train": source}, "output": output_keys, **keys}
+
+
+@pytest.fixture
+def config(shapes: Path, tmp_path: Path) -> Json:
+    return make_config(shapes, tmp_path / "out")
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@contextlib.contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Holds an output as another run does."""
+    lock = FolderLock(str(output))
+    assert lock.take() or lock.take()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+# What it builds
+
+
+def test_a_build_is_what_the_command_builds(
+    config: Json, output: Path, shapes: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps(config))
+    planned = shardbeam.plan(file)
+    assert (planned.output, planned.splits["train"].examples) == (str(output), 40)
+    assert not output.exists()
+    built = shardbeam.build(shardbeam.load_config(file))
+    assert (built.status.value, built.output, built.current) == ("committed", str(output), False)
+    assert built.splits["train"].examples == 40
+    words = coco_words(shapes, tmp_path / "by-command", "--set", "output.num_shards=4")
+    assert run(*words).exit_code == 0
+    assert read_dataset(output) == read_dataset(tmp_path / "by-command")
+    # And the same again is nothing to do.
+    assert shardbeam.build(config, if_changed=True).current
+
+
+@pytest.mark.parametrize("command", ["build", "plan"])
+def test_a_result_has_what_the_command_prints(
+    command: str, config: Json, output: Path, shapes: Path
+) -> None:
+    words = coco_words(shapes, output, "--set", "output.num_shards=4", "--json")
+    printed = json.loads(run(command, *words[1:]).stdout)
+    result = (
+        shardbeam.build(config, overwrite=True) if command == "build" else shardbeam.plan(config)
+    )
+    told = {name for name in printed if name != "exit_code"}
+    assert all(hasattr(result, name) for name in told)
+    assert result.classes == tuple(printed["classes"])
+    assert result.splits["train"].images == printed["splits"]["train"]["images"]
+
+
+# What it refuses
+
+
+def test_a_folder_with_files_of_others_is_refused(config: Json, output: Path) -> None:
+    output.mkdir()
+    (output / "thesis.txt").write_text("mine")
+    with pytest.raises(shardbeam.UsageError, match="holds files that are not Shardbeam's"):
+        shardbeam.build(config, overwrite=True)
+    assert read_tree(output) == {"thesis.txt": b"mine"}
+
+
+def test_a_committed_dataset_is_replaced_only_on_demand(config: Json, output: Path) -> None:
+    shardbeam.build(config)
+    before = read_tree(output)
+    with pytest.raises(shardbeam.UsageError, match="holds a committed dataset already"):
+        shardbeam.build({**config, "seed": 1})
+    assert read_tree(output) == before
+    shardbeam.build({**config, "seed": 1}, overwrite=True)
+    assert read_dataset(output) != before
+
+
+def test_an_output_that_another_run_holds_is_refused(config: Json, output: Path) -> None:
+    with held(output), pytest.raises(shardbeam.LeaseError, match="another run"):
+        shardbeam.build(config)
+
+
+def test_what_the_gate_refuses_is_an_error_with_its_result(
+    config: Json, output: Path, shapes: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "annotations").symlink_to(shapes / "annotations")
+    (folder / "images").mkdir()
+    for index, file in enumerate(sorted((shapes / "images").iterdir())):
+        (folder / "images" / file.name).write_bytes(b"" if index < 4 else file.read_bytes())
+    config = make_config(folder, output)
+    with pytest.raises(shardbeam.RefusedError, match="too many rejects") as refused:
+        shardbeam.build(config)
+    result = refused.value.result
+    assert result.splits["train"].rejected == {"zero_byte": 4}
+    assert Path(result.rejects).is_dir()
+    assert not (output / "dataset_info.json").exists()
+    # The same errors, by name, and one base for all of them.
+    assert isinstance(refused.value, shardbeam.ShardbeamError)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"processes": 0}, "processes: expected a whole number from 1 up, got 0"),
+        ({"runner": "Dircet"}, "unknown runner 'Dircet'"),
+        ({"options": {"direct_num_worker": 2}}, "did you mean 'direct_num_workers'"),
+        ({"options": {"streaming": True}}, "streaming is refused"),
+        ({"options": {"direct_running_mode": "multi_threading"}}, "Beam loses elements"),
+        ({"options": PipelineOptions([], streaming=True)}, "streaming is refused"),
+        ({"options": {"runner": "FlinkRunner"}, "runner": "PrismRunner"}, "name 'FlinkRunner'"),
+        ({"reuse": "elsewhere"}, "no committed dataset"),
+    ],
+)
+def test_options_are_read_strictly(options: Json, message: str, config: Json) -> None:
+    with pytest.raises(shardbeam.UsageError, match=message):
+        shardbeam.build(config, **options)
+
+
+def test_a_config_is_read_strictly(config: Json) -> None:
+    with pytest.raises(shardbeam.ConfigError, match="config: sede: unknown key; did you mean seed"):
+        shardbeam.build({**config, "sede": 1})
+
+
+def test_a_failing_disk_is_an_error_of_ours(config: Json, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(5, os.strerror(5), "shard")
+
+    monkeypatch.setattr(library, "hold_output", fail)
+    with pytest.raises(shardbeam.RunError, match="shard: Input/output error"):
+        shardbeam.build(config)
+
+
+# Threads
+
+
+def test_of_two_threads_with_one_output_one_builds(config: Json, output: Path) -> None:
+    together = threading.Barrier(2)
+
+    def build(seed: int) -> str:
+        together.wait()
+        try:
+            return shardbeam.build({**config, "seed": seed}).status.value
+        except shardbeam.ShardbeamError as error:
+            return type(error).__name__
+
+    with ThreadPoolExecutor(2) as threads:
+        ends = sorted(threads.map(build, [0, 1]))
+    # The second one comes while the first one builds, or after its commit.
+    assert ends in (["LeaseError", "committed"], ["UsageError", "committed"])
+    assert (output / "dataset_info.json").exists()
+
+
+def test_two_threads_build_at_a_time(shapes: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "other"]
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(shardbeam.build, [make_config(shapes, folder) for folder in folders]))
+    assert read_dataset(folders[0]) == read_dataset(folders[1])
+
+
+def test_credentials_are_left_out_until_the_build_ends(
+    config: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(library, "check_versions", lambda *_, **__: seen.append(is_anonymous()))
+    shardbeam.plan(config, anonymous=True)
+    shardbeam.plan(config)
+    assert seen == [True, False]
+    assert not is_anonymous()
+
+
+# What it leaves as it is
+
+PROGRAM = """
+    import json, logging, os, signal, sys, tempfile, threading
+
+    import shardbeam
+
+    def state():
+        handlers = {{number: signal.getsignal(number) for number in signal.valid_signals()}}
+        root = logging.getLogger()
+        return [dict(os.environ), tempfile.gettempdir(), [*root.handlers], root.level, handlers,
+                threading.excepthook, sys.excepthook, os.getcwd(), threading.active_count()]
+
+    config = json.loads({config!r})
+    before = state()
+    shardbeam.plan(config)
+    shardbeam.build(config, processes=3)
+    assert state() == before, (before, state())
+    assert "tensorflow" not in sys.modules
+"""
+
+
+def python(program: str, **values: object) -> list[str]:
+    return [sys.executable, "-c", textwrap.dedent(program).format(**values)]
+
+
+def test_a_program_stays_as_it_is(config: Json, tmp_path: Path) -> None:
+    """Worker processes are started from a script without a guard, too."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(PROGRAM).format(config=json.dumps(config)))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    ended = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_process_that_may_have_no_children_writes_all_itself(config: Json, output: Path) -> None:
+    """A task of a scheduler may be such a process."""
+    program = """
+        import json, multiprocessing
+        import shardbeam
+
+        def task(config):
+            shardbeam.build(config, processes=3)
+
+        if __name__ == "__main__":
+            process = multiprocessing.get_context("fork").Process(
+                target=task, args=[json.loads({config!r})], daemon=True
+            )
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+    """
+    subprocess.run(python(program, config=json.dumps(config)), timeout=TIMEOUT_S, check=True)
+    assert (output / "dataset_info.json").exists()
+
+
+# Interrupts
+
+INTERRUPTED = """
+    import json, multiprocessing, os, signal, threading
+
+    import shardbeam
+    from shardbeam.transforms.dataset import staging
+    from shardbeam.transforms.dataset.folder_lock import FolderLock
+
+    config = json.loads({config!r})
+    shardbeam.build({{**config, "output": {{"path": config["output"]["path"] + "-before"}}}})
+    threads = threading.active_count()
+    finish_shard = staging.Staging.finish_shard
+
+    def interrupt(*arguments):
+        finish_shard(*arguments)
+        # Once: another one would come while the first is dealt with.
+        staging.Staging.finish_shard = finish_shard
+        os.kill(os.getpid(), signal.SIGINT)
+
+    staging.Staging.finish_shard = interrupt
+    try:
+        shardbeam.build(config, processes={processes})
+    except KeyboardInterrupt:
+        pass
+    else:
+        raise AssertionError("not interrupted")
+    assert threading.active_count() == threads, threading.enumerate()
+    assert multiprocessing.active_children() == []
+    lock = FolderLock(config["output"]["path"])
+    assert lock.take()
+    lock.release()
+    result = shardbeam.build(config)
+    assert result.resumed.shards >= 1
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+def test_an_interrupt_comes_out_when_all_has_ended(
+    processes: int, shapes: Path, output: Path
+) -> None:
+    config = make_config(shapes, output)
+    config["output"]["num_shards"] = 30
+    program = python(INTERRUPTED, config=json.dumps(config), processes=processes)
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+    assert (output / "dataset_info.json").exists()
