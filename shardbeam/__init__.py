@@ -4,15 +4,20 @@ The command is `shardbeam`, or `python -m shardbeam`. Programs use these names (
 
 - `build`: builds a dataset and commits it
 - `plan`: says what a build would write
-- `BuildResult`, `PlanResult`: what they return
+- `BuildResult`: what `build` returns
+- `PlanResult`: what `plan` returns
 - `load_config`: reads a config file
 - `load_dataset`: reads a dataset as a `tf.data.Dataset` (needs TensorFlow)
 - `WriteToTFRecord`: the Beam transform that writes records to shards
 - `Format`: the base class of a custom format
-- `ShardbeamError`: the base class of these errors:
-  `ConfigError` (a config cannot be used), `FormatError` (a format cannot be found), `UsageError`
-  (it cannot be done as asked), `LeaseError` (another run writes to the output), `InputError` (the
-  input cannot be used), `RunError` (a run failed), `RefusedError` (the gate refused to commit)
+- `ShardbeamError`: the base class of the errors below
+- `ConfigError`: a config cannot be used
+- `FormatError`: a format cannot be found
+- `UsageError`: a build cannot be done as it was asked for
+- `LeaseError`: another run writes to the output
+- `InputError`: the input cannot be used
+- `RunError`: a run failed
+- `RefusedError`: the gate refused to commit what was built
 
 Each name is imported when it is first used, because Beam takes a second and TensorFlow seven.
 """
