@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 import pytest
 
+from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus, merge_censuses
-from shardbeam.transforms.dataset.files import describe_data
+from shardbeam.transforms.dataset.duplicates import Duplicates
+from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.judge import (
     check_join,
+    count_resumed,
+    count_reuse,
     count_splits,
+    describe_duplicates,
     describe_left_out,
+    find_lost,
+    find_warnings,
     judge,
+    judge_duplicates,
+    name_classes,
 )
-from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
+from shardbeam.transforms.dataset.outcome import (
+    DuplicateCounts,
+    Outcome,
+    Resumed,
+    Reuse,
+    SplitOutcome,
+    Status,
+)
 from shardbeam.transforms.dataset.rejects import RejectsFile
+from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.formats.coco import CocoFormat
 from shardbeam.transforms.formats.joining import JoinedKey
 from shardbeam.transforms.formats.sources import Source
+from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_shard_result
 
 SOURCE = Source("train", CocoFormat(images="/data/images", annotations=["a.json"]))
@@ -292,3 +313,213 @@ def test_a_dataset_that_lost_all_of_its_objects_is_refused(
     assert outcome.status is (Status.REFUSED if problem else Status.APPROVED)
     assert problem in outcome.message
     assert judge(splits, max_ratio=0, rejects_root="").status is Status.APPROVED
+
+
+PETS = make_label_map({"cat": 1, "dog": 2})
+COUNTED = {"train": Statistics(images_by_class={"cat": 1})}
+
+
+def warn(
+    *,
+    census: Census = Census(),  # noqa: B008  # Not changed.
+    splits: Mapping[str, SplitOutcome] | None = None,
+    classes: Mapping[str, int] | None = None,
+    statistics: Mapping[str, Statistics] | None = None,
+    duplicates: Duplicates | None = None,
+    config: Mapping[str, object] | None = None,
+    **dataset: Any,  # noqa: ANN401  # Of `DatasetSettings`.
+) -> tuple[str, ...]:
+    settings = make_dataset(config={"image": {"annotated_size": "scale"}, **(config or {})})
+    return find_warnings(
+        census,
+        splits=splits or {},
+        label_map=make_label_map(PETS.ids if classes is None else classes),
+        dataset=msgspec.structs.replace(settings, **dataset),
+        statistics=statistics,
+        duplicates=duplicates,
+    )
+
+
+def in_two(train: int, test: int) -> Census:
+    splits = {"train": SplitOutcome(images=train), "test": SplitOutcome(images=test)}
+    return Census(splits=splits)
+
+
+EXACT = {"exact": True, "group_by": "x", "fractions": {"train": 0.75, "test": 0.25}}
+SCALED = {"train": SplitOutcome(corrections={"annotated_size_scaled": 2})}
+HALF = {"train": SplitOutcome(images=4, unannotated=2)}
+MORE = {"train": SplitOutcome(images=4, unannotated=3)}
+LEFT = {"train": SplitOutcome(excluded={"excluded_by_file": 2})}
+TWO_SOURCES = ("train/0", "train/1")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, []),
+        ({"warnings": ("a table",)}, ["a table"]),
+        ({"splits": HALF, "objects": True}, []),
+        ({"splits": MORE, "objects": True}, ["more than half of the images of split 'train'"]),
+        ({"splits": MORE}, []),
+        # Of the classes of whole images.
+        ({"classes": {"cat": 1}, "classifies": True}, ["all images have the same class, 'cat'"]),
+        ({"classes": {"cat": 1}}, []),
+        ({"classifies": True}, []),
+        *(
+            (
+                {"classes": {"cat": 1}, "classifies": True, "config": {"labels": {key: ["x"]}}},
+                [],
+            )
+            for key in ("include", "exclude", "merge")
+        ),
+        (
+            {"classes": {"cat": 1, "val": 2, "Images": 3}, "classifies": True},
+            ["classes are named like splits or like folders of files: val, Images"],
+        ),
+        ({"classes": {"cat": 1, "val": 2}}, []),
+        # What occurs is known once all is written.
+        ({"statistics": COUNTED}, ["1 of 2 declared classes never occur: dog"]),
+        ({"statistics": COUNTED, "config": {"limit": 5}}, []),
+        ({"statistics": COUNTED, "absent": ("dog",)}, []),
+        ({"census": in_two(3, 1), "config": EXACT}, []),
+        (
+            {"census": in_two(4, 0), "config": EXACT},
+            ["split 'train' was to have 3 images and has 4", "split 'test' was to have 1 images"],
+        ),
+        ({"census": in_two(4, 0), "config": {**EXACT, "limit": 5}}, []),
+        ({"census": in_two(4, 0), "config": {**EXACT, "exact": False}}, []),
+        ({"splits": LEFT, "excluded": 2}, []),
+        ({"splits": LEFT, "excluded": 3}, ["of 3 images that the file of exclude names, 2 are"]),
+        ({"splits": SCALED}, ["2 images are annotated in another size"]),
+        ({"splits": SCALED, "config": {"image": {"annotated_size": "ignore"}}}, []),
+        (
+            {"splits": {"train": SplitOutcome(corrections={"size_corrected": 1})}},
+            ["1 image is annotated in another size"],
+        ),
+        (
+            {"sources": TWO_SOURCES, "census": Census(sources={"train/0": SourceCensus(images=1)})},
+            ["no image of the source 'train/1' is written"],
+        ),
+        ({"sources": ("train",)}, []),
+    ],
+)
+def test_warnings(given: dict[str, Any], expected: list[str]) -> None:
+    found = warn(**given)
+    assert len(found) == len(expected)
+    for line, begin in zip(found, expected, strict=True):
+        assert line.startswith(begin)
+
+
+def test_classes_are_counted_and_the_first_ten_named() -> None:
+    ids = {f"{letter}": 20 - number for number, letter in enumerate("abcdefghijkl")}
+    assert name_classes(make_label_map(ids)) == {"num_classes": 12, "classes": tuple("lkjihgfedc")}
+
+
+def make_duplicates(**counts: int) -> Duplicates:
+    pairs = {name: (f"{name} 1", f"{name} 2") for name in counts}
+    return Duplicates(counts=DuplicateCounts(**counts), **pairs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("counts", "texts"),
+    [
+        ({}, []),
+        ({"leaks": 1}, ["1 picture is in several splits, such as leaks 1; leaks 2"]),
+        ({"leaks": 2}, ["2 pictures are in several splits, such as leaks 1; leaks 2"]),
+        (
+            {"contradictions": 1, "near_contradictions": 1000},
+            [
+                "1 group of equal files has different labels, such as contradictions 1; "
+                "contradictions 2",
+                "1,000 groups of nearly equal pictures have different classes, such as "
+                "near_contradictions 1; near_contradictions 2",
+            ],
+        ),
+    ],
+)
+def test_pictures_that_are_there_several_times(counts: dict[str, int], texts: list[str]) -> None:
+    duplicates = make_duplicates(**counts)
+    assert list(describe_duplicates(duplicates).values()) == texts
+    assert list(warn(duplicates=duplicates)) == texts
+
+
+APPROVED = Outcome(status=Status.APPROVED, splits={})
+
+
+@pytest.mark.parametrize(
+    ("before", "settings", "after"),
+    [
+        (Status.APPROVED, {"leaks": "refuse"}, Status.REFUSED),
+        (Status.APPROVED, {"contradictions": "refuse"}, Status.APPROVED),
+        (Status.APPROVED, {}, Status.APPROVED),
+        # The first reason stays.
+        (Status.FAILED, {"leaks": "refuse"}, Status.FAILED),
+    ],
+)
+def test_a_leak_may_be_refused(before: Status, settings: Any, after: Status) -> None:  # noqa: ANN401
+    outcome = judge_duplicates(
+        msgspec.structs.replace(APPROVED, status=before, message="before"),
+        make_duplicates(leaks=1, near_contradictions=1),
+        settings=DuplicatesConfig(**settings),
+        where="/where",
+    )
+    assert outcome.status is after
+    assert outcome.duplicates is not None
+    assert outcome.duplicates.leaks == 1
+    if after is not Status.REFUSED:
+        assert outcome.message == "before"
+        return
+    assert outcome.message.startswith("pictures are there several times, nothing was committed\n")
+    assert "such as leaks 1; leaks 2\nall of them: /where\n" in outcome.message
+    assert outcome.message.endswith("let them pass: --set duplicates.leaks=warn")
+
+
+def make_shards() -> list[ShardResult]:
+    origins = [Origin.COPIED, Origin.COPIED, Origin.MENDED, Origin.WRITTEN]
+    return [
+        msgspec.structs.replace(
+            make_shard_result(
+                describe_data("x", b"data"), shard_index=index, num_shards=4, examples=10**index
+            ),
+            origin=origin,
+            resumed=index == 2,
+            records=2 * 10**index,
+        )
+        for index, origin in enumerate(origins)
+    ]
+
+
+def test_what_is_taken_over_is_counted() -> None:
+    shards = make_shards()
+    assert count_reuse("", shards) is None
+    assert count_reuse("/old", shards) == Reuse(
+        previous="/old", copied_shards=2, copied_images=11, unread_images=22, damaged_shards=1
+    )
+    assert count_resumed(shards) == Resumed(shards=1, examples=100, images=100)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "moves", "lost"),
+    [
+        ([0, 1, 2, 3], (2, 2), []),
+        ([0, 1, 2], (2, 2), ["shards"]),
+        ([0, 1, 2, 3, 3], (2, 2), ["shards"]),
+        # One is lost and another one doubled.
+        ([0, 1, 2, 2], (2, 2), ["shards"]),
+        ([0, 1, 2, 3], (2, 1), ["moves"]),
+    ],
+)
+def test_lost_shards_and_moves_are_found(
+    indexes: list[int], moves: tuple[int, int], lost: list[str]
+) -> None:
+    shards = make_shards()
+    found = find_lost(
+        Census(),
+        splits=["train"],
+        shards=[shards[index] for index in indexes],
+        rejects=[],
+        statistics=[],
+        duplicates=None,
+        moves=moves,
+    )
+    assert [line.split(":")[0] for line in found] == lost

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
@@ -255,6 +256,11 @@ def test_annotations(values: Values, expected: Mapping[str, Any]) -> None:
             id="a quarter of a box",
         ),
         pytest.param(
+            {"annotation/bbox": [0.0, 0.0, 9.0, 9.0], "image/width": [0]},
+            {"objects": 1, "relative_areas": {"0": 1}, "object_areas": {"small": 1}},
+            id="a box in an image without width",
+        ),
+        pytest.param(
             {**objects((b"a", 0, 0, 1, 1)), "image/object/keypoint/visibility": [-7]},
             {"keypoints": {"": {"-7": 1}}},
             id="keypoints without names",
@@ -280,6 +286,12 @@ def test_what_others_may_write(values: Values, expected: Mapping[str, Any]) -> N
 def test_bins_rise_from_zero(bounds: tuple[int, ...]) -> None:
     assert bounds[0] == 0
     assert all(one < other for one, other in itertools.pairwise(bounds))
+
+
+def test_other_bins_are_another_version() -> None:
+    """Statistics of one version add up, also with those of shards that older runs have written."""
+    digest = hashlib.sha256(msgspec.json.encode(BINS)).hexdigest()[:16]
+    assert (statistics.STATISTICS_VERSION, digest) == (1, "06f3cdd7242ad7c4")
 
 
 @pytest.mark.parametrize(
