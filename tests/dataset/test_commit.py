@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import Corrected, Reject
 from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import (
     CommitSettings,
@@ -20,11 +24,14 @@ from shardbeam.transforms.dataset.commit import (
     move,
     prepare_output,
 )
+from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.files import DatasetFile, ShardResult, describe_data
 from shardbeam.transforms.dataset.lease import LeaseClaim
-from shardbeam.transforms.dataset.outcome import Outcome, SplitOutcome, Status
+from shardbeam.transforms.dataset.outcome import DuplicateCounts, Outcome, SplitOutcome, Status
+from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.runs import RunSettings
 from shardbeam.transforms.dataset.staging import OUTCOME, Staging
+from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistics
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_manifest, make_shard_result
 
@@ -61,16 +68,57 @@ def tree(folder: str) -> list[str]:
 
 
 class Commit:
-    """A commit of two shards, of which a step can be repeated."""
+    """A commit of two shards, of which a step can be repeated.
 
-    def __init__(self, staging: Staging, *, listed: int = 6) -> None:
+    Args:
+        staging: The run's staging area.
+        listed: How many images were listed; 6 were written.
+        latest: The pointer.
+        more: Whether there are a reject, a correction and duplicates, too.
+        repairs: Whether it is a repair.
+    """
+
+    def __init__(
+        self,
+        staging: Staging,
+        *,
+        listed: int = 6,
+        latest: str = "",
+        more: bool = False,
+        repairs: bool = False,
+    ) -> None:
         self.settings = CommitSettings(
             dataset=make_dataset(),
             run=RunSettings(
-                started_at="2026-01-02T03:04:05.678901+00:00", runner="", annotation_files=()
+                started_at="2026-01-02T03:04:05.678901+00:00",
+                runner="",
+                annotation_files=(),
+                latest=latest,
             ),
             staging=staging,
+            repairs=repairs,
         )
+        self.statistics: dict[str, CountedStatistics] = {}
+        self.rejects: list[RejectsFile] = []
+        self.duplicates: Duplicates | None = None
+        if more:
+            line = Corrected(split="train", source="train", key="a.jpg", what="box_clipped")
+            self.statistics = {"train": CountedStatistics(Statistics(), corrected=(line,))}
+            self.duplicates = Duplicates(
+                counts=DuplicateCounts(groups=1, images=2),
+                staged="shards/key/1",
+                file=stage(staging, "duplicates.parquet"),
+            )
+            self.rejects = [
+                RejectsFile(
+                    split="train",
+                    staged="shards/key/1",
+                    file=stage(staging, "rejects/train.jsonl"),
+                    counts={"missing_image": 1},
+                    unlisted=1,
+                    first=(REJECT,),
+                )
+            ]
         self.shards = [self._stage_shard(index) for index in range(2)]
         self.census = Census(
             listing=ListingSummary(files={"train": listed}),
@@ -85,25 +133,42 @@ class Commit:
         return shard
 
     def gate(self) -> list[MoveBatch]:
-        label_map = make_label_map({})
-        return gate(self.census, self.shards, [], label_map, settings=self.settings, statistics={})
+        return gate(
+            self.census,
+            self.shards,
+            self.rejects,
+            make_label_map({}),
+            settings=self.settings,
+            statistics=self.statistics,
+            duplicates=self.duplicates,
+        )
 
     def move(self) -> int:
         return sum(move(batch, staging=self.settings.staging) for batch in self.gate())
 
     def finish(self) -> str:
-        label_map = make_label_map({})
+        moves = len(self.shards) + len(self.rejects) + (self.duplicates is not None)
         return finish(
             self.census,
             self.shards,
-            [],
-            label_map,
-            [len(self.shards)],
+            self.rejects,
+            make_label_map({}),
+            [moves],
             settings=self.settings,
-            statistics={},
+            statistics=self.statistics,
+            duplicates=self.duplicates,
         )
 
 
+REJECT = Reject(
+    split="train",
+    source="train",
+    key="x.jpg",
+    stage="join",
+    reason=Reason.MISSING_IMAGE,
+    detail="",
+    listed=False,
+)
 COMMITTED = [
     "dataset_info.json",
     "features.json",
@@ -136,6 +201,78 @@ def test_the_gate_refuses_before_anything_is_touched(staging: Staging) -> None:
     outcome = staging.read_state(OUTCOME, Outcome)
     assert outcome is not None
     assert outcome.status is Status.FAILED
+
+
+def test_all_that_was_found_is_committed(staging: Staging, tmp_path: Path) -> None:
+    latest = tmp_path / "latest"
+    commit = Commit(staging, more=True, latest=str(latest))
+    assert commit.move() == 4
+    assert not latest.exists()
+    commit.finish()
+
+    more = ["corrections/train.jsonl", "duplicates.parquet", "rejects/train.jsonl"]
+    assert tree(staging.output) == sorted([*COMMITTED, *more])
+    assert latest.read_text() == f"{staging.output}\n"
+    record = json.loads(Path(staging.output, "runs", f"{RUN_ID}.json").read_bytes())
+    found = [record["outcome"][name] for name in ("rejects", "corrections")]
+    assert found == [f"{staging.output}/rejects", f"{staging.output}/corrections"]
+    assert record["outcome"]["duplicates"]["groups"] == 1
+
+
+def test_a_run_without_rejects_names_no_folder_of_them(staging: Staging) -> None:
+    commit = Commit(staging)
+    commit.move()
+    commit.finish()
+    record = json.loads(Path(staging.output, "runs", f"{RUN_ID}.json").read_bytes())
+    assert [record["outcome"][name] for name in ("rejects", "corrections")] == ["", ""]
+
+
+def test_corrections_of_a_run_that_is_refused_are_kept(staging: Staging) -> None:
+    with pytest.raises(RefusedError):
+        Commit(staging, more=True, listed=7).gate()
+    outcome = staging.read_state(OUTCOME, Outcome)
+    assert outcome is not None
+    (file,) = Path(outcome.corrections).iterdir()
+    assert json.loads(file.read_bytes())["key"] == "a.jpg"
+
+
+def test_corrections_of_a_run_that_goes_on_are_written_at_its_end(staging: Staging) -> None:
+    Commit(staging, more=True).gate()
+    assert not Path(staging.uri(staging.run_folder, "corrections")).exists()
+
+
+def test_a_repair_that_would_change_the_dataset_keeps_nothing(staging: Staging) -> None:
+    """Not even the finished shards: once the sources are put back, their keys are the same."""
+    write_output(staging, "manifest.json", data=make_manifest())
+    with pytest.raises(RefusedError):
+        Commit(staging, repairs=True).gate()
+    outcome = staging.read_state(OUTCOME, Outcome)
+    assert outcome is not None
+    assert outcome.status is Status.NOT_REPAIRED
+    assert not Path(staging.uri("shards")).exists()
+
+
+@pytest.mark.parametrize("step", ["move", "finish"])
+def test_a_run_that_was_overtaken_changes_nothing(
+    step: str, staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Commit(staging)
+    batches = commit.gate()
+    if step == "finish":
+        for batch in batches:
+            move(batch, staging=staging)
+    before = tree(staging.output)
+
+    def overtaken(staging: Staging) -> None:
+        raise InputError(uri=staging.output, problem="another run has taken it")
+
+    monkeypatch.setattr(Staging, "check_lease", overtaken)
+    last_step = commit.finish if step == "finish" else partial(move, batches[0], staging=staging)
+    with pytest.raises(InputError, match="another run has taken it"):
+        last_step()
+    # `dataset_info.json` is staged before it is looked who holds the output.
+    left = [path for path in tree(staging.output) if not path.startswith(".staging/plan/runs")]
+    assert left == [path for path in before if not path.startswith(".staging/plan/runs")]
 
 
 @pytest.mark.parametrize("content", [None, b"dat", b"data and more"])
