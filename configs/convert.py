@@ -127,11 +127,11 @@ class _Converter:
 def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
     siblings = {name: format_path((*path, name)) for name in known}
     elsewhere = {str(place[-1]): format_path(place) for place, _ in key_paths(Config)}
-    if key in elsewhere:
-        return f"unknown key here; did you mean {elsewhere[key]}?"
-    for names, similarity in ((siblings, 0.6), (elsewhere, 0.8)):
+    # `image` in a source is meant to be `images`, although there is an `image` elsewhere.
+    for names, similarity in ((siblings, 0.9), (elsewhere, 1.0), (siblings, 0.6), (elsewhere, 0.8)):
         for nearest in difflib.get_close_matches(key, names, n=1, cutoff=similarity):
-            return f"unknown key; did you mean {names[nearest]}?"
+            here = " here" if nearest == key else ""
+            return f"unknown key{here}; did you mean {names[nearest]}?"
     return f"unknown key; expected {_join(siblings)}"
 
 

@@ -9,11 +9,12 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shardbeam.configs.keys import flag_name, keys_of
+from shardbeam.configs.keys import Key, flag_name, keys_of
 from shardbeam.configs.load import (
     MAX_CONFIG_BYTES,
     OVERRIDE_ORIGIN,
@@ -43,6 +44,7 @@ from shardbeam.pipelines.flags import (
 )
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.load import built_in_formats, find_format, is_format
+from shardbeam.transforms.storage.archives import is_archive
 from shardbeam.transforms.storage.base import ANONYMOUS_VARIABLE, is_uri
 from shardbeam.transforms.storage.find import storage_for
 
@@ -138,9 +140,10 @@ def _make_build(names: Sequence[str], given: Mapping[str, Any]) -> BuildArgument
     command, *targets = names or [""]
     if COMMANDS.get(command) is not BuildArguments:
         raise UsageError(f"expected a command ({', '.join(COMMANDS)}) first, got {command!r}")
-    if len(targets) != 1:
-        got = " ".join(targets) or "none"
-        raise UsageError(f"{command}: expected one config file or format ({_formats()}), got {got}")
+    if not targets:
+        raise UsageError(f"{command}: expected a config file or a format ({_formats()}), got none")
+    if len(targets) > 1:
+        raise UsageError(f"{command}: {_describe_extra_words(targets)}")
     run = {name: given[name] for name in keys_of(BuildArguments) if name in given}
     if run.get("wait") is False and given["beam_options"].get("runner") != DATAFLOW_RUNNER:
         raise UsageError(f"--no-wait: only with --runner={DATAFLOW_RUNNER}")
@@ -207,10 +210,44 @@ def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
 
 def _describe_target(target: str) -> str:
     if Path(target).is_dir():
-        return f"expected a config file or a format ({_formats()}), got the folder {target}"
+        return (
+            f"{target} is a folder; `shardbeam init {shlex.quote(target)}` looks what is in it, "
+            "and writes a config"
+        )
     known = (*built_in_formats(), *ready_configs())
     hint = did_you_mean(target, known, show=str) or f"; the formats are {_formats()}"
     return f"no such config file, format or ready config: {target}{hint}"
+
+
+def _describe_extra_words(targets: Sequence[str]) -> str:
+    """Explains words that belong to no flag, although one config or format is enough."""
+    targets = sorted(targets, key=lambda word: not (is_format(word) or _is_file(word)))
+    first, *extra = targets
+    said = f"expected one config file or format, got {first} and {' '.join(extra)}"
+    if all(map(os.path.exists, extra)):
+        return f"{said}; quote a pattern ('*.tar'), and give a flag once for each of several paths"
+    return f"{said}; quote a path with spaces in it ('my photos')"
+
+
+def _check_swapped(given: Mapping[str, Any], flags: Mapping[str, Key]) -> None:
+    """Refuses a file in a folder's place together with a folder in a file's.
+
+    Raises:
+        UsageError: Two flags are swapped.
+    """
+
+    def find(metavar: str, is_wrong: Callable[[str], bool]) -> list[str]:
+        return [
+            f"{flag_name(name)} {path}"
+            for name, key in flags.items()
+            if key.is_location and key.metavar == metavar and name in given
+            for path in ([given[name]] if isinstance(given[name], str) else given[name])
+            if is_wrong(path) and not is_archive(path)
+        ]
+
+    files, folders = find("DIR", os.path.isfile), find("FILE", os.path.isdir)
+    if files and folders:
+        raise UsageError(f"{files[0]} is a file, and {folders[0]} is a folder: swap them")
 
 
 def _config_from_flags(
@@ -222,8 +259,13 @@ def _config_from_flags(
         if flag in given and flag not in known:
             raise UsageError(f"{command}: this format takes no {flag_name(flag)}")
     source = {"format": target, **{flag: given[flag] for flag in flags if flag in given}}
-    required = [name for name, key in flags.items() if key.required]
-    _require(given, [*required, "output"], command=command)
+    required = [*(name for name, key in flags.items() if key.required), "output"]
+    if any(name not in given for name in required):
+        # Named with the others; alone, --set may still give it.
+        is_given = any(name in given for name in format_class.SOME_OF)
+        required[-1:-1] = [] if is_given else format_class.SOME_OF[:1]
+    _require(given, required, command=command)
+    _check_swapped(given, flags)
     if "fractions" in given and "split" in given:
         raise UsageError("--split: not together with --fractions, which names the splits")
 

@@ -88,7 +88,9 @@ class FlagParser(argparse.ArgumentParser):
             paths.setdefault(key.name, []).append((".".join(parts), key))
         for name, found in paths.items():
             spellings = dict.fromkeys((flag_name(name), f"--{name}"))
-            if taken.isdisjoint(spellings):
+            is_section = any(hasattr(key.type, "__struct_fields__") for _, key in found)
+            # A section takes no value: another flag with a name like that is meant.
+            if taken.isdisjoint(spellings) and not is_section:
                 path, key = found[0]
                 if len(found) == 1 and key.is_scalar and path != config_key("output"):
                     for spelling in spellings:

@@ -27,8 +27,11 @@ from shardbeam.transforms.formats.root_files import relative_path
 from shardbeam.transforms.storage.archives import nothing_found
 from shardbeam.transforms.storage.find import storage_for
 
-# So many kinds of files an error names.
+# Kinds of files, folders, and characters of a line that an error shows.
 _SHOWN = 8
+_FOLDERS = 3
+_COLUMNS = 200
+_PACKED = (".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 _ONE_LINE = 1_000_000
 # {what a format does with images that no annotation file names: what a config says of it}
 _UNANNOTATED = {
@@ -152,10 +155,8 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
     held = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(_SHOWN))
     if not likely:
         what = f"no {only} dataset" if only else "no dataset"
-        return (
-            f"{what} is recognized here, it holds {held}; docs/formats says what each format "
-            "expects, and `shardbeam formats FORMAT` which flags say where it is"
-        )
+        hint = _hint(folder) or "docs/formats says what each format expects"
+        return f"{what} is recognized here, it holds {held}; {hint}"
     seen = "; ".join(
         f"{each.name} ({each.recognized.what}{f': {each.problem}' if each.problem else ''})"
         for each in likely
@@ -163,8 +164,34 @@ def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> s
     if len(likely) > 1:
         return f"it may be one of several, name it with --format, or a folder in it: {seen}"
     return (
-        f"it looks like {seen}; mend that, or write a config that says what is meant: "
-        f"`shardbeam formats {likely[0].name}` lists its keys"
+        f"it looks like {seen}; you may also write the config yourself: `shardbeam formats "
+        f"{likely[0].name}` lists its keys"
+    )
+
+
+def _hint(folder: Folder) -> str:
+    """Says why nothing is recognized in a folder, and what would help; empty if that is unknown."""
+    tables = folder.named(".csv", ".tsv")
+    if tars := folder.named(".tar"):
+        return f"an archive of images is recognized by itself: shardbeam init {folder.uri(tars[0])}"
+    if packed := folder.named(*_PACKED):
+        return f"{packed[0]} has to be unpacked"
+    if not folder.images:
+        return "there are no images in it"
+    if folder.few(".json", ".jsonl", ".xml"):
+        return "none of its JSON or XML files names these images in a format that is known"
+    if tables:
+        columns = folder.head(tables[0]).decode("utf-8", "replace").partition("\n")[0].strip()
+        return (
+            f"the columns of {tables[0]} are not known, or name other images: "
+            f"{columns[:_COLUMNS]}; say what they are: `shardbeam build csv --manifest "
+            f"{folder.uri(tables[0])} --image-root DIR --image-column NAME --label-column NAME`"
+        )
+    folders = sorted({path.rpartition("/")[0] for path in folder.images})
+    where = ", ".join(f"{name}/" for name in folders[:_FOLDERS]) if folders != [""] else "it"
+    return (
+        f"there are no annotations, and the images lie directly in {where}: for classes, put those "
+        "of each class into a folder of its own, two at least"
     )
 
 

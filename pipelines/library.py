@@ -68,8 +68,8 @@ from shardbeam.transforms.dataset.census import Census, ListingSummary
 from shardbeam.transforms.dataset.commit import CommitSettings
 from shardbeam.transforms.dataset.judge import (
     count_sources,
-    describe_left_out,
     find_warnings,
+    make_notes,
     name_classes,
 )
 from shardbeam.transforms.dataset.lease import Lease, LeaseLostError
@@ -629,6 +629,6 @@ def _preview(census: Census, *, plan: Plan) -> Outcome:
         splits=counts,
         sources=count_sources(census, dataset=plan.dataset),
         warnings=find_warnings(census, splits=counts, label_map=label_map, dataset=plan.dataset),
-        notes=describe_left_out(census, dataset=plan.dataset),
+        notes=make_notes(census, dataset=plan.dataset),
         **name_classes(label_map),
     )

@@ -122,7 +122,7 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         sources: `{source: images}` that go on to be read, where a split has several sources.
         message: What went wrong and how to mend it; empty if nothing.
         warnings: What is written and may not be meant.
-        notes: Which images are left out because nothing names them.
+        notes: What is worth knowing, and no reason for a warning.
         num_classes: How many classes the dataset has.
         classes: The names of the first ten, in the order of their ids.
         storage: What was (or, for a plan, would be) asked of object storage: `requests` by kind,

@@ -84,6 +84,10 @@ def test_a_merge_may_swap_two_names() -> None:
         # Unknown keys.
         ({"image": {"verfy": "none"}}, "image.verfy: unknown key; did you mean image.verify?"),
         ({"quality": 90}, "quality: unknown key here; did you mean image.quality?"),
+        (
+            {"splits": {"train": {"format": "coco", "image": "x", "annotations": ["a.json"]}}},
+            "splits.train.image: unknown key; did you mean splits.train.images?",
+        ),
         ({"max_sied": 90}, "max_sied: unknown key; did you mean image.max_side?"),
         (
             {"rejects": {"zzz": 1}},

@@ -21,11 +21,11 @@ from shardbeam.transforms.dataset.judge import (
     count_reuse,
     count_splits,
     describe_duplicates,
-    describe_left_out,
     find_lost,
     find_warnings,
     judge,
     judge_duplicates,
+    make_notes,
     name_classes,
 )
 from shardbeam.transforms.dataset.outcome import (
@@ -285,10 +285,37 @@ def test_a_line_says_which_images_are_left_out(
         make_dataset(config={"unannotated": rule}), file_per_image=file_per_image
     )
     such = " are named by no row or annotation file and left out, such as a.jpg, b\\n.jpg"
-    assert describe_left_out(census, dataset=dataset) == (
-        f"500 of 510 images of {line.format(such)}",
-    )
-    assert describe_left_out(Census(), dataset=dataset) == ()
+    assert make_notes(census, dataset=dataset) == (f"500 of 510 images of {line.format(such)}",)
+    assert make_notes(Census(), dataset=dataset) == ()
+
+
+@pytest.mark.parametrize(
+    ("images", "config", "lines"),
+    [
+        (
+            (88, 12),
+            {},
+            (
+                "fractions are approximate: train 88%, test 12% of the images, for train 80%, "
+                "test 20%; --exact makes them exact",
+            ),
+        ),
+        ((81, 19), {}, ()),
+        ((88, 12), {"exact": True}, ()),
+        ((88, 12), {"stratify": True}, ()),
+        ((88, 12), {"limit": 100}, ()),
+        ((88, 12), {"fractions": {}}, ()),
+    ],
+)
+def test_a_line_says_that_fractions_are_approximate(
+    images: tuple[int, int], config: dict[str, object], lines: tuple[str, ...]
+) -> None:
+    splits = {
+        split: SplitOutcome(listed=count, images=count)
+        for split, count in zip(("train", "test"), images, strict=True)
+    }
+    dataset = make_dataset(config={"fractions": {"train": 0.8, "test": 0.2}, **config})
+    assert make_notes(Census(splits=splits), dataset=dataset) == lines
 
 
 DROPPED = {Correction.OBJECT_WITHOUT_BOX_DROPPED.value: 5, Correction.IMAGE_CONVERTED.value: 1}

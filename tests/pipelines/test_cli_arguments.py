@@ -29,6 +29,7 @@ from shardbeam.transforms.formats.load import FormatError, built_in_formats
 COCO = "build coco --images i --annotations a.json --output o"
 FOLDERS = "build image-folder --images i --output o"
 MISSING = "no such config file, format or ready config"
+TESTS = Path(__file__).parent
 FORMATS = ", ".join(built_in_formats())
 NO_COUNT = "{}: expected a whole number from 1 up, got '0'"
 CONFIG = "name: d\nsplits: {train: {format: image-folder, images: i}}\noutput: {path: o}\n"
@@ -183,8 +184,17 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             "--name build",
             f"expected a command ({', '.join(COMMANDS)}) first, got ''",
         ),
-        ("build", f"build: expected one config file or format ({FORMATS}), got none"),
-        ("build a b", f"build: expected one config file or format ({FORMATS}), got a b"),
+        ("build", f"build: expected a config file or a format ({FORMATS}), got none"),
+        (
+            "build my photos coco --images x",
+            "build: expected one config file or format, got coco and my photos; quote a path with "
+            "spaces in it ('my photos')",
+        ),
+        (
+            "build webdataset --tars a.tar . ..",
+            "build: expected one config file or format, got webdataset and . ..; quote a pattern "
+            "('*.tar'), and give a flag once for each of several paths",
+        ),
         (
             "plan cocoo",
             f"plan: {MISSING}: cocoo; did you mean coco?",
@@ -193,7 +203,18 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             "build x.yaml",
             f"build: {MISSING}: x.yaml; the formats are {FORMATS}",
         ),
-        ("build .", f"build: expected a config file or a format ({FORMATS}), got the folder ."),
+        (
+            "build .",
+            "build: . is a folder; `shardbeam init .` looks what is in it, and writes a config",
+        ),
+        ("build coco", "build coco: missing --images, --annotations, --output"),
+        ("build coco --panoptic x", "build coco: missing --images, --output"),
+        (
+            f"build coco --images {__file__} --annotations {TESTS} --output x",
+            f"--images {__file__} is a file, and --annotations {TESTS} is a folder: swap them",
+        ),
+        # A section of the config has a similar name.
+        (f"{COCO} --image a", "unknown flag --image; did you mean --images?"),
         # Flags.
         (f"{COCO} --runnr X", "unknown flag --runnr; did you mean --runner?"),
         (f"{COCO} --runnr=X", "unknown flag --runnr; did you mean --runner?"),
@@ -221,7 +242,6 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             "a flag's value cannot be read: Expecting value: line 1 column 1 (char 0)",
         ),
         # Flags that stand for a config.
-        ("build coco", "build coco: missing --images, --output"),
         (
             "build coco --images i --output o",
             "--annotations: missing; coco needs annotations or panoptic or semantic_masks",

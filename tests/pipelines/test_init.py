@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,15 @@ def coco(*names: str, **more: object) -> str:
 
 def images(*names: str) -> Files:
     return dict.fromkeys(names, JPEG)
+
+
+def zipped(files: Files) -> bytes:
+    """A zip of files."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -216,6 +227,54 @@ def images(*names: str) -> Files:
                 }
             },
         ),
+        (
+            # Kaggle's.
+            {**images("train/1.jpg", "train/2.jpg"), "train.csv": "id,label\n1,cat\n2,dog\n"},
+            "csv: 1 table, 2 images; split train",
+            {
+                "splits": {
+                    "train": {
+                        "format": "csv",
+                        "manifest": ["d/train.csv"],
+                        "image_root": ["d/train"],
+                        "image_column": "id",
+                    }
+                }
+            },
+        ),
+        (
+            {**images("img/a.jpg", "img/b.jpg"), "rows.csv": "image;label\na.jpg;cat\nb.jpg;dog\n"},
+            "csv: 1 table, 2 images; split train",
+            {
+                "source": {
+                    "format": "csv",
+                    "manifest": ["d/rows.csv"],
+                    "image_root": ["d/img"],
+                    "delimiter": ";",
+                }
+            },
+        ),
+        (
+            {
+                "train2017.zip": zipped(images("train2017/1.jpg")),
+                "annotations/instances_train2017.json": coco("1.jpg"),
+            },
+            "coco: 1 annotation file, 1 image; split train",
+            {
+                "splits": {
+                    "train": {
+                        "format": "coco",
+                        "images": "d/train2017.zip/train2017",
+                        "annotations": ["d/annotations/instances_train2017.json"],
+                    }
+                }
+            },
+        ),
+        (
+            {"voc.zip": zipped({f"x/{path}": data for path, data in VOC.items()})},
+            "voc: 2 XML files, 2 images; splits train, val",
+            {"source": {"format": "voc", "root": "d/voc.zip/x"}},
+        ),
     ],
 )
 def test_layouts(
@@ -246,7 +305,8 @@ def test_layouts(
         (
             {"a.jpg": JPEG, "b.JPG": JPEG, "notes": "x"},
             "",
-            "d: no dataset is recognized here, it holds 2 .jpg, 1 no extension; docs/formats",
+            "d: no dataset is recognized here, it holds 2 .jpg, 1 no extension; there are no "
+            "annotations, and the images lie directly in it: for classes, put",
         ),
         (
             {**images("a.jpg"), "a.json": coco("a.jpg"), "a.xml": voc_xml(voc_object(ymin=2))},
@@ -260,7 +320,7 @@ def test_layouts(
             {"a.json": coco("a.jpg")},
             "",
             "d: it looks like coco (1 annotation file: none of the images that a.json names is "
-            "there: 'a.jpg'); mend that, or write a config",
+            "there: 'a.jpg'); you may also write the config",
         ),
         (
             {**images("a.jpg"), "a.json": coco("a.jpg"), "b.json": coco("a.jpg")},
@@ -275,8 +335,47 @@ def test_layouts(
         (
             {**images("train/1.jpg", "val/2.jpg")},
             "",
-            "d: no dataset is recognized here, it holds 2 .jpg",
+            "d: no dataset is recognized here, it holds 2 .jpg; there are no annotations, and the "
+            "images lie directly in train/, val/: for classes",
         ),
+        # What is in the way, and what would help.
+        (
+            images("a/1.jpg", "b/2.jpg", "cover.jpg"),
+            "",
+            "d: it looks like image-folder (2 folders of classes: 1 image beside them, such as "
+            "cover.jpg: move it out of the folder, or into that of its class); ",
+        ),
+        (
+            images("x/flowers/a/1.jpg", "x/flowers/b/2.jpg"),
+            "",
+            "d: it looks like image-folder (2 folders of images: all are in x/flowers: `shardbeam "
+            "init d/x/flowers` looks there); ",
+        ),
+        (
+            {"a.zip": zipped(images("a/1.jpg", "b/2.jpg"))},
+            "",
+            "d: it looks like image-folder (2 folders of images: all are in a.zip: `shardbeam "
+            "init d/a.zip` looks there); ",
+        ),
+        (
+            {"a.zip": zipped({**images("1.jpg"), "a.json": coco("1.jpg").encode()})},
+            "",
+            "d: it looks like coco (1 annotation file: ",
+        ),
+        (
+            {**images("img/1.jpg"), "a.csv": "id,breed\n1,pug\n"},
+            "",
+            "d: no dataset is recognized here, it holds 1 .csv, 1 .jpg; the columns of a.csv are "
+            "not known, or name other images: id,breed; say what they are: `shardbeam build csv",
+        ),
+        (
+            {"a.tar": b"\0" * 100},
+            "",
+            "d: no dataset is recognized here, it holds 1 .tar; an archive of images is recognized "
+            "by itself: shardbeam init d/a.tar",
+        ),
+        ({"a.tgz": b"x"}, "", "d: no dataset is recognized here, it holds 1 .tgz; a.tgz has to be"),
+        ({"a.txt": b"x"}, "", "d: no dataset is recognized here, it holds 1 .txt; there are no im"),
         (
             {**images("a.jpg"), "labels/a.txt": "0 0.5 0.5 0.1 0.1\n"},
             "",

@@ -30,11 +30,11 @@ from shardbeam.transforms.dataset.judge import (
     count_reuse,
     count_sources,
     count_splits,
-    describe_left_out,
     find_lost,
     find_warnings,
     judge,
     judge_duplicates,
+    make_notes,
     name_classes,
 )
 from shardbeam.transforms.dataset.manifest import (
@@ -176,7 +176,7 @@ def gate(
         reuse=count_reuse(settings.run.previous, shards),
         resumed=count_resumed(shards),
         sources=count_sources(census, dataset=dataset),
-        notes=describe_left_out(census, dataset=dataset),
+        notes=make_notes(census, dataset=dataset),
         # Of a run that is refused; one that commits finds all of them when it ends.
         warnings=dataset.warnings,
         **name_classes(label_map),
@@ -302,7 +302,7 @@ def finish(
                     duplicates=duplicates,
                     corrected=(line for each in statistics.values() for line in each.corrected),
                 ),
-                notes=describe_left_out(census, dataset=dataset),
+                notes=make_notes(census, dataset=dataset),
                 **name_classes(label_map),
                 rejects=join_uri(staging.output, "rejects") if rejects else "",
                 corrections=(join_uri(staging.output, CORRECTIONS_FOLDER) if corrections else ""),

@@ -65,8 +65,10 @@ from shardbeam.transforms.formats.sources import (
 )
 from shardbeam.transforms.formats.split_folders import is_split_name
 
-# As many images are examples in a warning.
+# Images that a warning names as examples.
 _NAMED = 3
+# A split whose share of the images differs from its fraction by this much is worth a line.
+_NOTABLE_SHARE = 0.02
 
 # {`match`: what it joins by}
 _MATCHES = {
@@ -517,8 +519,31 @@ def _warn_of_sizes(
             yield f"{images} annotated in another size, such as {examples}, {text}"
 
 
-def describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str, ...]:
-    """Says which images are left out because nothing names them, a line a split."""
+def make_notes(census: Census, *, dataset: DatasetSettings) -> tuple[str, ...]:
+    """Returns what a summary explains that is no reason for a warning, one line each."""
+    fractions = _describe_fractions(census, config=dataset.config)
+    return (*_describe_left_out(census, dataset=dataset), *fractions)
+
+
+def _describe_fractions(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
+    """Compares the shares of the images with the fractions that were asked for."""
+    fractions: Mapping[str, float] = config.get("fractions") or {}
+    # A sample does not show the sizes of the whole dataset.
+    if not fractions or any(config.get(key) for key in ("exact", "stratify", "limit")):
+        return
+    images = {split: census.splits.get(split, SplitOutcome()).images for split in fractions}
+    shares = {split: count / max(1, sum(images.values())) for split, count in images.items()}
+    if any(abs(shares[split] - fractions[split]) >= _NOTABLE_SHARE for split in fractions):
+        found = ", ".join(f"{split} {shares[split]:.0%}" for split in fractions)
+        wanted = ", ".join(f"{split} {fractions[split]:.0%}" for split in fractions)
+        yield (
+            f"fractions are approximate: {found} of the images, for {wanted}; --exact makes them "
+            "exact"
+        )
+
+
+def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str, ...]:
+    """Says which images are left out because nothing names them, one line per split."""
     lines = []
     for name in (*dataset.splits, NO_SPLIT):
         split = census.splits.get(name, SplitOutcome())

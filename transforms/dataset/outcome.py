@@ -164,7 +164,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         sources: `{source: its images that went on to be read}`, where a split has several.
         message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
         warnings: What is written and may not be meant, a line each.
-        notes: Which images are left out because nothing names them, a line a split.
+        notes: What is worth knowing, and no reason for a warning, one line each.
         rejects: The folder that holds the rejects files, where there are any rejects.
         corrections: The folder that holds the files of corrections, where there are any.
         reuse: What was taken over from the previous version; None where none was named.

@@ -42,9 +42,16 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
             the rows behind it along.
     """
 
+    SUMMARY = "CSV and TSV tables: a row per image, per object, or without images"
     cells_are_text = True
     extensions = (".csv", *_TAB_EXTENSIONS)
-    guessed_keys = ({}, {"header": [*_RETINANET]})
+    # Kaggle's tables name images by `id`, which means other things elsewhere.
+    guessed_keys = (
+        {},
+        {"delimiter": ";"},
+        {"image_column": "id"},
+        {"header": [*_RETINANET]},
+    )
 
     header: (
         Annotated[

@@ -17,7 +17,13 @@ from shardbeam.transforms.core.records import AnnotationEntry, Category, ImageAn
 from shardbeam.transforms.formats.annotation_file import decode_text, read_annotation_file
 from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.names import FILE_FOLDERS, listing_exclusion
-from shardbeam.transforms.formats.recognition import FOLDERS, Folder, Recognized, split_in
+from shardbeam.transforms.formats.recognition import (
+    FOLDERS,
+    Folder,
+    Recognized,
+    counted,
+    split_in,
+)
 from shardbeam.transforms.formats.split_folders import SplitFolderFormat
 from shardbeam.transforms.storage.archives import expand_root, is_archive, list_root
 from shardbeam.transforms.storage.base import Storage, join_uri
@@ -45,7 +51,10 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes two or more folders with images, named like no part of another format."""
+        """Recognizes two or more folders with images, named like no part of another format.
+
+        If stray images or one folder around all others are in the way, the problem says so.
+        """
         if not folder.images:
             return None
         made = cls(images=folder.location())
@@ -57,9 +66,22 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         except (InputError, Problem) as error:
             problem = error.problem if isinstance(error, InputError) else error.text
         folders = {made.below_split(path).rpartition("/")[0] for path in folder.images}
-        parts = {part.casefold() for path in folders for part in path.split("/")}
         classes = {path.partition("/")[0] for path in folders}
-        if parts & _NO_CLASSES or any(part == split_in(part) for part in parts) or len(classes) < 2:
+        if len(classes) == 1:
+            return _recognize_wrapped(folder)
+        strays = [path for path in folder.images if "/" not in made.below_split(path)]
+        named = [path for path in folders if path]
+        parts = {part.casefold() for path in named for part in path.split("/")}
+        if parts & _NO_CLASSES or any(part == split_in(part) for part in parts):
+            return None
+        if strays and len(classes) > 2:
+            return Recognized(
+                what=f"{len(classes) - 1:,} folders of classes",
+                problem=f"{counted(len(strays), 'image')} beside them, such as {strays[0]}: move "
+                "it out of the folder, or into that of its class",
+                rank=FOLDERS,
+            )
+        if strays:
             return None
         if not problem and (others := folder.named(*_ANNOTATIONS)):
             problem = f"{others[0]} may say more than the names of the folders"
@@ -193,3 +215,21 @@ def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
     if not lines:
         raise InputError(uri=uri, problem="the file names no classes")
     return {name: class_id for class_id, name in enumerate(lines)}
+
+
+def _recognize_wrapped(folder: Folder) -> Recognized | None:
+    """Recognizes folders of classes that other folders or an archive hold: naming it would help."""
+    wrapping, below = "", [path.split("/")[:-1] for path in folder.images]
+    while len(tops := {parts[0] if parts else "" for parts in below}) == 1:
+        (top,) = tops
+        if not top or split_in(top) == top.casefold():
+            break
+        wrapping = f"{wrapping}/{top}".lstrip("/")
+        below = [parts[1:] for parts in below]
+    if not wrapping or "" in tops:
+        return None
+    return Recognized(
+        what=f"{len(tops):,} folders of images",
+        problem=f"all are in {wrapping}: `shardbeam init {folder.uri(wrapping)}` looks there",
+        rank=FOLDERS,
+    )

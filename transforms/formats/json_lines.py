@@ -54,6 +54,7 @@ class _MendedRow(dict[str, Any]):
 class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
     """JSON Lines, read in parts by several workers."""
 
+    SUMMARY = "JSON Lines tables: a row per image, with labels or objects, or without images"
     cells_are_text = False
     extensions = (".jsonl",)
     chunk_bytes = 32 << 20

@@ -8,12 +8,12 @@ import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, RejectedError
 from shardbeam.transforms.core.records import ImageRef
 from shardbeam.transforms.formats.annotation_file import read_part
 from shardbeam.transforms.formats.names import (
@@ -27,10 +27,13 @@ from shardbeam.transforms.formats.table_roots import common_folder
 from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
+from shardbeam.transforms.storage.image_bytes import read_bytes
 
 # Enough of a file to tell what it is, and of a table or a list to tell what it names.
 _HEAD_BYTES = 64 << 10
 _NAMES = 50
+# A member of an archive is read whole; longer ones are not looked into.
+_MEMBER_BYTES = 16 << 20
 # Of a folder's files of one kind, as many are looked into.
 _FILES = 3
 _FEW = 30
@@ -77,7 +80,8 @@ class Folder:
 
     Attributes:
         root: The folder, as it was given.
-        files: `{path below it: where it lies}`, by folder and name; without hidden files.
+        files: `{path below it: where it lies}`, by folder and name; without hidden files. A zip
+            is a folder with its members.
         images: The paths of images.
     """
 
@@ -86,7 +90,7 @@ class Folder:
         self.root = root
         self.files: dict[str, ImageRef] = {
             path: file
-            for path, file in sorted(list_root(root), key=_by_folder)
+            for path, file in sorted(_list_with_zips(root), key=_by_folder)
             if not is_hidden(path) and is_encodable(path)
         }
         self.images = [path for path in self.files if is_image_name(path)]
@@ -115,11 +119,12 @@ class Folder:
     def head(self, path: str, *, size_bytes: int = _HEAD_BYTES) -> bytes:
         """Reads the beginning of a file; nothing of one that cannot be read."""
         file = self.files[path]
-        if not file.whole:
-            return b""
         try:
-            data = read_part(file.uri, storage=storage_for(file.uri), size_bytes=size_bytes)
-        except InputError:
+            if file.whole:
+                data = read_part(file.uri, storage=storage_for(file.uri), size_bytes=size_bytes)
+            else:
+                data = read_bytes(file, max_bytes=_MEMBER_BYTES)[:size_bytes]
+        except (InputError, RejectedError):
             return b""
         return data.removeprefix(_BOM)
 
@@ -178,6 +183,20 @@ class Folder:
         for path in self.images:
             found.setdefault(loosened(path, "name"), []).append(path)
         return found
+
+
+def _list_with_zips(root: str) -> Iterator[tuple[str, ImageRef]]:
+    """Lists a root; a zip in it is listed as the folder that a source may name."""
+    for path, file in list_root(root):
+        if not (path.lower().endswith(".zip") and file.whole):
+            yield path, file
+            continue
+        try:
+            members = list(list_root(file.uri))
+        except InputError:
+            yield path, file
+            continue
+        yield from ((f"{path}/{member}", where) for member, where in members)
 
 
 def _by_folder(item: tuple[str, ImageRef]) -> tuple[str, str]:

@@ -208,7 +208,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
                 )
                 try:
                     found = made._recognize(path, folder=folder)
-                except InputError:
+                except (InputError, Problem):
                     continue
                 if found is None:
                     continue

@@ -171,7 +171,11 @@ class Storage(abc.ABC):
         """
         stored = self.stat(uri)
         if stored is None:
-            raise InputError(uri=uri, problem="no such file")
+            in_archive = any(
+                part.lower().endswith((".zip", ".tar")) for part in uri.split("/")[:-1]
+            )
+            problem = "is not read out of an archive; unpack it" if in_archive else "no such file"
+            raise InputError(uri=uri, problem=problem)
         return stored
 
     @abc.abstractmethod
