@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from apache_beam import DoFn
+from apache_beam.transforms import userstate
 from hypothesis import settings
 
 from shardbeam.pipelines.sample import write_shapes
@@ -25,6 +27,25 @@ def _no_syncs() -> Iterator[None]:
     """Builds in the tests' own processes do not wait for the disk: no test cuts the power."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _specs_once() -> Iterator[None]:
+    """Beam looks through a DoFn's methods eight times a step: a third of what a small build takes.
+
+    What it finds depends on the class alone, so that here it looks once.
+    """
+    found: dict[type, object] = {}
+    look = userstate.get_dofn_specs
+
+    def look_once(dofn: DoFn) -> object:
+        if type(dofn) not in found:
+            found[type(dofn)] = look(dofn)
+        return found[type(dofn)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(userstate, "get_dofn_specs", look_once)
         yield
 
 

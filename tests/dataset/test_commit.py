@@ -228,7 +228,7 @@ def test_a_run_without_rejects_names_no_folder_of_them(staging: Staging) -> None
 
 
 def test_corrections_of_a_run_that_is_refused_are_kept(staging: Staging) -> None:
-    with pytest.raises(RefusedError):
+    with pytest.raises(GateError):
         Commit(staging, more=True, listed=7).gate()
     outcome = staging.read_state(OUTCOME, Outcome)
     assert outcome is not None
@@ -244,7 +244,7 @@ def test_corrections_of_a_run_that_goes_on_are_written_at_its_end(staging: Stagi
 def test_a_repair_that_would_change_the_dataset_keeps_nothing(staging: Staging) -> None:
     """Not even the finished shards: once the sources are put back, their keys are the same."""
     write_output(staging, "manifest.json", data=make_manifest())
-    with pytest.raises(RefusedError):
+    with pytest.raises(GateError):
         Commit(staging, repairs=True).gate()
     outcome = staging.read_state(OUTCOME, Outcome)
     assert outcome is not None
