@@ -1,18 +1,18 @@
-"""The Beam transforms, each in a file named like it, over rooms of modules that know no Beam.
+"""The Beam transforms, each in a file with its name, and folders of modules that import no Beam.
 
 - `ListImages`: lists the files of the sources
-- `ReadAnnotations`: reads what annotates the images
+- `ReadAnnotations`: reads the annotations of the images
 - `JoinAnnotations`: joins images and annotations into records
-- `TakeCensus`: adds up what these have counted
+- `TakeCensus`: adds up the counts of these three
 - `WriteShards`: reads, checks, converts and encodes the images, and writes the shards
-- `WriteToTFRecord`: the same by the arguments of Beam's transform of that name
-- `CommitDataset`: moves what was written into place, or refuses it
-- `CountStatistics`: reads shards to their end, and counts what is in them
-- `VerifyShards`: reads shards to their end, and compares them with what is said of them
+- `WriteToTFRecord`: `WriteShards` with the arguments of Beam's transform of that name
+- `CommitDataset`: moves the written files into place, or refuses the dataset
+- `CountStatistics`: reads shards completely and counts their content
+- `VerifyShards`: reads shards completely and compares them with their manifest and indexes
 
-Each name is imported when it is first used, so that the rooms (`core`, `storage`, `containers`,
-`images`, `examples`, `formats`, `dataset`) never pay for Beam's import. `beam` is the room of what
-the transforms share.
+Each name is imported when it is first used, so that the folders (`core`, `storage`, `containers`,
+`images`, `examples`, `formats`, `dataset`) never pay for importing Beam. The transforms share the
+code in `beam`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CommitDataset: gate, moves, and the finish."""
+"""CommitDataset: the gate, the moves and the finish."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _Assigned = tuple[tuple[str, str], Reject]
 class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]]):
     """Commits staged shards as one dataset, or refuses to: `ShardResult` → the dataset's folder.
 
-    The gate writes the rejects files and the run's outcome into staging, and raises if the
-    counts do not add up, too much was rejected, or the dataset is not what the config expects.
-    Every step is idempotent, so retries and runs that are started again end in the same files.
+    The gate writes the files of rejects and the run's outcome into staging. It raises if the counts
+    do not add up, too many inputs were rejected, or the dataset is not what the config expects.
+    Every step is idempotent, so retries and restarted runs end with the same files.
 
     Args:
-        settings: What is committed, and where.
-        rejects: All rejects, of every step.
+        settings: The dataset to commit, and its folder.
+        rejects: The rejects of all steps.
         statistics: `(split, CountedStatistics)` for each shard.
         census: One `Census`.
         label_map: One `LabelMap`.
-        duplicates: One `Duplicates`; None where they were not looked for.
+        duplicates: One `Duplicates`; None if duplicates are not searched.
 
     Raises:
-        GateError: (at run time) The gate refused; the outcome says why.
+        GateError: (at run time) The gate refused; the outcome has the reason.
         InputError: (at run time) A staged file is gone, the output cannot be written, or another
             run has taken its lease.
     """
@@ -56,14 +56,14 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
     def expand(self, shards: PCollection[ShardResult]) -> PCollection[str]:
         """Adds the step to a pipeline."""
         staging = self.settings.staging
-        # (split, rejects), by a shuffle: Prism gives a side input that comes without one, such as
-        # the census, to steps on rejects before it is there.
+        # (split, number of rejects), by a shuffle: without one, Prism would start the steps on
+        # rejects before this side input is complete.
         counts = (
             self.rejects
             | "OneEach" >> beam.Map(_one_each).with_output_types(tuple[str, int])
             | "CountRejects" >> beam.CombinePerKey(sum)
         )
-        # ((split, path), Reject): of many rejects, no worker gets more than fill a file.
+        # ((split, path), Reject): no worker gets more rejects than fit into one file.
         rejects_files = (
             self.rejects
             | "AssignFile"
@@ -72,13 +72,13 @@ class CommitDataset(beam.PTransform[PCollection[ShardResult], PCollection[str]])
             | "WriteRejects" >> beam.Map(_write_rejects, staging=staging)
         )
         label_map = pvalue.AsSingleton(self.label_map)
-        # (split, CountedStatistics): those of all shards together would be no small matter.
+        # (split, CountedStatistics), merged: statistics of each shard are too large for one worker.
         statistics = pvalue.AsDict(
             self.statistics | "MergeStatistics" >> beam.CombinePerKey(merge_counted)
         )
         results = (pvalue.AsList(shards), pvalue.AsList(rejects_files))
         duplicates = None if self.duplicates is None else pvalue.AsSingleton(self.duplicates)
-        # how many moves each batch was
+        # the number of moves in each batch
         moved = (
             self.census
             | "Gate"

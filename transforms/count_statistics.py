@@ -1,4 +1,4 @@
-"""CountStatistics: reads shards to their end, and counts what is in them."""
+"""CountStatistics: reads shards completely and counts their content."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shardbeam.transforms.dataset.read.legend import Legend
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CountStatistics(beam.PTransform[PCollection[CountTask], PCollection[CountResult]]):
-    """Reads each shard to its end, and counts what is in it.
+    """Reads each shard completely and counts its content.
 
     A worker reads as many shards at a time as it has CPUs.
 
     Args:
-        legend: How the Examples are to be read.
+        legend: The meaning of keys, and the names of classes.
     """
 
     legend: Legend
@@ -29,7 +29,7 @@ class CountStatistics(beam.PTransform[PCollection[CountTask], PCollection[CountR
         """Adds the step to a pipeline."""
         return (
             shards
-            # Shards come from one list: without it one worker would read them all.
+            # Without this, one worker would read all shards, because they come from one list.
             | beam.Reshuffle()
             | "CountShard"
             >> beam.ParDo(

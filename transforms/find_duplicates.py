@@ -1,4 +1,4 @@
-"""FindDuplicates: pictures that are in a dataset several times."""
+"""FindDuplicates: finds pictures that a dataset contains several times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardbeam.transforms.dataset.files import ShardResult
 from shardbeam.transforms.dataset.matching import Matches, count_partitions, match_rows
 from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
 
-# What is compared and the partition of it, and packed rows of one shard.
+# The space of compared values, a partition of it, and packed rows of one shard.
 _Packed = tuple[tuple[int, int], bytes]
 
 
@@ -26,18 +26,18 @@ _Packed = tuple[tuple[int, int], bytes]
 class FindDuplicates(beam.PTransform[PCollection[ShardResult], PCollection[Duplicates]]):
     """Finds equal and nearly equal pictures in staged shards: `ShardResult` → one `Duplicates`.
 
-    It reads the shards' indexes, and no image. An element is a shard's rows of one partition and
-    not a row, which would cost more than the comparison.
+    It reads the shards' indexes, but no image. An element holds all rows of a shard in one
+    partition: an element for each row would cost more than the comparison.
 
     Args:
         splits: The splits' names, in the config's order.
-        near: The most bits in which the hashes of two pictures may differ, up to 3; 0 where equal
-            files alone are looked for.
-        staging: Where the shards wait.
-        census: One `Census`, of these shards' records.
+        near: The most bits in which the hashes of two pictures may differ, up to 3; with 0 only
+            equal files are found.
+        staging: The staging that holds the shards.
+        census: One `Census` of these shards' records.
 
     Raises:
-        InputError: (at run time) The index of a shard is gone, or staging cannot be written.
+        InputError: (at run time) The index of a shard is missing, or staging cannot be written.
     """
 
     splits: Sequence[str]

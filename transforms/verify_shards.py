@@ -1,4 +1,4 @@
-"""VerifyShards: reads shards to their end and compares them with what their dataset says."""
+"""VerifyShards: reads shards completely and compares them with their manifest and indexes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from shardbeam.transforms.dataset.verify_shard import CheckReport, CheckTask, ch
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class VerifyShards(beam.PTransform[PCollection[CheckTask], PCollection[CheckReport]]):
-    """Reads each shard to its end, and reports what is wrong with it.
+    """Reads each shard completely and reports everything that is wrong with it.
 
     A worker reads as many shards at a time as it has CPUs.
 
     Args:
-        decode: Whether images are decoded, strictly.
+        decode: Whether images are decoded, too, strictly.
     """
 
     decode: bool = False
@@ -28,7 +28,7 @@ class VerifyShards(beam.PTransform[PCollection[CheckTask], PCollection[CheckRepo
         """Adds the step to a pipeline."""
         return (
             checks
-            # Shards come from one list: without it one worker would read them all.
+            # Without this, one worker would read all shards, because they come from one list.
             | beam.Reshuffle()
             | "VerifyShard"
             >> beam.ParDo(

@@ -1,4 +1,4 @@
-"""WriteShards: records into deterministic shards, encoded where they are written."""
+"""WriteShards: writes records into deterministic shards, and encodes them while writing."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from shardbeam.transforms.dataset.statistics import CountedStatistics, Statistic
 _REJECTS = "rejects"
 _STATISTICS = "statistics"
 
-# A shard's key and a record on its way into it. Beam ignores annotations that are strings, as
-# they are here, so that types which matter to a shuffle are said to it by themselves.
+# `(split, shard)`, and a record of that shard. Annotations are strings in this module, and Beam
+# ignores those, so types that matter to a shuffle are declared with `with_output_types`.
 _Sharded = tuple[tuple[str, int], bytes]
 _Output: TypeAlias = ShardResult | pvalue.TaggedOutput[str, Any]
 
@@ -45,7 +45,7 @@ _record_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class WriteResult(NamedTuple):
-    """What `WriteShards` gives.
+    """The outputs of `WriteShards`.
 
     Attributes:
         shards: A `ShardResult` for each shard, written to staging.
@@ -62,18 +62,19 @@ class WriteResult(NamedTuple):
 class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult]):
     """Writes `(split, Record)` into shards of `tf.train.Example`.
 
-    Split, shard and order follow from hashes of the examples' identity, so the files are the same
-    whatever the runner, the number of workers and the order of arrival. Records are shuffled;
-    images are read, checked and encoded by the worker that writes the shard, threads reading
-    ahead of the writer (`dataset.processes`, `dataset.shard`). An empty shard is written too.
-    Files go to a staging area, where a run that is started again finds the finished ones. And the
-    result says what was written: `CommitDataset` moves it into place.
+    Hashes of source and key decide split, shard and order, so the files do not depend on the
+    runner, the number of workers or the order of arrival. Only records are shuffled. The worker
+    that writes a shard reads, checks and encodes its images, with threads that read ahead
+    (`dataset.processes`, `dataset.shard`). Empty shards are written, too.
+
+    Files go to staging, where a restarted run finds the finished ones. `CommitDataset` moves them
+    into place.
 
     Args:
-        naming: How the files are named.
-        num_shards: Shards of every split, or by split (`{split: shards}`); 0 means by size.
-        settings: How the shards are made.
-        census: One `Census`, of these records.
+        naming: The names of the files.
+        num_shards: Shards of every split, or by split (`{split: shards}`); 0 to decide by size.
+        settings: The settings of shards.
+        census: One `Census` of these records.
         label_map: One `LabelMap`.
 
     Raises:
@@ -115,7 +116,7 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
             num_shards=self.num_shards,
             shard_size_bytes=settings.shard_size_bytes,
         ).with_output_types(ShardPlan)
-        # Every index of every shard gets an empty value: GroupByKey emits no empty groups.
+        # Each shard gets an empty value, because GroupByKey emits no empty groups.
         seeds = plan | "SeedShards" >> beam.FlatMap(
             _seed_shards, staging=settings.staging
         ).with_output_types(_Sharded)
@@ -154,7 +155,7 @@ def _seed_shards(plan: ShardPlan, *, staging: Staging) -> Iterator[tuple[tuple[s
 def assign_shard(
     element: tuple[str, Record], plan: ShardPlan, *, seed: int
 ) -> tuple[tuple[str, int], bytes]:
-    """Finds the shard of a record: `((split, shard), hash + encoded record)`."""
+    """Returns a record with its shard: `((split, shard), hash + encoded record)`."""
     split, record = element
     digest = example_hash(seed=seed, source=record.source, key=record.key)
     index = shard_index(digest, num_shards=plan.num_shards[split])
@@ -169,7 +170,7 @@ class _WriteShardFn(beam.DoFn):
     settings: ShardSettings
 
     def setup(self) -> None:
-        # Started when it is known how much there is to write.
+        # Made by the first shard, when the total to write is known.
         self._writers: WriterPool | None = None
 
     def teardown(self) -> None:
@@ -177,7 +178,7 @@ class _WriteShardFn(beam.DoFn):
             self._writers.close()
 
     def start_bundle(self) -> None:
-        self._under_way: deque[tuple[Future[ShardResult], Edges]] = deque()
+        self._writing: deque[tuple[Future[ShardResult], Edges]] = deque()
 
     def process(
         self,
@@ -211,19 +212,19 @@ class _WriteShardFn(beam.DoFn):
         if self._writers is None:
             workers = count_workers(plan.totals, processes=self.settings.processes)
             self._writers = WriterPool(self.settings, workers=workers)
-        self._under_way.append((self._writers.begin(shard), edges))
-        while self._under_way and self._under_way[0][0].done():
-            yield from self._outputs(*self._under_way.popleft())
+        self._writing.append((self._writers.begin(shard), edges))
+        while self._writing and self._writing[0][0].done():
+            yield from self._outputs(*self._writing.popleft())
 
     def finish_bundle(self) -> Iterator[Any]:
-        while self._under_way:
-            for output in self._outputs(*self._under_way.popleft()):
+        while self._writing:
+            for output in self._outputs(*self._writing.popleft()):
                 yield in_global_window(output)
 
     def _outputs(self, shard: Future[ShardResult], edges: Edges) -> Iterator[_Output]:
         with explain_write_errors(self.settings.staging.output):
             result = shard.result()
-        # What counts is what became of the records that have arrived.
+        # Count the records that the shard accounts for instead of those that arrived here.
         edges.received.setdefault(RECORDS, Tally()).number = result.records
         for reject in result.rejects:
             edges.send(REJECTS, encode_element(reject))
@@ -232,7 +233,7 @@ class _WriteShardFn(beam.DoFn):
         statistics.edges.receive(STATISTICS, result.key.encode())
         edges.send(STATISTICS, result.key.encode())
         yield pvalue.TaggedOutput(_STATISTICS, (result.split, statistics))
-        # These travel on their own; the shard's result stays small.
+        # Rejects and statistics are outputs of their own, so that the shard's result stays small.
         yield msgspec.structs.replace(
             result, rejects=(), corrected=(), statistics=Statistics(), edges=edges
         )

@@ -115,7 +115,7 @@ def test_a_file_of_another_kind_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"x" * 100)
     file = StoredFile(path="x", uri=str(path), size_bytes=100, version="")
-    with pytest.raises(Exception, match="no ArrayRecord file, or a damaged one"):
+    with pytest.raises(Exception, match="not an ArrayRecord file, or a damaged one"):
         list(find_container("array_record").read(file))
 
 

@@ -1,8 +1,9 @@
-"""ArrayRecord files, which random access by the number of a record is made for.
+"""ArrayRecord files, which are made for random access by the number of a record.
 
-Format: https://github.com/google/array_record, read by `tfds.data_source` and by Grain. The package
-reads and writes local files only, and promises equal records over its versions, equal bytes within
-one. A file that is cut off reads as one without records, so size and checksum are compared first.
+Format: https://github.com/google/array_record; `tfds.data_source` and Grain read it. The package
+only reads and writes local files. It promises the same records in all of its versions, but the same
+bytes only within one version. It reads a truncated file as an empty one, so size and checksum are
+compared first.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from shardbeam.transforms.core.extras import install_command
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
-# As TFDS: each record can be read by itself.
+# Like TFDS: each record can be read by itself.
 _OPTIONS = "group_size:1"
 _PART_BYTES = 8 << 20
 
@@ -34,13 +35,13 @@ class ArrayRecord(Container):
     checks_records = False
 
     def versions(self) -> Mapping[str, str]:
-        """Returns the package's version; see the base class."""
+        """Returns the version of the array-record package."""
         _package()
         return {"array-record": importlib.metadata.version("array-record")}
 
     @contextlib.contextmanager
     def writer(self, file: ChecksummedFile) -> Iterator[WriteRecord]:
-        """Writes a temporary file first, and then its bytes to `file`; see the base class."""
+        """Writes records to a temporary file, and copies its bytes to `file` at the end."""
         with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
             path = os.path.join(folder, "records")
             writer = _package().ArrayRecordWriter(path, _OPTIONS)
@@ -52,7 +53,7 @@ class ArrayRecord(Container):
                 try:
                     writer.write(b"".join(chunks))
                 except RuntimeError as error:
-                    # The package knows no OSError; most likely the disk for it is full.
+                    # The package raises no OSError; most likely the disk is full.
                     problem = f"the temporary file {path} cannot be written: {error}"
                     raise OSError(problem) from error
                 number += 1
@@ -69,7 +70,7 @@ class ArrayRecord(Container):
     def read(
         self, file: StoredFile, *, start: int = 0, see: Callable[[bytes], None] | None = None
     ) -> Iterator[tuple[int, bytes]]:
-        """Yields the records, after the file's checksum was compared; see the base class."""
+        """Yields the records, after comparing the file's checksum."""
         storage = storage_for(file.uri)
         with tempfile.TemporaryDirectory(prefix="shardbeam-") as folder:
             path = os.path.join(folder, "records")
@@ -89,7 +90,9 @@ class ArrayRecord(Container):
                 raise DamagedError(uri=file.uri, problem=problem)
             reader = _package().ArrayRecordReader(path)
             if not reader.ok():
-                raise DamagedError(uri=file.uri, problem="no ArrayRecord file, or a damaged one")
+                raise DamagedError(
+                    uri=file.uri, problem="not an ArrayRecord file, or a damaged one"
+                )
             for number in range(start, reader.num_records()):
                 try:
                     record = reader.read([number])[0]
@@ -99,7 +102,7 @@ class ArrayRecord(Container):
                 yield number, record
 
     def describe_place(self, place: int) -> str:
-        """Gives the record's number; see the base class."""
+        """Returns "record" and its number."""
         return f"record {place}"
 
 

@@ -1,7 +1,7 @@
-"""A container: a kind of file that holds many serialized Examples.
+"""Containers: kinds of files that hold many serialized Examples.
 
-A new one is a module of this folder that is named after it and holds a `Container` named
-`CONTAINER`. Nothing else needs to know it.
+To add one, add a module to this folder with the container's name, which holds a `Container` named
+`CONTAINER`. No other file has to change.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from shardbeam.configs.nearest import did_you_mean
 from shardbeam.transforms.storage.base import StoredFile
 
 # Appends one record, given in several parts and with its CRC-32C, and returns its place: the byte
-# where it begins, or its number where a container has no such bytes.
+# where it begins or, in some containers, its number.
 WriteRecord = Callable[[Sequence[bytes], int], int]
 
 
 class ChecksummedFile:
-    """A new file, with the length and the CRC-32C of what was written to it.
+    """A new file that keeps track of its length and its CRC-32C.
 
     Args:
         file: The file.
 
     Attributes:
-        size_bytes: Length of what was written so far.
+        size_bytes: The bytes written so far.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -52,15 +52,15 @@ class ChecksummedFile:
 
     @property
     def crc32c(self) -> str:
-        """CRC-32C of what was written so far, as 8 hex digits."""
+        """CRC-32C of the bytes written so far, as 8 hex digits."""
         return f"{self._crc32c:08x}"
 
 
 class Container(abc.ABC):
-    """How Examples are written to files and read from them. Implementations are stateless.
+    """Writes Examples to files and reads them back. Implementations are stateless.
 
     Attributes:
-        suffix: What the names of its files hold behind dataset and split, such as `.tfrecord`.
+        suffix: The part of a file name behind dataset and split, such as `.tfrecord`.
         tfds_name: Its name in TFDS, for `dataset_info.json`.
         checks_records: Whether its reader finds damage by itself; otherwise a file's size and
             CRC-32C are compared with the manifest's before it is read.
@@ -71,17 +71,17 @@ class Container(abc.ABC):
     checks_records: bool = True
 
     def versions(self) -> Mapping[str, str]:
-        """Returns `{library: version}` of what decides the bytes of its files.
+        """Returns `{library: version}` of the libraries that decide the bytes of its files.
 
         Raises:
-            ModuleNotFoundError: A package that it needs is not installed; the message says how to
-                install it.
+            ModuleNotFoundError: A package is not installed; the message has the command that
+                installs it.
         """
         return {}
 
     @abc.abstractmethod
     def writer(self, file: ChecksummedFile) -> contextlib.AbstractContextManager[WriteRecord]:
-        """Gives the function that writes records to a file, which is complete after the context."""
+        """Returns a function that writes records to a file; the context's end completes it."""
 
     @abc.abstractmethod
     def read(
@@ -90,20 +90,20 @@ class Container(abc.ABC):
         """Yields each record of a file, in order, with its place.
 
         Args:
-            file: The file; where it has a `crc32c`, its content is compared with it, unless
+            file: The file; if it has a `crc32c`, its content is compared with that, unless
                 `checks_records`.
             start: Place of the first record.
-            see: Is called with all bytes of the file from there on, in order, as they are read.
+            see: Called with all bytes of the file from `start` on, in order, as they are read.
 
         Raises:
             InputError: The file cannot be read.
-            DamagedError: It is damaged, or no such container; with a place where the records
-                behind the damage may be whole.
+            DamagedError: It is damaged, or not a file of this container. The error has a place if
+                records behind the damage may be whole.
         """
 
     @abc.abstractmethod
     def describe_place(self, place: int) -> str:
-        """Says in words where a record is."""
+        """Describes a record's place in words."""
 
 
 def container_names() -> list[str]:
@@ -113,10 +113,10 @@ def container_names() -> list[str]:
 
 
 def find_container(name: str) -> Container:
-    """Returns the container of a name (`output.container`).
+    """Returns the container with a name (`output.container`).
 
     Raises:
-        ValueError: There is none of that name; the message lists those that there are.
+        ValueError: There is no such container; the message lists the containers.
     """
     known = container_names()
     if name not in known:
@@ -128,7 +128,7 @@ def find_container(name: str) -> Container:
 
 
 def find_tfds_container(tfds_name: str) -> str | None:
-    """Returns the name of the container that TFDS calls `tfds_name`; None where there is none."""
+    """Returns the name of the container that TFDS calls `tfds_name`; None if there is none."""
     for name in container_names():
         if find_container(name).tfds_name == tfds_name:
             return name

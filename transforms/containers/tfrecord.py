@@ -1,4 +1,4 @@
-"""TFRecord framing: a length, its checksum, the data, its checksum.
+"""TFRecord files: each record is a length, its checksum, the data, and its checksum.
 
 Format: `u64le length, u32le masked_crc32c(length), data, u32le masked_crc32c(data)`
 (tensorflow/core/lib/io/record_writer.h).
@@ -23,14 +23,14 @@ from shardbeam.transforms.storage.find import storage_for
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# What framing adds to a record, in bytes.
+# Bytes that the framing adds to a record.
 OVERHEAD_BYTES = 16
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _LENGTH = struct.Struct("<Q")
-# An image or two at a time, and few requests to an object store.
+# Enough for an image or two, so that an object store needs few requests.
 _BUFFER_BYTES = 1 << 20
-# A long record is read into its place in parts, and not a second time beside it.
+# A long record is read in parts of this size, so that it is not in memory twice.
 _PART_BYTES = 64 << 20
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -43,7 +43,7 @@ class TFRecord(Container):
 
     @contextlib.contextmanager
     def writer(self, file: ChecksummedFile) -> Iterator[WriteRecord]:
-        """Gives the function that writes records to a file; see the base class."""
+        """Returns a function that writes records to a file."""
 
         def write(chunks: Sequence[bytes], crc32c: int) -> int:
             offset = file.size_bytes
@@ -56,7 +56,7 @@ class TFRecord(Container):
     def read(
         self, file: StoredFile, *, start: int = 0, see: Callable[[bytes], None] | None = None
     ) -> Iterator[tuple[int, bytes]]:
-        """Yields the records, fetching no further than is asked for; see the base class."""
+        """Yields the records, and fetches only what they need."""
         offset = start
         stored = _StoredFileReader(file, start=start, see=see)
         with io.BufferedReader(stored, buffer_size=_BUFFER_BYTES) as reader:
@@ -69,7 +69,7 @@ class TFRecord(Container):
                 problem = f"cannot be read: {error.strerror or error}"
                 raise InputError(uri=file.uri, problem=problem) from error
             except ValueError as error:
-                # The magic alone says nothing: a record's length may begin with the same bytes.
+                # The length of a valid record may begin with the bytes of gzip's magic number.
                 if offset == 0 and magic == _GZIP_MAGIC:
                     problem = "compressed with gzip; decompress it first (gunzip)"
                     raise DamagedError(uri=file.uri, problem=problem) from error
@@ -79,7 +79,7 @@ class TFRecord(Container):
                 raise DamagedError(uri=file.uri, place=place, problem=problem) from error
 
     def describe_place(self, place: int) -> str:
-        """Names the byte; see the base class."""
+        """Returns "byte" and its number."""
         return f"byte {place}"
 
 
@@ -87,7 +87,7 @@ CONTAINER = TFRecord()
 
 
 def frame(size_bytes: int, *, crc32c: int) -> tuple[bytes, bytes]:
-    """Returns what stands before and after a record of known length and CRC-32C."""
+    """Returns the bytes before and after a record with a given length and CRC-32C."""
     length = _LENGTH.pack(size_bytes)
     length_crc32c = _masked(google_crc32c.value(length))
     return length + _FOOTER.pack(length_crc32c), _FOOTER.pack(_masked(crc32c))
@@ -127,7 +127,7 @@ def read_records(file: BinaryIO, *, start: int = 0) -> Iterator[bytes]:
 
 
 class _StoredFileReader(io.RawIOBase):
-    """A file in any storage as a stream, of which no more is fetched than is read."""
+    """A stored file as a stream that fetches only the bytes that are read."""
 
     def __init__(
         self, file: StoredFile, *, start: int, see: Callable[[bytes], None] | None
