@@ -136,7 +136,7 @@ def _unknown_key(key: str, known: Iterable[str], *, path: Path) -> str:
 
 
 def describe_mismatch(value: object, expected: object) -> str:
-    """Says what was expected and what is there instead, and what was perhaps meant."""
+    """Describes the expected value, the actual one, and perhaps the intended one."""
     message = f"expected {describe_type(expected)}, got {_show(value)}"
     kind = _plain_type(expected)
     if choices(kind):
@@ -196,7 +196,7 @@ def _is_mapping(expected: object) -> bool:
 
 
 def _may_be(value: object, member: object) -> bool:
-    """Says whether a value has the shape of a member of a union."""
+    """Returns whether a value has the shape of a member of a union."""
     if value is None or member is types.NoneType:
         return value is None and member is types.NoneType
     if isinstance(value, Mapping) or _is_mapping(member):

@@ -48,7 +48,7 @@ Location = Annotated[str, msgspec.Meta(min_length=1, description="a path or URI"
 
 
 def named(description: str, *, metavar: str = "") -> msgspec.Meta:
-    """Gives a key a flag: says what it is, and what stands for its value in the help."""
+    """Gives a key a flag, with a description and a placeholder for its value in the help."""
     return msgspec.Meta(extra={"help": description, "metavar": metavar})
 
 
@@ -99,7 +99,7 @@ def _describe(field: msgspec.structs.FieldInfo) -> Key:
 
 
 def is_scalar(kind: object) -> bool:
-    """Says whether one text or number may be a value of a type."""
+    """Returns whether a type accepts a single text or number."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (Annotated, Union, types.UnionType):
         return any(is_scalar(each) for each in arguments)

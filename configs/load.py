@@ -40,7 +40,7 @@ def ready_configs() -> dict[str, FilePath]:
 
 
 def describe_ready_config(file: FilePath) -> str:
-    """Says in a line what a ready config writes: its first comment."""
+    """Returns a ready config's description, its first comment, in one line."""
     return file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shardbeam.configs.nearest import did_you_mean
 
 VERSION, DATE, FINGERPRINT = "version", "date", "fingerprint"
-# What `output.path` may hold.
+# Placeholders that `output.path` may contain.
 OUTPUT_PLACEHOLDERS = (VERSION, DATE, FINGERPRINT)
 
 _TOKEN = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")

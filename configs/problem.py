@@ -1,4 +1,4 @@
-"""What is wrong with a config, and where; and the base class of all errors for users."""
+"""Errors in a config with their place, and the base class of all errors for users."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def shared_data() -> Path:
 
 @pytest.fixture
 def find_shared_data(request: pytest.FixtureRequest) -> Callable[[], Path]:
-    """Gives `shared_data` when it is called, so that only those tests are skipped that do."""
+    """Returns `shared_data` when it is called, so that only tests that call it are skipped."""
     return lambda: request.getfixturevalue("shared_data")
 
 

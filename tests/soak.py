@@ -44,9 +44,9 @@ from tests.support.processes import worker_processes
 
 CHAINS = 500
 TIMINGS = Timings(timeout_s=1.5, deadline_s=60.0, part_bytes=1 << 18)
-# What a build asks of each place, about: when faults come.
+# The approximate number of requests of a build in each place, to choose when faults come.
 EVENTS = {"disk": 240, "gs": 105}
-# What befalls a run beside the answers of its storage. stop: it stands still while another run goes
+# Events of a run besides faults of its storage. stop: the run pauses while another run goes
 # from beginning to end; on gs:// its lease expires meanwhile. rival: another run starts beside it.
 BLOWS = ("kill", "kill", "worker", "stop", "rival", "change")
 ANSWERS = {"disk": ("ENOSPC", "EIO"), "gs": FAULTS}
@@ -57,7 +57,7 @@ PLANS = {
         *("--set", "output.num_shards={train: 2, test: 1}"),
     ),
 }
-# What may be otherwise in the input: image 1 is larger than a part of an upload.
+# Possible changes of the input; image 1 is larger than a part of an upload.
 VARIANTS = {
     "annotations/instances.json": "ab",
     "images/000000000001.jpg": "ab",
@@ -71,7 +71,7 @@ Edit = tuple[str, str]
 
 
 class Fault(NamedTuple):
-    """What befalls a run, and at which of its requests of the storage, as often as that."""
+    """The fault of a run, the storage request at which it comes, and how often."""
 
     what: str
     moment: int
@@ -121,7 +121,7 @@ def make_chain(seed: int) -> Chain:
 
 
 class World:
-    """The variants of the input, what has to come of each, and the storage."""
+    """The variants of the input, the expected dataset of each, and the storage."""
 
     def __init__(self, folder: Path, gcs: ProxiedGcs | None) -> None:
         self.folder = folder
@@ -349,7 +349,7 @@ class Play:
         self._history: dict[str, set[bytes]] = {}
         self._lock = threading.Lock()
         self._is_busy = False
-        # Whether rejects may be in the dataset that the same command does not make again.
+        # Whether the dataset may have rejects that the same command would not make again.
         self._is_open = False
         self._rivals: list[Program] = []
 
@@ -423,7 +423,7 @@ class Play:
     # Faults
 
     def _meet(self, where: str) -> str | None:
-        """Says what a request of the storage meets, and does what else is due then."""
+        """Returns the fault of a storage request, and applies other faults that are due."""
         with self._lock:
             if self._is_busy:
                 return None
@@ -480,7 +480,7 @@ class Play:
             return None
         return fault.what
 
-    # What has to hold
+    # Conditions that must hold
 
     def _check_step(self, ends: list[int | None], *, before: Tree, is_disturbed: bool) -> None:
         log = (self._folder / "log").read_text()
@@ -512,7 +512,7 @@ class Play:
         assert {path: found.get(path) for path in expected} == expected, "the end: other bytes"
         code, told, _ = run("verify", f"{self.place.root}/out")
         if strays := found.keys() - expected.keys():
-            # What a run that was overtaken had under way: it does no harm, and stays.
+            # A file that an overtaken run was writing: it does no harm, and stays.
             assert self.counts[_OVERTAKEN], f"the end: {strays} more"
             self.counts["chains that end with a file of an overtaken run"] += 1
             lines = [line for line in told.splitlines() if "left by another run" not in line]
@@ -520,7 +520,7 @@ class Play:
         else:
             assert code == 0, told
         staged = {path.split("/")[1] for path in tree if path.startswith(".staging/")}
-        # What another plan has finished stays for its own next run.
+        # Finished shards of another plan stay for its own next run.
         plans = {step.plan for step in self._steps}
         plans |= {fault.plan for step in self._steps for fault in step.faults}
         assert len(staged) < len(plans | {"p"}), f"staging is left: {staged}"

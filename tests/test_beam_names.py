@@ -1,4 +1,4 @@
-"""Beam is used as it is: by its public names, none of which is replaced."""
+"""Beam is used by its public names, and none of them is replaced."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def root_of(node: ast.AST) -> str:
 
 
 def misuses(tree: ast.Module) -> Iterator[str]:
-    """What is read of Beam's private names, and what is replaced of its names."""
+    """Returns Beam's private names that are read, and its names that are replaced."""
     names, private = beams_names(tree)
     yield from private
     for node in ast.walk(tree):

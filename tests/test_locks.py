@@ -27,7 +27,7 @@ def pins(name: str) -> Pins:
 
 
 def versions(locked: Pins) -> Mapping[tuple[str, str], Set[str]]:
-    """Gives `{(package, version): its hashes}`: markers depend on what needs a package."""
+    """Returns `{(package, version): hashes}`, without the markers, which may differ."""
     split = {pin.partition(" ;")[0].partition("==")[::2]: pin for pin in locked}
     return {(name, version): locked[pin] for (name, version), pin in split.items()}
 

@@ -1,4 +1,4 @@
-"""What is installed is one package, whatever it is built from."""
+"""The installed package is one package, whatever it is built from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def checkout(folder: Path) -> None:
 
 
 def source_zip(folder: Path) -> None:
-    """What a zip of the source unpacks to: each link is a small file with its target's name."""
+    """A zip of the source, unpacked: each link is a small file with its target's name."""
     _copy(folder)
     for name in FOLDERS:
         (folder / "shardbeam" / name).unlink()
@@ -53,7 +53,7 @@ def source_zip(folder: Path) -> None:
 
 
 def no_links(folder: Path) -> None:
-    """What an sdist unpacks to."""
+    """An unpacked sdist."""
     _copy(folder)
     for name in FOLDERS:
         (folder / "shardbeam" / name).unlink()

@@ -29,7 +29,7 @@ def prose(page: str) -> str:
 
 
 def anchors(page: str) -> set[str]:
-    """What a link to a heading of a page says behind the #."""
+    """Returns the part of a link behind the # for a heading."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
     return {heading.replace(" ", "-") for heading in plain}

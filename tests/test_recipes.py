@@ -100,7 +100,7 @@ CONTAINER = HexLines()
 
 
 class Recipe(NamedTuple):
-    """What a recipe adds and changes, and what comes of it.
+    """The additions and changes of a recipe, and the expected result.
 
     Attributes:
         title: Its row in CONTRIBUTING.

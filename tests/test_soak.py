@@ -10,7 +10,7 @@ from tests.soak import ANSWERS, BLOWS, CHAINS, EVENTS, Chain, Play, World, make_
 
 pytestmark = pytest.mark.faults
 
-# Of a chain each.
+# {event: the seed of a chain with it}.
 SLICE = {
     "a kill in the commit, on disk": 2,
     "a full disk": 180,

@@ -1,4 +1,4 @@
-"""What crosses a shuffle comes out as it went in, always as the same bytes."""
+"""Values come out of a shuffle unchanged, and are always encoded as the same bytes."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_images_part_measures_every_contender(tmp_path: Path) -> None:
     assert all(float(cell.replace(",", "")) >= 0 for row in results[1:] for cell in row[2:])
     assert len(targets) == 1 + 7
     assert {row[-1] for row in targets[1:]} <= {"yes", "**no**"}
-    # What the contenders wrote is gone, what they read is kept.
+    # The contenders' outputs are gone, and their inputs are kept.
     kept = sorted(path.name for path in (tmp_path / "data").iterdir())
     assert kept == ["shapes-24", "shapes-24-first-6", "shapes-24-first-8"]
 

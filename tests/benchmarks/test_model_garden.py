@@ -11,7 +11,7 @@ from benchmarks import model_garden
 from benchmarks.contenders import DECODE, HEADER
 from tests.support.bench_report import tables
 
-# What the script's flags are to Shardbeam.
+# Shardbeam's equivalents of the script's flags.
 _STAND_IN = """
 import sys
 from pathlib import Path

@@ -48,7 +48,7 @@ def test_what_is_shown(text: str, shown: str) -> None:
     assert str(ConfigError(origin=text, problem="no")).endswith(f"{shown}: no" if text else "no")
 
 
-# What a URI's user and password may hold: neither ends the URI's host.
+# Texts that a URI's user and password may hold; none of them ends the URI's host.
 PASSWORDS = st.text(st.characters(exclude_characters="/?#\n", exclude_categories=["Cs"]))
 HIDDEN = "ftp://u:***@h/x"
 

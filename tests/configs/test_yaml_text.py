@@ -129,7 +129,7 @@ def doubled(times: int, *, reference: str) -> str:
 
 
 @pytest.mark.parametrize("reference", ["x: [{}]", "<<: [{}]"], ids=["aliases", "merge keys"])
-# Values that 60 doublings stand for are more than any machine could go through.
+# 60 doublings make more values than any machine could go through.
 @pytest.mark.parametrize("times", [16, 60])
 def test_values_that_aliases_repeat_are_bounded(reference: str, times: int) -> None:
     assert parse_yaml(doubled(8, reference=reference))["a8"]["k8"] == 1

@@ -1,4 +1,4 @@
-"""What is counted, and what is kept of it."""
+"""Corrections are counted, and their values kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_of_very_many_all_are_counted_and_the_first_are_kept() -> None:
     assert both == {"box_clipped": MOST_NAMED + 8}
     kept = [before for before, _ in both.changes["box_clipped"]]
     assert kept == ["other", *range(MOST_NAMED - 1)]
-    # What is included stays as it was.
+    # The included corrections stay as they were.
     assert len(corrections.changes["box_clipped"]) == MOST_NAMED
     assert len(other.changes["box_clipped"]) == 1
 

@@ -54,7 +54,7 @@ _VEHICLES = {"vehicle": ["truck", "car"]}
     ("declared", "settings", "ids"),
     [
         ([], LabelSettings(), {}),
-        # Of several sources, or files, that may leave ids out.
+        # Some of several sources, or files, may leave ids out.
         ([{"dog": 18}, {"dog": 18}], LabelSettings(), {"dog": 18}),
         # 0 is the background.
         ([{"cat": 0, "dog": 7}, {"dog": None}], LabelSettings(), {"cat": 1, "dog": 8}),
@@ -82,7 +82,7 @@ _VEHICLES = {"vehicle": ["truck", "car"]}
         ([_PETS], LabelSettings(merge={"dog": ["truck"]}), {"car": 3, "dog": 5}),
         # Merging happens once.
         ([{"a": 1, "b": 2}], LabelSettings(merge={"a": ["b"], "c": ["a"]}), {"c": 1, "a": 2}),
-        # Merging mends ids that contradict each other.
+        # Merging resolves ids that contradict each other.
         (
             [{"dog": 18}, {"dog": 2, "hound": 18}],
             LabelSettings(merge={"dog": ["hound", "dog"]}),
@@ -129,7 +129,7 @@ CAT, DOG = _categories({"cat": 1, "dog": 2})
             {"cat": 1, "dog": 2, "bg": 3},
             (),
         ),
-        # What the config names is a class.
+        # A category that the config names is a class.
         (
             DUMMY,
             LabelSettings(include=["dog", "pets"]),
@@ -144,7 +144,7 @@ CAT, DOG = _categories({"cat": 1, "dog": 2})
             {"cat": 0, "dog": 1},
             ("pets",),
         ),
-        # What the config leaves out is no background, so that its objects count as left out.
+        # A class that the config leaves out is not background: its objects count as left out.
         (DUMMY, LabelSettings(exclude=["pets"]), {"cat": 1, "dog": 2}, ()),
         (DUMMY, LabelSettings(include=["dog"]), {"dog": 2}, ()),
         # A class may have the dummy's name.
@@ -325,7 +325,7 @@ def test_the_map_depends_on_no_order_and_no_two_names_share_an_id(
         assert sorted(label_map.ids.values()) == list(range(first, first + len(label_map.ids)))
     else:
         declared = {item.source_id for item in categories if item.name in label_map.names}
-        # Of objects, ids from 0 on are shifted by one.
+        # Ids of objects that begin with 0 are shifted by one.
         has_zero = any(item.source_id == 0 for item in categories)
         shift = int(objects and has_zero and settings.first_id != 0)
         expected_ids = {item + shift for item in declared if item is not None}

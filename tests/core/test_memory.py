@@ -78,7 +78,7 @@ def test_what_takes_more_than_all_is_alone_on_the_machine_until_its_process_ends
         thread = threading.Thread(target=take_more_than_all, args=(budget,))
         thread.start()
         assert not taken.wait(0.2)
-        # What takes less does not wait for it.
+        # Smaller work does not wait for it.
         with budget.take(100):
             pass
         other.kill()

@@ -97,7 +97,7 @@ def test_parts_add_up_to_the_same_in_any_order_and_grouping(
     whole = count(seen)
     assert merge_censuses([c, Census(), a, b]) == whole
     assert merge_censuses([merge_censuses([b, c]), a]) == whole
-    # What was merged is as it was: a runner may keep it.
+    # The merged values are unchanged, because a runner may keep them.
     assert a == count(seen[:first])
 
 

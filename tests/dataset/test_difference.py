@@ -1,4 +1,4 @@
-"""What differs between two datasets, by their indexes: in tables, and against brute force."""
+"""Differences between two datasets by their indexes, in tables and against brute force."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is reported of duplicates, and the file of them."""
+"""The report of duplicates, and the file that lists them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shardbeam.transforms.dataset.staging import Staging
 from tests.support.manifests import INDEX_ROW, make_shard_result
 
 SPLITS = ("train", "validation")
-# Of pictures that are not alike.
+# Hashes of pictures that are not alike.
 HASHES = [0x0123456789ABCDEF, 0xFEDCBA9876543210, 0x0F0F33335555AAAA, None]
 
 

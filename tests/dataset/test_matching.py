@@ -1,4 +1,4 @@
-"""What is alike, against a comparison of each row with each other."""
+"""Matches of rows, compared with brute force over all pairs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shardbeam.transforms.dataset.matching import (
 
 
 class Row(NamedTuple):
-    """A row of an index, as far as it is compared."""
+    """The compared values of an index's row."""
 
     sha256: str
     labels: str = "0" * 16

@@ -1,4 +1,4 @@
-"""The lease on object storage: who may take it, who has lost it, and what stands in its way."""
+"""The lease on object storage: runs that may take it, that have lost it, and obstacles."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MemoryStorage:
         self._lock = threading.Lock()
         # Called before each swap.
         self.before_swap: Callable[[], None] = lambda: None
-        # What runs have written beside the lease.
+        # Files that runs have written beside the lease.
         self.others = [StoredFile(path="x", uri=f"{OUTPUT}/x", size_bytes=0, version="")]
 
     def list(self, root: str) -> list[StoredFile]:
@@ -133,7 +133,7 @@ def current() -> LeaseRecord:
 
 
 def held(clock: Clock) -> str:
-    """Says who holds the lease: the error's text."""
+    """Returns the error's text, which names the holder of the lease."""
     with pytest.raises(LeaseError) as caught:
         find(clock)
     return str(caught.value)
@@ -204,7 +204,7 @@ def test_of_two_that_see_a_free_lease_one_takes_it(clock: Clock) -> None:
     with pytest.raises(LeaseError):
         other.take()
     one.release()
-    # What was seen of the output may be of the past by now.
+    # The view of the output may be outdated by now.
     third = find(clock)
     assert third.take()
     third.release()
@@ -361,7 +361,7 @@ def test_no_order_of_steps_gives_two_runs_one_lease(steps: list[tuple[str, Any]]
     clock = Clock()
     storage = MemoryStorage()
     leases: dict[int, ObjectLease] = {}
-    # What must be: which run was the last to take it, and until when.
+    # The expected state: the run that took the lease last, and until when.
     holder: int | None = None
     until = STARTED
     with pytest.MonkeyPatch.context() as patch:

@@ -283,7 +283,7 @@ def test_the_image_under_another_key_is_found_if_it_is_the_only_one() -> None:
     jpeg = draw_image("JPEG", width=8, height=4)
     assert read({"jpg": jpeg, "n": 1}).image == jpeg
     assert read({"left": jpeg, "right": jpeg}).image == b""
-    # What our manifest says is not there is not looked for.
+    # Nothing is searched that the manifest declares missing.
     assert read({"jpg": jpeg}, legend=Legend(is_ours=True)).image == b""
 
 

@@ -342,7 +342,7 @@ def test_threads_are_shared_out_among_processes(
 @pytest.mark.parametrize(
     ("cpus", "wanted", "shards", "num_bytes", "expected"),
     [
-        # As many as are asked for, but none without a shard of its own.
+        # The requested number, but never more processes than shards.
         (4, 1, 100, 10**12, 0),
         (4, 6, 100, 1, 5),
         (4, 6, 3, 1, 2),

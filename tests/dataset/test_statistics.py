@@ -50,7 +50,7 @@ def count(*examples: Values, num_bytes: int = 900, image_bytes: int = 700) -> St
 
 
 def counted(found: Statistics) -> dict[str, Any]:
-    """What is counted of the annotations, without what is of images."""
+    """Returns the statistics of annotations, without those of images."""
     nothing = msgspec.structs.asdict(Statistics())
     of_images = msgspec.structs.asdict(count(image(), image()))
     return {

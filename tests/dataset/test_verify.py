@@ -1,4 +1,4 @@
-"""What `verify` finds: damage of every kind, and nothing where there is none."""
+"""`verify` finds damage of every kind, and nothing in an undamaged dataset."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Damage:
         self.other = other
         self.random = random
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        # What a run says of itself is no part of the dataset.
+        # A run's record of itself is not part of the dataset.
         self.files = [path for path in files if "runs" not in path.parts]
         self.shards = [path for path in self.files if "-of-00003" in path.name]
         self.data = [path for path in self.shards if path.suffix != ".parquet"]
@@ -160,7 +160,7 @@ def test_nothing_is_found_in_a_whole_dataset(whole: Path, other: Path) -> None:
         assert (lines(report), report.shards, report.examples) == ([], 3, 40)
 
 
-# What is said
+# Messages
 
 
 def shard_of(folder: Path) -> Path:

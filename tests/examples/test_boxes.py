@@ -185,7 +185,7 @@ FRAMES: list[
     ((60, 60), (31, 30), 6, True, "auto", (30, 31), 1, SCALED),
     ((60, 60), (31, 30), 6, True, "stored", (31, 30), 6, SCALED),
     ((62, 60), (31, 30), 6, True, "auto", (31, 30), 6, SCALED),
-    # What the config says goes before the aspect ratio.
+    # The config takes precedence over the aspect ratio.
     ((80, 60), (40, 30), 6, True, "upright", (30, 40), 1, CORRECTED),
     # Another aspect ratio, which the boxes do not contradict.
     ((99, 99), (40, 30), 6, True, "auto", (30, 40), 1, CORRECTED),
@@ -293,7 +293,7 @@ def test_any_other_size_can_be_rejected(
 @pytest.mark.parametrize(
     ("box", "stays"),
     [
-        # What reaches over the border is clipped later.
+        # Boxes that reach over the border are clipped later.
         ((-9, -9, 29, 24), True),
         ((-9, -9, 9, 9), True),
         ((10, 10, 30, 20), True),
@@ -330,7 +330,7 @@ def test_a_box_whose_centre_is_outside_of_the_annotated_size(box: Box, stays: bo
 
 
 def is_rounded(size: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether some factor takes `other` to `size`, by trying all that make a difference."""
+    """Returns whether some factor scales `other` to `size`, by trying all relevant factors."""
     turns = {
         Fraction(pixels, side)
         for side, new in zip(other, size, strict=True)

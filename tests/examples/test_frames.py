@@ -59,7 +59,7 @@ CELLS = ((CELL, CELL), (1, CELL), (3, CELL), (8, CELL), (CELL, 2), (8, 2))
 
 
 class Frame(NamedTuple):
-    """What the annotations count in.
+    """The units of annotations.
 
     Attributes:
         cells: The picture as it is stored.

@@ -73,7 +73,7 @@ def test_runs_are_drawn(mask: npt.NDArray[np.uint8]) -> None:
     ],
 )
 def test_runs_of_no_length(counts: list[int], pixels: list[int]) -> None:
-    """Of a mask of 3 columns and 4 rows."""
+    """Runs of a mask with 3 columns and 4 rows."""
     patch = find_patch_in_runs(read_counts(counts), height=4)
 
     mask = np.zeros((4, 3)) if patch is None else patch.whole(width=3, height=4)

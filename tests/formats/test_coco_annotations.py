@@ -1,4 +1,4 @@
-"""What becomes of one COCO annotation, case by case."""
+"""The outcome of one COCO annotation, case by case."""
 
 from __future__ import annotations
 

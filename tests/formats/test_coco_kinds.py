@@ -1,4 +1,4 @@
-"""What a COCO file may hold beside boxes: keypoints, captions, classes of images, stuff."""
+"""COCO files with more than boxes: keypoints, captions, classes of images, stuff."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tasks a COCO source has: told, or found out."""
+"""The tasks of a COCO source: given, or found out."""
 
 from __future__ import annotations
 

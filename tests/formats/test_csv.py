@@ -1,4 +1,4 @@
-"""What is CSV's own; what it shares with JSON Lines is tested in test_table.py."""
+"""Behaviour of CSV alone; test_table.py tests what CSV and JSON Lines share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages on formats of one's own, archives, CIFAR and others say is so."""
+"""The pages on custom formats, archives, CIFAR and others are true."""
 
 from __future__ import annotations
 

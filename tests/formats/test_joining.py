@@ -1,4 +1,4 @@
-"""Every way in which listing and annotations can meet, one key at a time."""
+"""All combinations of listing and annotations, one key at a time."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def entry(
 
 
 class Outcome(NamedTuple):
-    """What becomes of a key: `reasons` are those of its rejects, and whether they are listed."""
+    """The outcome of a key; `reasons` holds each reject's reason, and whether it is listed."""
 
     written: bool = False
     split: str = "train"
@@ -130,7 +130,7 @@ def outcome(joined: JoinedKey) -> Outcome:
 def said(
     *, split: str = "", exclusion: Exclusion | None = None, file_index: int = 0
 ) -> AnnotationEntry:
-    """What a list of a split's images says of one."""
+    """An entry for one image in the list of a split's images."""
     return AnnotationEntry("a.jpg", file_index=file_index, split=split, exclusion=exclusion)
 
 
@@ -151,7 +151,7 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
         (join(), Outcome(written=True, unannotated=True)),
         (join(unannotated="drop"), Outcome(excluded=Exclusion.UNANNOTATED, unannotated=False)),
         (join(unannotated="reject"), Outcome(reasons=((Reason.UNANNOTATED, True),))),
-        # What `auto` means is for the format to say, and what the config says wins.
+        # The format decides what `auto` means, and the config takes precedence.
         (join(source_format=DroppingFormat()), Outcome(excluded=Exclusion.UNANNOTATED)),
         (
             join(source_format=RejectingFormat()),
@@ -193,7 +193,7 @@ UNFORESEEN = msgspec.structs.replace(entry(), split="fold_2", detail="t.csv: lin
             join(key="README.md", source_format=DroppingFormat()),
             Outcome(excluded=Exclusion.NOT_AN_IMAGE_NAME),
         ),
-        # What is no image is excluded, unless an annotation names it.
+        # A file that is not an image is excluded, unless an annotation names it.
         (join(key="README.md"), Outcome(excluded=Exclusion.NOT_AN_IMAGE_NAME)),
         (join(key=".DS_Store"), Outcome(excluded=Exclusion.HIDDEN_FILE)),
         (join(entry(), key="README.md"), Outcome(written=True)),
@@ -370,9 +370,9 @@ def test_rejects_tell_what_their_entries_say() -> None:
 @pytest.mark.parametrize(
     "entries",
     [
-        # Files about one image each are told apart by their names.
+        # Files about one image each are distinguished by their names.
         [entry("labels/b.txt"), entry("labels/a.txt")],
-        # Of two image ids with one key the first file wins.
+        # If two image ids have one key, the first file wins.
         [entry("2", file_index=1), entry("1", position=9)],
     ],
 )

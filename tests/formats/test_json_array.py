@@ -92,7 +92,7 @@ def test_what_is_cut_out_is_what_was_there(
         patch.setattr(json_array, "_BLOCK_BYTES", block_bytes)
         if missing:
             with pytest.raises(json.JSONDecodeError):
-                # None is what is left to who decodes the file whole.
+                # None leaves the file to the reader of whole files.
                 cut(data[:-missing]) or json.loads(data[:-missing])
         else:
             assert cut(data) in (None, ({**whole, "a": []}, entries))

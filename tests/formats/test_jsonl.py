@@ -1,4 +1,4 @@
-"""What is JSON Lines' own; what it shares with CSV is tested in test_table.py."""
+"""Behaviour of JSON Lines alone; test_table.py tests what CSV and JSON Lines share."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ BOXES, LABELS = "data/boxes.csv", "data/labels.csv"
 
 
 class Read:
-    """What a format finds in files, read in parts of some size."""
+    """The content of files that a format reads in parts of some size."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Read:
         self.categories = [item for item in items if isinstance(item, Category)]
 
     def images(self) -> dict[str, ImageAnnotations]:
-        """What the join makes of the entries."""
+        """Joins the entries."""
         parts = defaultdict(list)
         for entry in sorted(self.entries, key=lambda entry: (entry.file_index, entry.position)):
             if entry.defect is None:
@@ -101,7 +101,7 @@ def test_a_box() -> None:
     assert (image.image_id, image.normalized, image.labels) == ("c", True, ())
     (item,) = image.objects
     assert (item.label, item.bbox) == ("/m/3", (0.7, 0.0, 0.8, 0.5))
-    # What is 0 is the features' default.
+    # 0 is the features' default.
     assert item.attributes == {
         "image/object/confidence": 0.7,
         "image/object/occluded": 1,
@@ -354,7 +354,7 @@ def test_boxes_come_back_whatever_the_parts(
         box = tuple(float(row[side]) for side in ("XMin", "YMin", "XMax", "YMax"))
         values = [float(row[column]) for column in ("IsOccluded", "IsInside", "Confidence")]
         expected[row["ImageID"]].append((row["LabelName"], box, values))
-    # What an attribute is where it is not there.
+    # The value of a missing attribute.
     defaults = {"occluded": 0, "inside": 0, "confidence": 1}
     assert expected == {
         key: [

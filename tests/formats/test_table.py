@@ -1,4 +1,4 @@
-"""What CSV and JSON Lines share: each table is written and read in both forms."""
+"""Behaviour that CSV and JSON Lines share: each table is written and read in both forms."""
 
 from __future__ import annotations
 

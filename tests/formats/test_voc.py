@@ -252,7 +252,7 @@ def test_extra_features_have_defaults_for_what_is_not_said() -> None:
     }
 
 
-# What belongs together
+# Files that belong together
 
 
 def _image(key: str, join: str) -> Place:
@@ -276,7 +276,7 @@ def _image(key: str, join: str) -> Place:
         ("SegmentationClassVisualization/a.jpg", Place(role=Role.OTHER)),
         ("ImageSets/Main/train.txt", Place(role=Role.OTHER)),
         ("labelmap.txt", Place(role=Role.OTHER)),
-        # What only stands beside the images is excluded, and counted.
+        # Files beside the images are excluded, and counted.
         ("Annotations/._a.xml", _image("Annotations/._a.xml", "Annotations/._a.xml")),
         ("a.txt", _image("a.txt", "a.txt")),
     ],
@@ -344,7 +344,7 @@ LISTS: Files = {
 @pytest.mark.parametrize(
     ("files", "settings", "expected"),
     [
-        # In their usual order; the empty one is none.
+        # In their usual order; the empty name is not a class.
         (
             LISTS,
             {},

@@ -53,7 +53,7 @@ def resolve(folder: Path, files: Files, **settings: Any) -> YoloFormat:  # noqa:
 
 
 def splits_of_lists(source: YoloFormat) -> dict[str, str]:
-    """What lists say of images: `{what these are joined by: split}`."""
+    """Returns the splits in lists of images, `{join text: split}`."""
     return {
         item.key: item.split
         for file_index in range(len(source.annotation_files()))
@@ -87,7 +87,7 @@ def splits_of_lists(source: YoloFormat) -> dict[str, str]:
                 )
             ],
         ),
-        # Rounding is let through as it is.
+        # Rounding needs no correction.
         (
             "0 1.004 0.5 0.25 -0.0001",
             [ObjectAnnotation(label="dog", bbox=(0.879, 0.50005, 1.129, 0.49995))],
@@ -374,7 +374,7 @@ def test_bad_files_of_classes(parser: Callable[..., object], data: bytes, proble
         parser(data, uri="x")
 
 
-# What belongs together
+# Files that belong together
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ APART = {
         (APART, "images/train/a.jpg", _as_image("images/train/a.jpg", "labels/train/a")),
         (APART, "data.yaml", Place(role=Role.OTHER)),
         (APART, "val.txt", Place(role=Role.OTHER)),
-        # What only stands beside the images is excluded, and counted.
+        # Files beside the images are excluded, and counted.
         *(
             (APART, path, _as_image(path))
             for path in (

@@ -133,7 +133,7 @@ def _break(data: bytearray, random: random.Random, *, is_zip: bool) -> None:
 
 
 def _break_tar(data: bytearray, random: random.Random) -> None:
-    """Changes a field of a header, and mends the checksum."""
+    """Changes a field of a header, and updates the checksum."""
     begin = random.randrange(max(1, len(data) // 512)) * 512
     header = data[begin : begin + 512]
     if len(header) < 512 or header[257:262] != b"ustar":

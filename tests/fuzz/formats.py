@@ -263,7 +263,7 @@ SEEDS = (
     ),
 )
 
-# What stands in the wrong place: values of JSON, and words of anything else.
+# Values for the wrong places: JSON values, and words for other files.
 _VALUES = (
     *(b"0", b"1", b"-1", b"2", b"7", b"8", b"99", b"0.5", b"2147483648", b"9223372036854775808"),
     *(b"1e39", b"1e999", b"9" * 400, b"null", b"true", b"false", b'""', b'"7"', b'"a.jpg"'),

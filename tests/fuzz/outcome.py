@@ -1,4 +1,4 @@
-"""What the fuzzers of formats share: where files are written, and how errors are checked."""
+"""Code that the fuzzers of formats share: writes files and checks errors."""
 
 from __future__ import annotations
 

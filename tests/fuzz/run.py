@@ -76,7 +76,7 @@ def find_targets() -> dict[str, Fuzz]:
 
 
 def fuzz(function: Fuzz, *, target: str, seed: str, first: int, inputs: int) -> Iterator[object]:
-    """Runs a fuzz function on several inputs, yielding what it says of each."""
+    """Runs a fuzz function on several inputs, and yields its result for each."""
     for number in range(first, first + inputs):
         yield function(random.Random(f"{seed}/{target}/{number}"))
 
@@ -88,7 +88,7 @@ def run_task(task: Task) -> Counter[str]:
         FailedError: One failed; those behind it were not run.
     """
     outcomes: Counter[str] = Counter()
-    # What crashes or hangs the process says where.
+    # A process that crashes or hangs prints its stacks.
     faulthandler.enable()
     faulthandler.dump_traceback_later(_TASK_TIMEOUT_S, exit=True)
     try:

@@ -1,4 +1,4 @@
-"""What every storage does alike: on disk, in Google Cloud Storage, and by fsspec."""
+"""Behaviour that all storages share: on disk, in Google Cloud Storage, and with fsspec."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_swap_succeeds_only_on_the_version_that_was_seen(root: str, storage: S
     assert first is not None
     assert storage.read(uri, version=first) == b"first"
     assert storage.swap(uri, b"again", version=None) is None
-    # At once: the clock of a file system may stand still meanwhile.
+    # At once, because a file system's clock may not advance meanwhile.
     versions = [first]
     for number in range(20):
         version = storage.swap(uri, b"%5d" % number, version=versions[-1])
@@ -247,7 +247,7 @@ def test_a_change_leaves_versions_that_were_not_seen(root: str, storage: Storage
             storage.rename(f"{root}/a", old.uri, replaces=replaces)
     assert not storage.delete(old.uri, version=old.version)
     assert not storage.delete_many([old, old])
-    # That it has another version already is all that is wanted.
+    # It has another version already, and that is all that matters.
     storage.renew(old)
     assert {file.path: storage.read(file.uri) for file in storage.list(root)} == {
         "a": b"a",

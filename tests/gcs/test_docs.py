@@ -1,4 +1,4 @@
-"""The commands in docs/storage.md run as they stand there."""
+"""The commands in docs/storage.md run unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What works where `apache-beam[gcp]` is not installed: everything but Dataflow."""
+"""Without `apache-beam[gcp]`, everything works but Dataflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of single requests that fail: repeated where that helps, said plainly where not."""
+"""Failing requests are repeated if that helps, and otherwise end with a clear error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PART = 1 << 18
 
 
 def fail(kind: str, faults: Iterable[Fault | None]) -> Callable[[Request], Fault | None]:
-    """Lets the first requests of a kind meet these faults, in turn."""
+    """Gives the first requests of a kind these faults, in turn."""
     left = list(faults)
 
     def decide(request: Request) -> Fault | None:
@@ -133,7 +133,7 @@ def test_long_uploads_are_repeated_or_begun_anew(
                 continue
             break
         tree = {name: body for name, body in gcs.read_tree(bucket).items() if f"-{nth}-" in name}
-        # Of an upload that has failed nothing is there, and least of all half.
+        # A failed upload leaves nothing, and certainly not a part.
         assert tree == {f"{kind}-{nth}-{attempt}": data}
         if kind == "insert":
             break
@@ -192,7 +192,7 @@ def test_an_upload_refused_because_of_nothing_is_repeated_once(
     gcs.proxy.decide = fail(kind, ["412"])
     call(f"{bucket}/new")
     assert gcs.names(bucket) == ["new"]
-    # What should be there is gone, and the answer right: nothing is repeated.
+    # The object is gone, so the answer is right, and nothing is repeated.
     gcs.proxy.reset()
     assert STORAGE.swap(f"{bucket}/gone", b"", version="7") is None
     assert gcs.proxy.counts()["insert"] == 1

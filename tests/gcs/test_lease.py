@@ -103,7 +103,7 @@ def test_a_second_run_asks_for_the_lease_only(
     lease = [request.kind for request in gcs.proxy.requests if is_lease(request)]
     others = [request.name for request in gcs.proxy.requests if not is_lease(request)]
     assert lease == ["get", "get"]
-    # What makes the plan; of the output nothing.
+    # The plan reads the annotations; nothing in the output is requested.
     assert set(others) == {"in/annotations/instances.json"}
     assert gcs.read_tree(f"{bucket}/out") == {"runs/.lease.json": data}
 

@@ -1,4 +1,4 @@
-"""What one worker does for each shard is done for many at a time, where each is a request."""
+"""In remote storage, a worker makes its requests for many shards at a time."""
 
 from __future__ import annotations
 

@@ -222,6 +222,6 @@ def test_by_fsspec(scheme: str, shapes: Path, expected: Tree) -> None:
         written = memory.read_tree(output)
         assert not [path for path in written if path.startswith(".staging")]
         assert dataset_files(written) == expected
-        # Of the same length: only the checksum tells.
+        # It has the same length, so only the checksum differs.
         data = storage_for(shard).read(shard)
         memory.write(shard, bytes([data[0] ^ 1]) + data[1:])

@@ -25,7 +25,7 @@ def convert(data: bytes) -> StoredImage | str:
 
 @pytest.fixture
 def files() -> dict[bytes, StoredImage | str]:
-    """Files, and what comes of them in this process."""
+    """Files with the result of converting them in this process."""
     files = {data[: len(data) // part] for data in PICTURES.values() for part in (1, 2)}
     made = {data: convert(data) for data in files}
     assert worker_processes() == []

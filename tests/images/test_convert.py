@@ -1,4 +1,4 @@
-"""What colours come out, against values worked out by hand."""
+"""Colours after conversion, compared with values worked out by hand."""
 
 from __future__ import annotations
 

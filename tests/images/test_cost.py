@@ -1,4 +1,4 @@
-"""What takes too much memory or time to decode is a reject, before it is decoded."""
+"""Images that take too much memory or time are rejected before they are decoded."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ def test_masks_are_decoded_within_the_budget(monkeypatch: pytest.MonkeyPatch) ->
 def test_scans_are_counted_as_libjpeg_finds_them() -> None:
     assert count_scans(save(photograph(), "JPEG")) == 1
     assert count_scans(PHOTOGRAPH) == 10
-    # What follows the end is not decoded.
+    # Data behind the end is not decoded.
     assert count_scans(PHOTOGRAPH + PHOTOGRAPH) == 10
     for scans in (1, 2, 17, 100):
         data = progressive_jpeg(40, 30, scans=scans, comment=b"\xff\xda\xff\xd9")

@@ -18,7 +18,7 @@ from tests.support.image_makers import png as make_png
 
 SIZE = (7, 5)
 INDICES = np.arange(35, dtype=np.uint8).reshape(5, 7)
-# Of the devkit's documentation: background, aeroplane, bicycle, bird, tvmonitor, border.
+# From the devkit's documentation: background, aeroplane, bicycle, bird, tvmonitor, border.
 VOC_COLOURS = {
     0: (0, 0, 0),
     1: (128, 0, 0),

@@ -1,4 +1,4 @@
-"""What becomes of real files; the table was checked by hand against the pictures."""
+"""The outcome of real files; the table was checked by hand against the pictures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CORRECTIONS = {
     Correction.WRONG_EXTENSION_KEPT: "misnamed",
 }
 
-# Of each file the reject's reason, or what is stored.
+# For each file, the reject's reason or the stored image.
 EXPECTED = {
     # JPEG
     f"{PADLOCK}rotate_270.jpg": "jpeg 426x640 turned",

@@ -1,4 +1,4 @@
-"""What the classes of a dataset are called, and what the summary says of them."""
+"""The names of a dataset's classes, and the summary's lines about them."""
 
 from __future__ import annotations
 

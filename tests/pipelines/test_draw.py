@@ -75,7 +75,7 @@ def test_a_box_lies_where_the_annotation_says() -> None:
         round(0.75 * (SIDE * SCALE - 1)),
     )
     assert rows.max() == round(0.5 * (SIDE * SCALE - 1))
-    # Above the box stands the name of the class.
+    # The name of the class is above the box.
     assert rows.min() == round(0.25 * (SIDE * SCALE - 1)) - 20
     assert pixel(image, 30, 22) == GRAY
 

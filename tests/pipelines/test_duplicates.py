@@ -248,7 +248,7 @@ duplicates: {{leaks: refuse}}
     )
 
 
-# Mending
+# Excluding what was found
 
 
 @pytest.fixture(scope="module")

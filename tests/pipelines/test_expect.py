@@ -11,7 +11,7 @@ from tests.support.builds import Json, build_config, write_coco
 from tests.support.dataset import run
 from tests.support.image_makers import photograph, save
 
-# What is written of each image: 2 cats, one of them a crowd and one clipped, and nothing.
+# Each image is written with 2 cats, one of them a crowd and one clipped, or with nothing.
 EXPECTED: list[tuple[Json, str]] = [
     ({"min_images": 3}, "expected at least 3 images, found 2"),
     ({"min_objects": {"train": 3}}, "expected at least 3 objects, found 2"),

@@ -24,7 +24,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 
 
 def test_the_file_is_up_to_date() -> None:
-    # `make template` makes it anew.
+    # `make template` updates it.
     assert template_metadata() == METADATA
 
 

@@ -64,7 +64,7 @@ def check_tf_data(sample: FormatSample, run: Build) -> None:
     def decode(png: bytes) -> Pixels:
         return np.asarray(tf.io.decode_png(png))
 
-    # What lies beside the images is in no split.
+    # Files beside the images are in no split.
     splits = filter(None, run.summary["splits"])
     found = {split: read_with_tensorflow(run, split) for split in splits}
 
@@ -96,7 +96,7 @@ def check_tfds(sample: FormatSample, run: Build) -> None:
 
 
 def check_statistics(sample: FormatSample, run: Build) -> None:
-    """What was counted while the shards were written is what is counted from them."""
+    """The statistics from writing equal those that are counted from the shards."""
     written = read_statistics(str(run.output))
 
     assert written is not None
@@ -132,7 +132,7 @@ def test_other_layouts_of_real_datasets(
 
 
 def check_counted_again(sample: FormatSample, run: Build, data: Path) -> None:
-    """What another version has counted is counted again, from the shards alone."""
+    """Statistics of another version are counted again, from the shards alone."""
     written = read_dataset(run.output)
     age_records(run.output, lost_columns=["crc32c"])
     words = (*sample.command(data), "--reuse", str(run.output))

@@ -132,7 +132,7 @@ class _Shuffled(beam_pipeline.PipelineVisitor):
 
 
 def holds_anything(kind: object) -> bool:
-    """Says whether a type leaves open what an element is."""
+    """Returns whether a type leaves open what an element is."""
     if isinstance(kind, typehints.TupleConstraint):
         # A sum of digests, which Beam's coder of `int` does not hold, and keys of Beam's own.
         return any(map(holds_anything, kind.tuple_types[:1]))

@@ -35,7 +35,7 @@ FILES = {
     "turned.jpg": TURNED,
     "webp.webp": WEBP,
 }
-# What becomes of each: the reason, or format and size; "as it is" where these are its bytes.
+# The outcome of each: the reject's reason, or format and size; "as it is" for unchanged bytes.
 DEFAULT = {
     "bad.png": "corrupt",
     "damaged.jpg": "jpeg_damaged",

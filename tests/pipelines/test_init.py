@@ -338,7 +338,7 @@ def test_layouts(
             "d: no dataset is recognized here, it holds 2 .jpg; there are no annotations, and the "
             "images lie directly in train/, val/: for classes",
         ),
-        # What is in the way, and what would help.
+        # The problem and the fix.
         (
             images("a/1.jpg", "b/2.jpg", "cover.jpg"),
             "",
@@ -386,7 +386,7 @@ def test_layouts(
             "",
             "d: it looks like cvat (1 XML file: a.xml is of CVAT for video; export it as",
         ),
-        # What is broken is recognized as nothing.
+        # A broken file is not recognized.
         ({**images("a.jpg"), "a.json": coco("a.jpg")[:30]}, "", "d: no dataset is recognized"),
         ({**images("a.jpg"), "a.json": '{"images": [1, [2]]}'}, "", "d: no dataset is recognized"),
         ({**images("a.jpg"), "a.json": b"{\xff\xfe\0"}, "", "d: no dataset is recognized here"),

@@ -134,7 +134,7 @@ def check_interrupted(result: Run) -> str:
 
 
 def is_ready(process: subprocess.Popen[str]) -> bool:
-    """Says whether a command handles signals, which it begins with."""
+    """Returns whether a command handles signals yet, which is the first thing it does."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
@@ -183,7 +183,7 @@ def test_a_build_interrupted_at_any_moment(
             shutil.rmtree(output)
             continue
         said = re.match(r"(\d+) of 100 shards are finished", check_interrupted(result))
-        # What was finished between the line and the end is kept, too.
+        # Shards finished between the line and the end are kept, too.
         assert finished >= (int(said[1]) if said else 0)
         assert result.stdout == ""
     assert run(*words).exit_code == 0
@@ -372,13 +372,13 @@ def test_no_workers_are_left(kill: bool, shapes: Path, tmp_path: Path) -> None:
     else:
         for pid in (*(worker.pid for worker in workers), process.pid):
             os.kill(pid, signal.SIGTERM)
-    # What the workers hold open of its output is closed when they end.
+    # The workers' handles on its output are closed when they end.
     result = finish(process)
     check_gone(workers)
     if kill:
         assert result.exit_code == -signal.SIGKILL
     else:
-        # That worker processes have ended may be told before.
+        # A message about ended worker processes may come before.
         assert (result.exit_code, result.stdout) == (130, "")
         assert result.stderr.splitlines()[-1].startswith("shardbeam: error: interrupted; ")
 

@@ -173,7 +173,7 @@ def test_a_killed_replacement_taken_back(
     for state in moments(states, every=10):
         restore(output, state)
         assert run(*coco_words(tiny, output, *OLD_SETTINGS, "--overwrite")).exit_code == 0
-        # What the replacement had finished stays for its own next run.
+        # The replacement's finished shards stay for its own next run.
         assert dataset_files(read_tree(output)) == dataset_files(old)
 
 
@@ -191,7 +191,7 @@ def test_another_config_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path)
         restore(output, state)
         assert run(*words).exit_code == 0
         assert dataset_files(read_tree(output)) == expected
-        # What the first had finished is there for its next run, and goes with it.
+        # The first run's finished shards are there for its next run, which removes them.
         assert finished_shards(read_tree(output)) == finished_shards(state)
         assert run(*old_words, "--overwrite").exit_code == 0
         assert read_dataset(output) == old

@@ -57,7 +57,7 @@ def held(output: Path) -> Iterator[None]:
         lock.release()
 
 
-# What it builds
+# Builds
 
 
 def test_a_build_is_what_the_command_builds(
@@ -93,7 +93,7 @@ def test_a_result_has_what_the_command_prints(
     assert result.splits["train"].images == printed["splits"]["train"]["images"]
 
 
-# What it refuses
+# Refusals
 
 
 def test_a_folder_with_files_of_others_is_refused(config: Json, output: Path) -> None:
@@ -209,7 +209,7 @@ def test_credentials_are_left_out_until_the_build_ends(
     assert not is_anonymous()
 
 
-# What it leaves as it is
+# State that it leaves as it is
 
 PROGRAM = """
     import json, logging, os, signal, sys, tempfile, threading

@@ -1,4 +1,4 @@
-"""What reaches stderr beside progress: as text, what users can use; as JSON, all of it.
+"""Logs on stderr: as text only those that users need, as JSON all of them.
 
 Of a JSON log each line is one object, and the last one the summary, whatever happens.
 """
@@ -219,7 +219,7 @@ def test_records_of_python(capsys: pytest.CaptureFixture[str]) -> None:
             thread.start()
             thread.join()
     *levels, failed, unformatted, warned, thread_failed = lines = parse(capsys.readouterr().err)
-    # That is known only to workers.
+    # Only workers know that.
     assert not [line for line in lines if "step" in line]
     assert [line["severity"] for line in levels] == [
         *("DEBUG", "INFO", "INFO", "WARNING", "ERROR", "CRITICAL")

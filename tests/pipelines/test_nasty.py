@@ -103,7 +103,7 @@ UNLISTED: dict[str, tuple[str, Reason]] = {
     "https://example.com/a.jpg": ("https:/example.com/a.jpg", Reason.MISSING_IMAGE),
     "cat/nul\0.jpg": ("cat/nul\\x00.jpg", Reason.UNREADABLE_NAME),
     "cat/half\ud83d.jpg": ("cat/half\ufffd.jpg", Reason.MISSING_IMAGE),
-    # What a linked folder that is left out is listed as.
+    # The listed name of a linked folder that is left out.
     "outside/": ("outside", Reason.MISSING_IMAGE),
     "": ("image_id=24", Reason.UNREADABLE_NAME),
 }

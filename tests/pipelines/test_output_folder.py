@@ -1,4 +1,4 @@
-"""What is in the output folder decides what a run may do with it."""
+"""The content of the output folder decides what a run may do with it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_if_changed_does_nothing_where_nothing_has(
         assert (summary["status"], summary["current"]) == ("committed", True)
         assert summary["splits"]["train"]["examples"] == 40
         assert read_tree(output) == before
-    # Of the images not a byte; of the annotations the beginning, which tells what they are.
+    # No byte of the images, and only the beginning of the annotations, which shows their kind.
     assert seen
     assert not [uri for uri in seen if uri.startswith(f"{shapes}/images/")]
 
@@ -136,7 +136,7 @@ def test_if_changed_sees_every_change(inputs: Path, tmp_path: Path) -> None:
     words = coco_words(inputs, output, *SHARDS, "--if-changed", "--set", "rejects.max_ratio=1")
     assert run(*words).exit_code == 0
     first, second, *_ = sorted((inputs / "images").iterdir())
-    # What is changed, or the flags that change it.
+    # The change, or the flags that make it.
     changes: list[Callable[[], object] | tuple[str, ...]] = [
         lambda: os.utime(first),
         lambda: shutil.copy(first, first.with_name("new.jpg")),
@@ -191,7 +191,7 @@ def test_if_changed_mends_what_is_missing(
     file.unlink()
     if "10 bytes" in found:
         file.write_bytes(data[:10])
-    # Readers who are led there see no whole dataset as it is.
+    # Readers of that folder do not see a complete dataset at present.
     (tmp_path / "latest").write_text(f"{output}\n")
     latest = ("--set", f"output.latest={tmp_path}/latest")
     words = coco_words(shapes, output, *SHARDS, "--if-changed", *latest)
@@ -418,7 +418,7 @@ def test_a_disk_that_fails_is_one_line_with_the_file(
     monkeypatch.setattr(LocalStorage, method, fail)
     message = one_line_error(run(*coco_words(shapes, output, *SHARDS, flag)))
     assert "Input/output error" in message
-    # Several shards may fail before the first error is told.
+    # Several shards may fail before the first error is reported.
     assert any(uri in message for uri in failed)
 
 

@@ -1,4 +1,4 @@
-"""What a command writes into a file replaces nothing but its own file about the same dataset."""
+"""A command's output file only replaces its own file about the same dataset."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_is_replaced(name: str, datasets: tuple[Path, Path], tmp_path: Path
     assert file.read_bytes() == kept
     assert write(name, other, file, "--overwrite") == ""
     assert refused in write(name, first, file)
-    # What others made.
+    # Files that others made.
     for content in (b"", b"mine", b"x" + ours, ours[:20], b"{}", b"\x89PNG\r\n\x1a\n", ours[20:]):
         file.write_bytes(content)
         assert refused in write(name, first, file)

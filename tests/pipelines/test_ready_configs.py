@@ -243,7 +243,7 @@ def test_coco2017_per_annotation(
             "bbox": pytest.approx(annotation["bbox"], abs=1e-3),
             **{key: [annotation[key]] for key in ("category_id", "id", "image_id")},
         }
-    # An image is read once, and its Examples stand together.
+    # An image is read once, and its Examples follow each other.
     assert max(reads.values()) == 1
     paths = [features["path"][0] for features in examples]
     blocks = [path for path, before in zip(paths, [None, *paths], strict=False) if path != before]

@@ -1,4 +1,4 @@
-"""Input that cannot be used as a whole: one line that says where and how to mend it."""
+"""Input that cannot be used as a whole gets one error line with the place and the fix."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check_refused(built: Build, *parts: str, exit_code: int = 1) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "file_name", "mend"),
+    ("listed", "file_name", "fix"),
     [
         ("train2017/1.jpg", "1.jpg", "add /train2017 to `images`"),
         ("1.jpg", "2.jpg", "check that the images and the annotations belong together"),
@@ -69,10 +69,10 @@ def check_refused(built: Build, *parts: str, exit_code: int = 1) -> None:
 )
 @pytest.mark.parametrize("unannotated", ["keep", "drop"])
 def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_mend(
-    listed: str, file_name: str, mend: str, unannotated: str, tmp_path: Path
+    listed: str, file_name: str, fix: str, unannotated: str, tmp_path: Path
 ) -> None:
     images = make_images(tmp_path / "images", listed)
-    # What surely is no image of the dataset is no example of its names.
+    # A file that is certainly not an image of the dataset is not shown as an example.
     (images / "._0.jpg").touch()
     (images / "README").touch()
     content = document(file_name)
@@ -84,7 +84,7 @@ def test_no_match_at_all_names_a_listed_key_a_file_name_and_the_mend(
         *("--set", f"unannotated={unannotated}"),
         output=tmp_path / "out",
     )
-    check_refused(built, str(images), repr(listed), repr(file_name), mend)
+    check_refused(built, str(images), repr(listed), repr(file_name), fix)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_labels_that_there_are_not_are_named(setting: str, hint: str, tmp_path: 
     check_refused(built, hint)
 
 
-# What looks odd, and is none
+# Input that only looks odd
 
 
 def test_several_annotation_files_of_one_split_are_merged(tmp_path: Path) -> None:

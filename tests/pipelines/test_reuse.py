@@ -112,7 +112,7 @@ def copied_and_damaged(reuse: Json) -> tuple[int, int]:
 
 
 def fresh(inputs: Path, folder: Path, *more: str) -> Tree:
-    """What a build without a previous version writes."""
+    """The files of a build without a previous version."""
     assert run(*coco_words(inputs, folder / "fresh", *SETTINGS, *more)).exit_code == 0
     return read_dataset(folder / "fresh")
 
@@ -164,7 +164,7 @@ def test_everything_is_copied_and_no_image_read(
     assert last_run(output)["outcome"]["reuse"] == json.loads(result.stdout)["reuse"]
     assert last_run(output)["outcome"]["resumed"]["shards"] == 0
     assert json.loads(result.stdout)["images_per_s"] == 0
-    # What is kept for the next version is the same, and the previous one as it was.
+    # The records for the next version are equal, and the previous version is unchanged.
     assert records(output) == records(first)
     assert len(records(output)) == SHARDS
     assert read_tree(first) == before
@@ -209,7 +209,7 @@ def remove_image(folder: Path) -> None:
 
 @contextlib.contextmanager
 def editing(folder: Path) -> Iterator[Json]:
-    """Gives the annotation file's content, and writes it as it was changed."""
+    """Yields the annotation file's content, and writes the changed content."""
     path = folder / "annotations" / "instances.json"
     document = json.loads(path.read_bytes())
     yield document
@@ -293,7 +293,7 @@ COUNTED_AGAIN = {
     "resized": ["--set", "image.max_side=64", "--set", "image.encoding=png"],
     "an Example for each object": ["--set", "example_per=annotation", "--set", "masks=png"],
     "array_record": ["--set", "output.container=array_record"],
-    # What stands under keys that are counted is something else.
+    # The counted keys hold other values.
     "renamed": [
         *("--set", "features.rename={image/encoded: image/caption, image/format: f}"),
         *("--set", "features.constants={image/class/text: cat, image/object/mask: [a, b]}"),
@@ -330,7 +330,7 @@ def test_what_another_version_has_counted_is_counted_again(
             0,
             "features.drop leaves out image/height, image/object/area, which the statistics count",
         ),
-        # Of the shard without examples nothing is missing.
+        # The shard without examples lacks nothing.
         ([], ["labels", "dhash"], 1, "its index lacks labels, dhash"),
     ],
 )
@@ -575,7 +575,7 @@ def test_a_shard_that_is_replaced_while_it_is_copied(
     assert read_dataset(tmp_path / "out") == read_dataset(first)
 
 
-# What --reuse may name
+# Folders that --reuse may name
 
 
 def refusal(inputs: Path, output: Path, previous: Path) -> str:

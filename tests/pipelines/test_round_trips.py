@@ -38,7 +38,7 @@ def read_png(data: bytes) -> _Pixels:
 
 
 def evaluate(truth: Json, detections: list[Json], kind: str) -> Mapping[str, float]:
-    """What pycocotools says about detections."""
+    """Evaluates detections with pycocotools."""
     coco = pytest.importorskip("pycocotools.coco")
     cocoeval = pytest.importorskip("pycocotools.cocoeval")
     with contextlib.redirect_stdout(io.StringIO()):
@@ -115,7 +115,7 @@ def _keypoints(example: WrittenExample) -> _Pixels | None:
 
 
 def only(detections: list[Json], kind: str) -> list[Json]:
-    """What `loadRes` is to see: it guesses the kind."""
+    """The input for `loadRes`, which guesses the kind."""
     keys = {"image_id", "category_id", "score", {"segm": "segmentation"}.get(kind, kind)}
     return [{key: each[key] for key in keys} for each in detections]
 

@@ -259,7 +259,7 @@ def test_what_is_good_is_shown_before_the_error(tmp_path: Path) -> None:
     assert exit_code == 1
     assert stdout.count("x, example") == 1
     assert f"byte {SECOND}" in stderr
-    # As far as it is not read, nobody knows.
+    # Nobody knows the part that was not read.
     assert run("show", str(path), "--limit", "1").exit_code == 0
 
 
@@ -538,7 +538,7 @@ def test_a_picture_that_cannot_be_written(dataset: Build, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output of a build that was refused: of two images one is none."""
+    """The output of a refused build: one of its two images is not an image."""
     folder = tmp_path_factory.mktemp("refused")
     (folder / "images" / "cat").mkdir(parents=True)
     (folder / "images" / "cat" / "good.jpg").write_bytes(draw_image("JPEG", width=9, height=9))

@@ -57,7 +57,7 @@ OPENED = {
     f"index/{SHARD}.parquet": "verify report key diff",
     SHARD: "verify report show key",
 }
-# What a command says of something that is no file, whether it opens or lists it.
+# The message about something that is not a regular file, whether it is opened or listed.
 SAID = ("only regular files are read", "is no regular file", "is missing", "without dataset_info")
 SAID_OF_SPARSE = ("has more than", "bytes; the manifest says", "not a TFRecord file")
 

@@ -95,7 +95,7 @@ def test_other_commands(line: str, dataset: Path, tmp_path: Path) -> None:
 def test_without_stderr_the_exit_code_is_the_same(
     redirection: str, shapes: Path, tmp_path: Path
 ) -> None:
-    # What is opened next must not take the place of a stream that is closed.
+    # The next opened file must not take the place of a closed stream.
     words = coco_words(shapes, tmp_path / "out", "--json", "--processes", "2")
     quiet = "" if ">&- 2" in redirection else ">/dev/null"
     assert run_in_shell(words, redirection, quiet, cwd=tmp_path) == (0, "")

@@ -155,7 +155,7 @@ def test_a_run_that_begins_and_ends_in_between_is_found(
     assert read_dataset(output) == expected
 
 
-# What is left
+# Files that are left
 
 
 def test_a_run_that_writes_no_shard_leaves_nothing(

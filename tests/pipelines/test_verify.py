@@ -1,4 +1,4 @@
-"""`shardbeam verify` as a command, and the build that mends what it finds."""
+"""`shardbeam verify` as a command, and the build that repairs the damage it finds."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def padded_jpeg(size: tuple[int, int], *, size_bytes: int) -> bytes:
     return data[:2] + b"\xff\xfe" + (comment - 2).to_bytes(2, "big") + bytes(comment - 4) + data[2:]
 
 
-# {what has become of a source: what is said of the shard}
+# {change of a source: message about the shard}
 REPLACED = {
     "another picture": "{shard}: another picture: '{key}'\n",
     "a broken picture": "{shard}: {less} examples, and the manifest says {examples}; no longer "
@@ -230,7 +230,7 @@ def test_what_would_come_out_otherwise_is_not_repaired(
     assert "replaced by another of the same size and time" in said
     assert f"--overwrite --reuse {folder}" in said
     assert read_tree(folder) == before
-    # What was staged must not be taken over now.
+    # Staged files must not be used now.
     source.write_bytes(original)
     os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert run("verify", str(folder), "--repair", str(config)).exit_code == 0
@@ -245,7 +245,7 @@ def test_a_repair_by_other_versions_of_libraries(
     for module in (plan_module, encode_module):
         monkeypatch.setattr(module, "library_versions", lambda: versions)
     before = read_tree(folder)
-    # That version encodes otherwise.
+    # That version encodes differently.
     monkeypatch.setattr(encode_module, "digest_labels", lambda **_: "0" * 16)
     monkeypatch.setattr(ExampleLayout, "serialize", lambda *_, **__: (b"",))
     result = run("verify", str(folder), "--repair", str(config))
@@ -256,7 +256,7 @@ def test_a_repair_by_other_versions_of_libraries(
     monkeypatch.undo()
     for module in (plan_module, encode_module):
         monkeypatch.setattr(module, "library_versions", lambda: versions)
-    # That version gives the same bytes.
+    # That version writes the same bytes.
     result = run("verify", str(folder), "--repair", str(config))
     assert result.exit_code == 0, result.stdout
     assert "reused: 0 of 3 shards" in result.stdout

@@ -130,7 +130,7 @@ def test_the_fingerprint(inputs: Path) -> None:
     (name,) = versions(inputs)
     assert re.fullmatch("[0-9a-f]{12}", name)
     assert Path(first).name == planned() == name
-    # What is written does not depend on where.
+    # The written bytes do not depend on the folder.
     build(inputs, "plain")
     root = inputs.parent / "d"
     assert read_dataset(root / name) == read_dataset(root / "plain")

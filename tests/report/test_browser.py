@@ -383,7 +383,7 @@ def test_sections_and_their_links(folders: Made, open_page: OpenPage) -> None:
         link.click()
         section = page.locator(f"section{(link.get_attribute('href') or '').strip()}")
         expect(section.locator("h2")).to_be_in_viewport()
-    # Pictures of a pair stand beside each other.
+    # The pictures of a pair are side by side.
     for pair in page.locator(".pair").all():
         tops = [box_of(frame)[1] for frame in pair.locator(".frame").all()]
         assert len(tops) == 2

@@ -114,7 +114,7 @@ def test_what_the_dataset_says_of_itself(mixed: Build, tmp_path: Path) -> None:
     assert f'<tr><th scope="row"><bdi>{cells[0]}</bdi></th>{row}</tr>' in section
     assert re.search(r"<summary><code>image_resized</code> <small>\((the first )?[0-9]", section)
     assert len(keys(page)) == sum(mixed.counts(split)["examples"] for split in manifest["splits"])
-    # What differs from run to run is not in it.
+    # It holds nothing that differs from run to run.
     record = last_run(mixed.output)
     assert record["started_at"] not in page
     assert record["host"] not in texts
@@ -129,7 +129,7 @@ def test_same_dataset_same_bytes(mixed: Build, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def repeated(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Pictures that are there twice: in two classes, and compressed anew."""
+    """Pictures that occur twice: in two classes, and compressed again."""
     folder = tmp_path_factory.mktemp("repeated")
     files = sorted((shapes / "class_folders").rglob("*.jpg"))[:12]
     for name in ("cat", "dog", "owl"):
@@ -167,7 +167,7 @@ def test_duplicates_stand_side_by_side(repeated: Build, tmp_path: Path) -> None:
         assert ("different classes" in group) == ("owl/9.jpg" in names)
         splits = re.findall(r"<strong><bdi>(.*?)</bdi></strong>", group)
         assert ("in several splits" in group) == (len(set(splits)) > 1)
-    # What does harm goes first.
+    # Harmful findings come first.
     assert "different labels" in groups[0]
     assert "owl/9.jpg" in shown[-1]
 

@@ -1,4 +1,4 @@
-"""What a build on Dataflow needs, on loopback."""
+"""Stand-ins on loopback for the services that a build on Dataflow needs."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def run_staged(job: Json, *, gcs: FakeGcs) -> None:
     staged = gcs.read(job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"])
     proto = beam_runner_api_pb2.Pipeline.FromString(staged)
     for environment in proto.components.environments.values():
-        # What stands for a container of Dataflow's here.
+        # The stand-in for a Dataflow container.
         environment.urn = python_urns.EMBEDDED_PYTHON
         environment.payload = b""
         del environment.dependencies[:]

@@ -29,7 +29,7 @@ from tests.runners.tools import TOOLS, find_tool
 TIMEOUT_S = 280
 _HOST = "127.0.0.1"
 _NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
-# What Beam's job server reaches into, which Java closes from version 16 on.
+# Packages that Beam's job server accesses, and that Java closes from version 16 on.
 _OPENED = [f"java.base/java.{name}" for name in ("util", "lang", "lang.reflect", "net", "time")]
 _JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
@@ -58,7 +58,7 @@ taskmanager.memory.network.max: 160m
 taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 64m
 taskmanager.memory.jvm-overhead.max: 64m
-# Beam's classes are on the cluster's own class path. Loaded anew for each job, they would end
+# Beam's classes are on the cluster's own class path. Loaded again for each job, they would end
 # the Python workers after every stage.
 classloader.resolve-order: parent-first
 restart-strategy.type: fixed-delay
@@ -172,17 +172,17 @@ class FlinkCluster:
         )
 
     def failures(self) -> int:
-        """Says how often the job that was submitted last has failed."""
+        """Returns how often the last submitted job has failed."""
         history = self._get(f"jobs/{self._last_job()['jid']}/exceptions")["exceptionHistory"]
         return len(history["entries"])
 
     def job_state(self) -> str:
-        """Says how the job stands that was submitted last."""
+        """Returns the state of the last submitted job."""
         state: str = self._last_job()["state"]
         return state
 
     def is_idle(self) -> bool:
-        """Says whether no job is left that has not ended."""
+        """Returns whether all jobs have ended."""
         ended = ("FINISHED", "CANCELED", "FAILED")
         return all(job["state"] in ended for job in self._get("jobs/overview")["jobs"])
 

@@ -1,4 +1,4 @@
-"""What is refused before anything is staged on Dataflow's behalf."""
+"""Builds that are refused before anything is staged for Dataflow."""
 
 from __future__ import annotations
 

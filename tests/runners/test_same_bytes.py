@@ -32,7 +32,7 @@ SETTINGS = (*MIXED_SETTINGS, "--set", "masks=png")
 
 
 class Built(NamedTuple):
-    """A dataset, and what the command said of it.
+    """A dataset, and the command's output.
 
     Attributes:
         files: All files but those that differ from run to run.

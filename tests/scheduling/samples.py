@@ -1,4 +1,4 @@
-"""What the samples in docs/scheduling start."""
+"""The commands that the samples in docs/scheduling start."""
 
 from __future__ import annotations
 

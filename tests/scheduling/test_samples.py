@@ -77,7 +77,7 @@ def test_what_is_started_is_understood(
 
 
 def launch_parameters(monkeypatch: pytest.MonkeyPatch) -> dict[str, Json]:
-    """What each of the two samples launches the template with."""
+    """The parameters with which each of the two samples launches the template."""
     launch = workflow_steps()["launch"]["try"]
     assert launch["call"] == "googleapis.dataflow.v1b3.projects.locations.flexTemplates.launch"
     _, operator = airflow_task(monkeypatch)
@@ -137,7 +137,7 @@ class TestSystemd:
         settings = unit_settings("shardbeam.service")
         assert settings["SuccessExitStatus"].split() == ["4", "130"]
         assert settings["RestartPreventExitStatus"].split() == ["2", "3"]
-        # Of a oneshot unit, `always` and `on-success` would be errors.
+        # In a oneshot unit, `always` and `on-success` would be errors.
         assert (settings["Type"], settings["Restart"]) == ("oneshot", "on-failure")
 
 
@@ -150,7 +150,7 @@ class TestKubernetes:
         assert self.judge(code) == action
 
     def judge(self, code: int) -> str:
-        """What podFailurePolicy does: the first rule that fits; without one the pod counts."""
+        """Applies podFailurePolicy: the first matching rule; without one, the failure counts."""
         (container,) = pod_spec()["containers"]
         job = kubernetes_objects()["CronJob"]["spec"]["jobTemplate"]["spec"]
         for rule in job["podFailurePolicy"]["rules"]:

@@ -55,7 +55,7 @@ def contents(root: str | Path) -> dict[str, bytes]:
 
 
 def rejects(root: str | Path) -> dict[str, str]:
-    """What cannot be read below a root, and why."""
+    """Returns the files below a root that cannot be read, and why."""
     found = {}
     for path, file in list_root(str(root)):
         try:
@@ -145,7 +145,7 @@ def test_an_archive_that_changes_after_it_was_listed(tmp_path: Path, name: str) 
 def test_truncated_archives_never_pass(tmp_path: Path, name: str) -> None:
     path = WRITERS[name](tmp_path / name, FILES)
     data = path.read_bytes()
-    # Of what pads a tar to 10 KB, the two blocks of its end mark will do.
+    # A tar is padded to 10 KB, but the two blocks of its end mark are enough.
     end = len(data) if name.endswith("zip") else len(data.rstrip(b"\0")) // 512 * 512 + 1536
 
     for length in (*range(0, end, 101), end - 512, end - 1):
@@ -171,7 +171,7 @@ def test_an_archive_is_listed_without_reading_its_members(tmp_path: Path, reads:
     assert len(reads) == 1
 
 
-# What may stand for a root
+# Roots
 
 
 def test_an_archive_that_is_not_there(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_what_is_no_archive_that_can_be_read(
 
 
 class _Unseekable(io.RawIOBase):
-    """A pipe: what is written to it cannot be mended afterwards."""
+    """A pipe: bytes that were written to it cannot be changed."""
 
     def __init__(self, file: io.BufferedWriter) -> None:
         self._file = file
@@ -330,7 +330,7 @@ def test_zip_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     path = tmp_path / "a.zip"
     files = {} if kind == "empty" else FILES
     if kind == "zip64":
-        # What is beyond these limits is written as if it were beyond 4 GB.
+        # Values beyond these limits are written as if they were beyond 4 GB.
         monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 100)
         monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 2)
     with path.open("wb") as file:

@@ -48,7 +48,7 @@ def test_empty_tables_and_missing_values() -> None:
     [
         (TABLE, "x: declares 1,000 rows; expected at most 999"),
         (repeated("a" * 2_000_000, pa.string(), 900), "its values are too long for a file"),
-        # Before it is compressed, it is as long as it is read.
+        # Uncompressed, it is as long in the file as in memory.
         (
             pa.table({"key": ["a"], "more": ["b" * 100_000_000]}),
             "its values are too long for a file",

@@ -13,7 +13,7 @@ Files = Mapping[str, bytes | str]
 
 
 def write_files(folder: Path, files: Files) -> Path:
-    """Writes files into a folder, which it gives back."""
+    """Writes files into a folder and returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for path, content in files.items():
         file = folder / path
@@ -25,7 +25,7 @@ def write_files(folder: Path, files: Files) -> Path:
 def tar_bytes(
     files: Files | Iterable[tuple[str, bytes]], *, tar_format: int = tarfile.PAX_FORMAT
 ) -> bytes:
-    """A tar archive; a name may come twice where `files` is no mapping."""
+    """Makes a tar archive; a name may occur twice if `files` is not a mapping."""
     buffer = io.BytesIO()
     pairs = files.items() if isinstance(files, Mapping) else files
     with tarfile.open(fileobj=buffer, mode="w", format=tar_format) as archive:

@@ -46,7 +46,7 @@ class WrittenExample:
 
     @property
     def picture(self) -> Image.Image:
-        """The stored pixels as they are: an EXIF orientation is not applied."""
+        """The stored pixels, without applying an EXIF orientation."""
         return Image.open(io.BytesIO(self.encoded))
 
     @property
@@ -93,7 +93,7 @@ class Build:
     stderr: str
 
     def counts(self, split: str = "train") -> Json:
-        """What the summary says of a split."""
+        """The summary's counts of a split."""
         counts: Json = self.summary["splits"][split]
         return counts
 
@@ -188,7 +188,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
 
 
 def wait_for_a_shard(process: subprocess.Popen[str], output: Path) -> None:
-    """Waits until a build says that a shard is finished."""
+    """Waits until a build reports that a shard is finished."""
     told = ".staging/*/runs/*/progress/*.json"
     wait_for(
         lambda: any(b'"finished":true' in path.read_bytes() for path in output.glob(told)), process

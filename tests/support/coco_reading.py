@@ -71,7 +71,7 @@ def read_coco(
 def read_image(
     content: bytes | Mapping[str, Any], *, masks: bool = False, tasks: Sequence[str] | None = None
 ) -> ImageAnnotations:
-    """Reads what a COCO file says about the image `a.jpg`."""
+    """Reads a COCO file's annotations of the image `a.jpg`."""
     return read_coco(content, masks=masks, tasks=tasks).images()["a.jpg"]
 
 
@@ -93,7 +93,7 @@ def document(
     annotations: list[dict[str, Any]] | None = None,
     categories: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """A COCO document: one image, one object and one category where nothing else is given."""
+    """Makes a COCO document, by default with one image, one object and one category."""
     return {
         "info": {},
         "images": [image()] if images is None else images,
@@ -108,7 +108,7 @@ def image(**changes: object) -> dict[str, Any]:
 
 
 def annotation(**changes: object) -> dict[str, Any]:
-    """An entry of `annotations`; a key changed to `...` is left out."""
+    """Returns an entry of `annotations`; a key with the value `...` is left out."""
     entry = {
         "id": 1,
         "image_id": 7,

@@ -1,4 +1,4 @@
-"""Makes configs with the formats that there are."""
+"""Makes configs that know all formats."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from shardbeam.configs.schema import Config
 from shardbeam.transforms.formats.load import built_in_formats
 
 PAGE = Path(__file__).parents[2] / "docs" / "config.md"
-# What stands above this line in the page is written by hand.
+# The page's text above this line is written by hand.
 _MARKER = "<!-- `make config-page` writes the rest from configs/schema.py and the formats. -->\n"
 _SECTIONS = {
     "image": "[What happens to an image](rejects.md) explains the checks, and [limits](limits.md) "

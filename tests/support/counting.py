@@ -1,4 +1,4 @@
-"""Statistics as they are counted from shards."""
+"""Counts the statistics of shards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardbeam.transforms.dataset.statistics import Statistics
 
 
 def count_dataset(folder: str) -> dict[str, Statistics]:
-    """Reads the shards of a dataset of Shardbeam's, in this thread, and counts what is in them."""
+    """Reads the shards of a Shardbeam dataset in this thread, and counts their content."""
     dataset = open_dataset(folder)
     legend = read_legend(dataset)
     counted = (count_shard(shard, legend=legend) for shard in plan_counts(dataset))

@@ -1,4 +1,4 @@
-"""Every state of a folder that a run leaves behind if it is killed."""
+"""Collects every state of a folder that a killed run can leave behind."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.support.dataset import (
     read_tree,
 )
 
-# Audit events (https://docs.python.org/3/library/audit_events.html) of what changes a folder;
-# they come before the change, whatever code makes it.
+# Audit events (https://docs.python.org/3/library/audit_events.html) of calls that change a folder.
+# Python raises them before the change, whatever code makes it.
 _EVENTS = frozenset(
     {"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 )
@@ -29,7 +29,7 @@ LONG = os.environ.get("SHARDBEAM_FAULTS") == "long"
 
 
 class _Recorder:
-    """Reads a folder each time that something is about to change."""
+    """Reads a folder each time before something in it changes."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
@@ -55,17 +55,17 @@ def _opens_to_write(event: str, arguments: tuple[Any, ...]) -> bool:
 @functools.cache
 def _recorder() -> _Recorder:
     recorder = _Recorder()
-    # For good: a hook cannot be taken away.
+    # The hook stays for good, because Python cannot remove one.
     sys.addaudithook(recorder.see)
     return recorder
 
 
 @contextlib.contextmanager
 def record_states(folder: Path) -> Iterator[list[Tree]]:
-    """Collects all states that a folder goes through, from before the first change to the last.
+    """Collects all states of a folder from before the first change to after the last.
 
-    They are what a kill leaves: nothing that an `except` or a `finally` would do is done. An empty
-    folder is an entry that ends in a slash.
+    A kill can leave each of them, because no `except` or `finally` has run yet. An empty folder is
+    an entry that ends with a slash.
     """
     recorder = _recorder()
     recorder.states = []
@@ -78,7 +78,7 @@ def record_states(folder: Path) -> Iterator[list[Tree]]:
 
 
 def restore(folder: Path, state: Tree) -> None:
-    """Makes a folder what it was in a state."""
+    """Restores a folder to one of its states."""
     shutil.rmtree(folder, ignore_errors=True)
     for path, data in state.items():
         file = folder / path
@@ -90,10 +90,10 @@ def restore(folder: Path, state: Tree) -> None:
 
 
 def _settled_state(folder: Path) -> Tree:
-    """Reads a folder until it is the same twice.
+    """Reads a folder until two reads are equal.
 
-    What another thread was recorded before, it may do while this one reads: a file that it moves
-    would be seen in neither place.
+    Another thread may make its change while this one reads: a file that it moves could then be
+    missed in both places.
     """
     before = None
     while True:
@@ -122,9 +122,9 @@ def finished_shards(state: Tree) -> int:
 
 
 def moments(states: list[Tree], *, every: int = 1) -> list[Tree]:
-    """Picks states to go on from: all of them, or in the short tests each that may matter.
+    """Picks states to continue from: all of them, or in the short tests those that differ.
 
-    What a run keeps for itself, and temporary files, no later run looks at.
+    Differences in temporary files and in a run's own files do not count: later runs ignore them.
     """
     if LONG:
         return states

@@ -1,4 +1,4 @@
-"""Runs the command, in this process and in one of its own, and looks at the folder it leaves."""
+"""Runs the command, in this process or in another, and reads the folder that it leaves."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ Tree = dict[str, bytes]
 
 
 class Run(NamedTuple):
-    """How a command ended.
+    """The result of a command.
 
     Attributes:
         exit_code: Its exit code.
-        stdout: What it printed on stdout.
-        stderr: What it printed on stderr.
+        stdout: Its output on stdout.
+        stderr: Its output on stderr.
     """
 
     exit_code: int
@@ -60,7 +60,7 @@ def coco_words(shapes: Path | str, output: Path | str, *more: str) -> list[str]:
 
 
 def write_mixed(shapes: Path, folder: Path) -> Path:
-    """Writes the sample with something of everything: rejects of each kind, an excluded file.
+    """Writes the sample with rejects of each kind and an excluded file.
 
     Returns:
         `folder`.
@@ -110,7 +110,7 @@ def finish(process: subprocess.Popen[str], *, timeout_s: float = TIMEOUT_S) -> R
     """Waits for a command that was started.
 
     Raises:
-        TimeoutError: It has not ended in time; the message tells where its threads are.
+        TimeoutError: It has not ended in time; the message has the stacks of its threads.
     """
     with process:
         try:
@@ -126,7 +126,7 @@ def finish(process: subprocess.Popen[str], *, timeout_s: float = TIMEOUT_S) -> R
 
 
 def read_tree(folder: Path) -> Tree:
-    """Reads all files below a folder, whatever they are; none where there is no folder."""
+    """Reads all files below a folder; returns nothing if there is no folder."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -135,35 +135,35 @@ def read_tree(folder: Path) -> Tree:
 
 
 def dataset_files(tree: Tree) -> Tree:
-    """Leaves out what may differ from run to run, and what is staged."""
+    """Leaves out staged files and files that may differ from run to run."""
     return {
         path: data for path, data in tree.items() if not path.startswith(("runs/", ".staging/"))
     }
 
 
 def read_dataset(folder: Path) -> Tree:
-    """Reads what must be the same in every run, and checks that nothing is left in staging."""
+    """Reads the files that must be equal in every run, and checks that staging is empty."""
     assert not (folder / ".staging").exists()
     return dataset_files(read_tree(folder))
 
 
 def last_run(folder: Path) -> dict[str, Any]:
-    """Reads what the run that committed last says about itself."""
+    """Reads the record of the run that committed last."""
     record: dict[str, Any] = json.loads(run_records(folder)[-1].read_bytes())
     return record
 
 
 def run_records(folder: Path) -> list[Path]:
-    """Finds what the runs that committed say about themselves, the oldest first."""
+    """Finds the records of the runs that committed, the oldest first."""
     files = sorted((folder / "runs").iterdir())
     return [file for file in files if RUN_FILE.fullmatch(f"{RUNS_FOLDER}/{file.name}")]
 
 
 def check_whole(tree: Mapping[str, bytes]) -> bool:
-    """Says whether a reader sees a dataset; if so, checks that it is whole.
+    """Returns whether readers see a dataset; if so, checks that it is complete.
 
-    What the manifest lists must be there with the sizes and checksums it gives, and
-    `dataset_info.json`, which is not on its list, must tell of the same shards.
+    Every file of the manifest must exist with its size and checksum, and `dataset_info.json`,
+    which is not in the manifest, must list the same shards.
     """
     if "dataset_info.json" not in tree:
         return False

@@ -36,7 +36,7 @@ def make_label_map(
 
 
 class Rendered(NamedTuple):
-    """An image's Examples, as serialized and as `{key: values}`, and what was corrected."""
+    """An image's Examples, serialized and as `{key: values}`, and its corrections."""
 
     encoded: Sequence[EncodedExample]
     examples: list[dict[str, list[Any]]]
@@ -142,7 +142,7 @@ def encode_picture(*, mode: str, format: str, size: tuple[int, int]) -> bytes:
 
 
 def upright(pixels: npt.NDArray[np.uint8], orientation: int) -> npt.NDArray[np.uint8]:
-    """What Pillow makes of a picture with an EXIF orientation."""
+    """Turns a picture upright with Pillow, by its EXIF orientation."""
     image = Image.fromarray(pixels)
     image.getexif()[ExifTags.Base.Orientation] = orientation
     return np.asarray(ImageOps.exif_transpose(image))

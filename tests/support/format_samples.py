@@ -1,4 +1,4 @@
-"""One sample of each built-in format: how it is built, and what must then be in the dataset.
+"""One sample of each built-in format: the command that builds it, and the expected dataset.
 
 The expected values were read off the sources by hand, or with pycocotools and NumPy.
 """
@@ -21,7 +21,7 @@ from tests.support.image_makers import Pixels, pixels
 from tests.support.making import draw, vertex, write_lines
 from tests.support.voc_files import small_voc, voc_xml
 
-# Gives the folder of the real samples, or skips the test.
+# Returns the folder of the real samples, or skips the test.
 SharedData = Callable[[], Path]
 Writer = Callable[[Path, SharedData], object]
 
@@ -33,10 +33,10 @@ Features = Mapping[str, list[Any]]
 
 
 def observe(features: Features, key: str, *, decode: Callable[[bytes], Pixels] = pixels) -> object:
-    """What a sample says of a key.
+    """Returns the value of a key in the form that samples use.
 
-    Of an image that is the first pixel, of object masks the pixels that each covers, of a class
-    map `{value: pixels}`; None where the Example has no such key.
+    For an image this is its first pixel, for object masks the number of pixels in each, and for a
+    class map `{value: pixels}`; None if the Example has no such key.
     """
     if key not in features:
         return None
@@ -53,18 +53,19 @@ def observe(features: Features, key: str, *, decode: Callable[[bytes], Pixels] =
 
 
 class FormatSample(NamedTuple):
-    """A sample, and what it must give.
+    """A sample and its expected dataset.
 
     Attributes:
         format_name: Its format.
-        data: A folder of the real samples, read in place; or what writes the input into a folder.
+        data: A folder of the real samples, which is read in place; or a function that writes the
+            input into a folder.
         words: The rest of the command line; `{data}` stands for the folder.
         counts: Examples by split.
-        key: An image's key.
-        split: Its split.
-        values: What its Example must hold, by key; see `observe`.
+        key: The key of one image.
+        split: The image's split.
+        values: The values of its Example by key, in the form of `observe`.
         rejects: Rejects by reason.
-        variant: Tells samples of the same format apart.
+        variant: A name for this sample if the format has several.
     """
 
     format_name: str
@@ -82,11 +83,11 @@ class FormatSample(NamedTuple):
         return f"{self.format_name}-{self.variant}" if self.variant else self.format_name
 
     def command(self, data: Path | str) -> tuple[str, ...]:
-        """What follows `shardbeam build`, for the sample at a path or URI."""
+        """Returns the words after `shardbeam build` for the sample at a path or URI."""
         return (self.format_name, *(word.format(data=data) for word in self.words))
 
     def place(self, folder: Path, *, shared_data: SharedData) -> Path:
-        """Gives the folder of the sample; writes it into `folder` if it is not a real one."""
+        """Returns the sample's folder; writes the sample into `folder` if it is not a real one."""
         if isinstance(self.data, str):
             return shared_data() / self.data
         folder.mkdir()
@@ -95,7 +96,7 @@ class FormatSample(NamedTuple):
 
 
 def _write_lvis(folder: Path, shared_data: SharedData) -> None:
-    """The real annotations; their images, which are not in the sample, in gray."""
+    """Writes the real annotations, and gray images, because the sample has none."""
     data = (shared_data() / "lvis" / "lvis_val_100.json").read_bytes()
     (folder / "lvis.json").write_bytes(data)
     for image in json.loads(data)["images"]:
@@ -126,7 +127,7 @@ def _write_palette_png(path: Path, values: npt.NDArray[np.uint8]) -> None:
 
 
 def _write_vertex(folder: Path, shared_data: SharedData) -> None:
-    """The boxes of Label Studio's YOLO export as Vertex AI has them."""
+    """Writes the boxes of Label Studio's YOLO export in Vertex AI's format."""
     source = shared_data() / LABELSTUDIO
     (folder / "images").mkdir()
     names = (source / "classes.txt").read_text().split()
@@ -200,7 +201,7 @@ SAMPLES = (
     FormatSample(
         "voc",
         "bccd-voc/BCCD",
-        # Most of the images that its lists name are not in the sample.
+        # The lists name many images that are not in the sample.
         ("--root", "{data}", "--set", "rejects.max_ratio=1"),
         {"train": 12, "val": 5, "test": 7},
         "JPEGImages/BloodImage_00343.jpg",
@@ -267,7 +268,7 @@ SAMPLES = (
         "yolo",
         "ultralytics-hub/dota8",
         ("--root", "{data}"),
-        # Four of the images have corners outside of them, up to 1.057 and down to -0.072.
+        # Four images have corners outside their borders, up to 1.057 and down to -0.072.
         {"train": 4, "val": 4},
         "images/train/P1142__1024__0___824.jpg",
         {
@@ -308,7 +309,7 @@ SAMPLES = (
             "image/object/class/text": [
                 *(b"rectangle", b"circle", b"rectangle", b"polygon", b"octagon")
             ],
-            # The circle's radius is that of a triangle of 30 and 41 pixels.
+            # The circle's radius is the hypotenuse of a triangle with sides of 30 and 41 pixels.
             "image/object/bbox/xmin": [
                 *(32 / 560, (195 - 2581**0.5) / 560, 391 / 560, 45 / 560, 417 / 560)
             ],
@@ -336,7 +337,7 @@ SAMPLES = (
             *("--classes", "{data}/annotations/oidv6-class-descriptions.csv"),
             *("--image-labels", "{data}/annotations/test-annotations-human-imagelabels.csv"),
         ),
-        # The other two are named by no row of these files.
+        # No row of these files names the other two images.
         {"train": 2},
         "test/c.jpg",
         {

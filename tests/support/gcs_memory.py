@@ -9,7 +9,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 
 class FolderFileSystem(MemoryFileSystem):
-    """Like HDFS (`folders://`): it makes no folders by itself, and its moves replace no file."""
+    """Works like HDFS (`folders://`): it creates no folders unasked, and moves replace no file."""
 
     protocol = "folders"
     store: ClassVar[dict[str, Any]] = {}
@@ -38,7 +38,7 @@ fsspec.register_implementation("folders", FolderFileSystem)
 
 
 def clear() -> None:
-    """Empties both."""
+    """Empties both file systems."""
     for system in (MemoryFileSystem, FolderFileSystem):
         system.store.clear()
         system.pseudo_dirs[:] = [""]

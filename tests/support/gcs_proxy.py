@@ -1,7 +1,7 @@
-"""A proxy before fake-gcs-server: it counts requests, adds faults, and enforces preconditions.
+"""A proxy in front of fake-gcs-server that counts requests, adds faults and enforces preconditions.
 
-fake-gcs-server honours `ifGenerationMatch` on uploads only; here, that of all other requests is
-checked as the real storage does it.
+fake-gcs-server honours `ifGenerationMatch` only on uploads; the proxy checks it on all other
+requests, like the real storage.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 from shardbeam.transforms.storage.gcs_client import request_kind
 
 _HOP_HEADERS = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
-# Longer than any client here waits.
+# Longer than any client in the tests waits.
 _HANG_S = 3.0
 _METADATA = re.compile(rb"\{[^{}]*\"name\"[^{}]*\}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request that came in.
+    """A request that the proxy received.
 
     Attributes:
         kind: Its kind (`shardbeam.transforms.storage.usage.REQUEST_KINDS`).
@@ -47,23 +47,23 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The object's name; empty where the request names none."""
+        """The object's name; empty if the request names none."""
         _, _, name = self.path.partition("/o/")
         return self.query.get("name", name)
 
     @property
     def is_media(self) -> bool:
-        """Whether an object's content is asked for."""
+        """Whether the request is for an object's content."""
         return self.kind == "get" and self.query.get("alt") == "media"
 
 
-# What a request meets: a status such as `503`, or one of the words in `FAULTS`.
+# The fault of a request: a status such as `503`, or one of the words in `FAULTS`.
 Fault = str
 STATUSES = ("408", "429", "500", "502", "503", "504")
 # closed: the connection ends without an answer. hang: nothing comes. lost: the request is carried
 # out, and the answer lost. reset and truncate: it breaks off. corrupt: a byte of it is another.
 FAULTS = (*STATUSES, "closed", "hang", "lost", "reset", "truncate", "corrupt")
-# Chooses the fault of a request, and may do anything else as well.
+# Chooses the fault of a request; it may have other effects, too.
 Decide = Callable[[Request], Fault | None]
 
 
@@ -71,9 +71,10 @@ class GcsProxy:
     """The proxy, in threads of this process.
 
     Attributes:
-        requests: What came in, in order.
-        decide: Says what a request meets; nothing by default.
-        meet: Does so of several requests at a time, so that it may wait for others.
+        requests: The requests it received, in order.
+        decide: Chooses the fault of a request; by default there are none.
+        meet: Like `decide`, but called for several requests at a time, so that it may wait for
+            others.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class GcsProxy:
             request_queue_size = 512
 
             def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-                """Says nothing: connections end in all ways here."""
+                """Logs nothing: here, connections end in all ways."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.port = self._server.server_address[1]
@@ -139,7 +140,7 @@ def running_proxy() -> Iterator[GcsProxy]:
 class _Handler(http.server.BaseHTTPRequestHandler):
     owner: GcsProxy
     protocol_version = "HTTP/1.1"
-    # An answer's head and body go out as two packets, which must not wait for each other.
+    # Head and body of an answer are two packets, and the second must not wait for the first.
     disable_nagle_algorithm = True
 
     def setup(self) -> None:
@@ -164,7 +165,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             query=dict(urllib.parse.parse_qsl(parsed.query, keep_blank_values=True)),
         )
         if request.kind == "insert" and (metadata := _METADATA.search(body)):
-            # The metadata come first, whatever the content.
+            # The metadata come before the content.
             request.query["name"] = json.loads(metadata[0])["name"]
         fault = self.owner.receive(request)
         if fault is not None and fault.isdecimal():
@@ -188,7 +189,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if request.kind == "list" and status == 200 and "fields" in request.query:
             data = _only_fields(data, request.query["fields"])
         if fault == "corrupt" and data:
-            # The first byte of JSON, which then is none.
+            # The first byte, so that JSON is broken.
             middle = 0 if data[:1] in (b"{", b"[") else len(data) // 2
             data = data[:middle] + bytes([data[middle] ^ 0x20]) + data[middle + 1 :]
         self._answer(status, headers, data, cut=fault if fault in ("reset", "truncate") else None)
@@ -196,7 +197,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _handle
 
     def _failed_precondition(self, request: Request) -> str:
-        """Checks what fake-gcs-server does not; returns what is wrong."""
+        """Checks the preconditions that fake-gcs-server ignores; returns what is wrong."""
         checks = []
         if request.kind in ("get", "delete") and "ifGenerationMatch" in request.query:
             checks.append((request.path, request.query["ifGenerationMatch"]))
@@ -211,7 +212,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             quoted = f"{bucket}/o/{urllib.parse.quote(name, safe='')}"
             status, _, data = self._forward("GET", quoted, b"", {"Host": self.headers["Host"]})
             current = json.loads(data)["generation"] if status == 200 else None
-            # A source that is not there is a 404, which the server gives itself.
+            # For a missing source, the server itself answers 404.
             if current is not None and current != expected:
                 return f"generation is {current}, expected {expected}"
         return ""
@@ -244,14 +245,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.flush()
         self.close_connection = True
         if cut == "reset":
-            # No farewell: the other side gets an error at once.
+            # Close without a handshake, so that the other side gets an error at once.
             linger = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.connection.close()
 
 
 def _only_fields(data: bytes, fields: str) -> bytes:
-    """Leaves out of a listing what was not asked for, as the real storage does."""
+    """Removes unrequested fields from a listing, as the real storage does."""
     wanted = re.fullmatch(r"(?:prefixes,)?items\(([\w,]+)\),nextPageToken", fields)
     assert wanted, fields
     page = json.loads(data)

@@ -1,4 +1,4 @@
-"""fake-gcs-server, started for tests on loopback and stopped by them.
+"""Starts fake-gcs-server on loopback for the tests, and stops it.
 
 `go install github.com/fsouza/fake-gcs-server@v1.56.1` installs it.
 """
@@ -24,14 +24,14 @@ from tests.support.gcs_proxy import GcsProxy, running_proxy
 
 VARIABLE = "SHARDBEAM_FAKE_GCS_SERVER"
 NAME = "fake-gcs-server"
-# Where `.ci/run` installs it.
+# The folder in which `.ci/run` installs it.
 TOOLS = Path(__file__).parents[2] / ".tools" / "bin"
 _START_TIMEOUT_S = 30.0
 _PR_SET_PDEATHSIG = 1
 
 
 def find_server() -> str | None:
-    """Finds the program: by the environment variable, on PATH, or where Go installs it."""
+    """Finds the program by the environment variable, on PATH, or in Go's folder."""
     return (
         os.environ.get(VARIABLE)
         or shutil.which(NAME)
@@ -40,7 +40,7 @@ def find_server() -> str | None:
 
 
 class FakeGcs:
-    """A server as tests fill it and look at it: past the proxy, so that nothing is counted.
+    """A server that tests fill and read without the proxy, so that these requests do not count.
 
     Args:
         server_port: The server's port.
@@ -104,14 +104,14 @@ class FakeGcs:
         return {name: self.read(f"{root}/{name}") for name in self.names(root)}
 
     def read_dataset(self, root: str) -> Tree:
-        """Reads what must be the same in every run, and checks that nothing is left in staging."""
+        """Reads the files that must be equal in every run, and checks that staging is empty."""
         tree = self.read_tree(root)
         assert not [path for path in tree if path.startswith(".staging")]
         return dataset_files(tree)
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> bytes:
         request = urllib.request.Request(f"{self._server}{path}", data=body, method=method)
-        # The server takes requests by the name that it was told.
+        # The server only accepts requests for the host name that it was started with.
         request.add_header("Host", self._public)
         with urllib.request.urlopen(request, timeout=60) as response:
             data: bytes = response.read()
@@ -124,10 +124,10 @@ def _split(uri: str) -> tuple[str, str]:
 
 
 class ProxiedGcs(FakeGcs):
-    """A server, and the proxy before it.
+    """A server with a proxy in front of it.
 
     Attributes:
-        proxy: What clients talk to.
+        proxy: The proxy, which clients talk to.
     """
 
     def __init__(self, *, proxy: GcsProxy, server_port: int) -> None:
@@ -149,7 +149,7 @@ def start_server(program: str, *, public_port: int) -> Iterator[int]:
 
     Args:
         program: The server's program.
-        public_port: The port at which clients see it, for the addresses that it tells them.
+        public_port: The port that clients use, for the addresses in its answers.
 
     Yields:
         The server's own port.
@@ -189,5 +189,5 @@ def _free_port() -> int:
 
 
 def _end_with_parent() -> None:
-    # Also where the tests themselves are killed.
+    # Also if the tests themselves are killed.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

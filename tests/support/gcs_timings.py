@@ -1,4 +1,4 @@
-"""How patient the storage is: much less in tests."""
+"""Shortens the storage's timeouts and waits for tests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from shardbeam.transforms.storage import failures, gcs
 
 
 class Timings(NamedTuple):
-    """What the tests change.
+    """The times that tests change.
 
     Attributes:
-        timeout_s: For an answer.
-        deadline_s: For all repetitions.
-        initial_wait_s: Before the first of them.
-        max_wait_s: Before any other.
-        part_bytes: Of an gcs.
+        timeout_s: The timeout of an answer.
+        deadline_s: The deadline of all repetitions.
+        initial_wait_s: The wait before the first repetition.
+        max_wait_s: The longest wait before another one.
+        part_bytes: Size of one request of an upload.
     """
 
     timeout_s: float = 1.0
@@ -26,7 +26,7 @@ class Timings(NamedTuple):
 
 
 def get_timings() -> Timings:
-    """Returns what holds now."""
+    """Returns the present values."""
     return Timings(
         timeout_s=failures.TIMEOUT_S[1],
         deadline_s=failures.DEADLINE_S,
@@ -37,7 +37,7 @@ def get_timings() -> Timings:
 
 
 def set_timings(timings: Timings) -> None:
-    """Makes them hold in this process."""
+    """Sets the values in this process."""
     failures.TIMEOUT_S = (timings.timeout_s, timings.timeout_s)
     failures.DEADLINE_S = timings.deadline_s
     failures._INITIAL_WAIT_S = timings.initial_wait_s

@@ -1,4 +1,4 @@
-"""The graph of a build, to be looked at and not run."""
+"""Makes the graph of a build without running it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardbeam.transforms.dataset.staging import Staging
 
 
 def count_steps(pipeline: beam.Pipeline) -> int:
-    """Counts what a runner runs: the transforms that give something and hold no others."""
+    """Counts the transforms that a runner runs: those with outputs and without inner transforms."""
     steps = pipeline.to_runner_api().components.transforms.values()
     return sum(
         not step.subtransforms and bool(set(step.outputs.values()) - set(step.inputs.values()))

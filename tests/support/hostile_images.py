@@ -1,4 +1,4 @@
-"""Small files that take much memory or time to decode, made byte by byte."""
+"""Makes small files, byte by byte, that take much memory or time to decode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.image_makers import chunk, save, segment
 
 _BLOCKS_PER_RUN = (1 << 15) - 1
 
-# By libavif; Pillow encodes 8 bits only.
+# Made by libavif, because Pillow only encodes 8 bits.
 _AVIF = (
     "AAAAHGZ0eXBhdmlmAAAAAGF2aWZtaWYxbWlhZgAAAOttZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAA"
     "AAAAAAAAAAAAAA5waXRtAAAAAAABAAAAHmlsb2MAAAAARAAAAQABAAAAAQAAAQ8AAABlAAAAKGlpbmYAAAAAAAEA"
@@ -59,7 +59,7 @@ def progressive_jpeg(width: int, height: int, *, scans: int, comment: bytes = b"
         comment: Content of a comment between the first two scans.
     """
     blocks = -(-width // 8) * -(-height // 8)
-    # The code `0` is the only one: of no difference in DC, and of 2^14 to 2^15 - 1 empty blocks.
+    # `0` is the only code. It means no difference in DC, and 2^14 to 2^15 - 1 empty blocks.
     tables = [
         segment(0xC4, bytes((table, 1)) + bytes(15) + bytes((symbol,)))
         for table, symbol in ((0x00, 0x00), (0x10, 0xE0))
@@ -88,7 +88,7 @@ def _entropy_coded(bits: str) -> bytes:
 
 
 def png_with_header(width: int, height: int, *, bit_depth: int, color_type: int) -> bytes:
-    """A PNG file that has no pixels for its size."""
+    """Makes a PNG file whose pixel data is missing."""
     header = struct.pack(">IIBBBBB", width, height, bit_depth, color_type, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0\0")), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in chunks)
@@ -128,19 +128,19 @@ def tiled_tiff(
     repeated: Iterable[tuple[int, int, int]] = (),
     big: bool = False,
 ) -> bytes:
-    """A gray TIFF of a single tile, compressed by Deflate; `repeated` tags stand once more."""
+    """Makes a gray TIFF of one tile, compressed with Deflate, with `repeated` tags twice."""
     pixels = zlib.compress(bytes(100))
     entries = [
         *((256, 4, size[0]), (257, 4, size[1]), (258, 3, 8), (259, 3, 8), (262, 3, 1)),
         *((277, 3, 1), (322, 4, tile[0]), (323, 4, tile[1]), (324, 4, 16), (325, 4, len(pixels))),
         *repeated,
     ]
-    # The sort is stable: what is repeated comes second.
+    # The sort is stable, so repeated tags come second.
     return tiff(sorted(entries, key=lambda entry: entry[0]), pixels=pixels, big=big)
 
 
 def gif_with_frames(canvas: tuple[int, int], frames: Iterable[tuple[int, int]]) -> bytes:
-    """A GIF whose canvas and frames have any size, and next to no pixels."""
+    """Makes a GIF whose canvas and frames have any size, with hardly any pixel data."""
     screen = b"GIF89a" + struct.pack("<HHBBB", *canvas, 0x80, 0, 0) + bytes(6)
     return (
         screen
@@ -162,6 +162,6 @@ def webp_with_canvas(width: int, height: int) -> bytes:
 
 
 def icon(image: bytes, *, side: int = 16) -> bytes:
-    """An icon of one image, whose size the directory says to be `side`."""
+    """Makes an icon of one image; its directory gives the size `side`."""
     directory = b"\0\0\1\0\1\0" + bytes((side, side, 0, 0, 1, 0, 32, 0))
     return directory + len(image).to_bytes(4, "little") + (22).to_bytes(4, "little") + image

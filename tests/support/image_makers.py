@@ -1,4 +1,4 @@
-"""Image files for the tests, made byte by byte where no encoder would make them."""
+"""Makes image files for the tests, byte by byte if no encoder would make them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds in processes of their own that cost no import: forked from one that has imported all."""
+"""Runs builds in processes forked from one that has imported everything, which is fast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# What makes this module worth to be preloaded.
+# Imported so that the forked processes need not import it.
 import shardbeam.pipelines.run
 from shardbeam.pipelines.cli import main
 from shardbeam.transforms import write_shards
@@ -33,21 +33,21 @@ from tests.support.gcs_timings import Timings, set_timings
 
 __all__ = ["Launch", "Program", "shardbeam"]
 
-# Of what a file system is asked; the rest is seen where it is done.
+# Audit events that it asks about; it also asks when a file is opened, written or synced.
 _EVENTS = ("os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir")
 
 
 class Launch(NamedTuple):
-    """How a program is started.
+    """Settings for starting a program.
 
     Attributes:
         words: The command line.
-        log: Where its lines go.
-        host: Where `gs://` listens.
-        timings: How patient it is there.
-        root: It asks before it touches a file below this folder; never where empty.
+        log: The file for its lines.
+        host: The address of the storage server for `gs://`.
+        timings: Its timeouts and waits for that server.
+        root: It asks before it touches a file below this folder; empty for never.
         without: The mechanism that it lacks (`BREAKS`); empty for none.
-        fresh: Whether it is the installed command, with all its imports.
+        fresh: Whether to start the installed command, with all its imports.
     """
 
     words: Sequence[str]
@@ -60,10 +60,10 @@ class Launch(NamedTuple):
 
 
 class Program:
-    """A build in a process of its own, which leads a group of processes.
+    """A build in another process, which leads a process group.
 
     Args:
-        launch: How it is started.
+        launch: Settings for starting it.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -79,14 +79,14 @@ class Program:
         theirs.close()
 
     def finish(self, meet: Callable[[str], str | None], *, timeout_s: float) -> int | None:
-        """Waits for its end.
+        """Waits until the program ends, and kills it after a timeout.
 
         Args:
             meet: Answers each question with the name of an errno, or None.
-            timeout_s: How long.
+            timeout_s: The timeout.
 
         Returns:
-            Its exit code; None where it has not ended in time, and was killed.
+            Its exit code; None if it was killed.
         """
         with contextlib.suppress(EOFError, ConnectionError):
             while self.launch.root and self._connection.poll(timeout_s):
@@ -99,7 +99,7 @@ class Program:
         return exit_code
 
     def kill(self) -> None:
-        """Kills it; the installed command with all that it has started on this machine."""
+        """Kills the build; the installed command with all processes that it has started."""
         assert self.process.pid is not None
         if self.launch.fresh:
             with contextlib.suppress(ProcessLookupError):

@@ -1,6 +1,6 @@
-"""Datasets as people lay them out, made from the real samples: what must be written, and said.
+"""Datasets as people lay them out, made from the real samples, with the expected result.
 
-Each follows a public dataset or a mistake from which a wrong dataset came once, without a word.
+Each is modelled on a public dataset, or on a mistake that once made a wrong dataset silently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from PIL import Image
 from shardbeam.transforms.images.mask_file import voc_colour_map
 from tests.support.archive_files import write_files, write_tar
 
-# {split: {key of an image: class names, of its objects and then of the image}}
+# {split: {key of an image: class names of its objects, then of the image}}
 Written = Mapping[str, Mapping[str, Sequence[str]]]
 
 _DUMMY = "dali/coco_dummy"
@@ -31,14 +31,14 @@ _VOC = "labelme/bbox_detection/data_dataset_voc"
 
 
 class Expected(NamedTuple):
-    """What becomes of a layout.
+    """The expected result of building a layout.
 
     Attributes:
-        words: What follows `shardbeam build`.
-        written: What is in the dataset; empty where none is committed.
-        says: What the command says on its two streams, among other things.
+        words: The words after `shardbeam build`.
+        written: The dataset's content; empty if none is committed.
+        says: Texts that the command must print on stdout or stderr.
         exit_code: Its exit code.
-        boxes: `{key: boxes in fractions of the image}`, where the frame is what matters.
+        boxes: `{key: boxes in fractions of the image}`, for layouts about frames.
     """
 
     words: Sequence[str | Path]

@@ -35,6 +35,6 @@ def summaries(
 def decode_value(
     element: tuple[bytes, bytes],
 ) -> tuple[tuple[str, str], ListedImage | AnnotationEntry]:
-    """What travels to the join: source and join text, and what is joined."""
+    """The elements for the join: source and join text, with the image or entry."""
     key, value = element
     return decode_join_key(key), decode_join_value(value)[1]

@@ -1,4 +1,4 @@
-"""Makes formats, and small inputs for them, as a build does."""
+"""Makes formats as a build does, and small inputs for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.builds import Json
 
 
 def make_format(name: str, **keys: Any) -> Format:  # noqa: ANN401  # Whatever a config holds.
-    """Makes a format of the keys of a config, and of those (`_masks`) that the plan sets."""
+    """Makes a format from a config's keys and from keys that the plan sets (`_masks`)."""
     planned = {key: value for key, value in keys.items() if key.startswith("_")}
     given = {key: value for key, value in keys.items() if key not in planned and value is not None}
     made = convert({"format": name, **given}, Source, find_format=find_format)
@@ -76,7 +76,7 @@ def entry(
 
 
 class Good(Format, frozen=True, kw_only=True):
-    """Labels, a line an image; each test breaks something."""
+    """Lines of labels, one an image; each test breaks something."""
 
     kinds = frozenset({Kind.CLASSIFICATION})
 

@@ -1,4 +1,4 @@
-"""A manifest as a finish writes it, and what else is said of shards."""
+"""Makes a manifest like the one that a finish writes, and other descriptions of shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardbeam.transforms.examples.features import FeatureSpec
 from tests.support.example_builders import make_label_map
 
 SHA256 = "0123456789abcdef" * 4
-# Tests replace what they are about.
+# Tests replace the values that they are about.
 INDEX_ROW = IndexRow(
     key="a.jpg",
     source="train",

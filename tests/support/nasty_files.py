@@ -1,4 +1,4 @@
-"""A folder of class folders as bad as they come, and what each of its files must end as."""
+"""A folder of class folders with bad files of all kinds, and the expected outcome of each file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 from tests.support.image_makers import photograph, png, save
 
-# What becomes of a listed file: an Example, or it is rejected or excluded.
+# The outcome of a listed file: an Example, a reject or an exclusion.
 EXAMPLE = "example"
 Outcome = str | Reason | Exclusion
 
@@ -92,7 +92,7 @@ FILES: dict[str, tuple[bytes, Outcome]] = {
     "cat/\u202egpj.exe.jpg": (JPEG, EXAMPLE),
     f"cat/{_LONGEST_NAME}": (JPEG, EXAMPLE),
     "\N{DOG FACE} d\u00f6g/1.jpg": (JPEG, EXAMPLE),
-    # Two spellings of one name: the composed one is the key of both.
+    # Two spellings of one name; the composed one is the key of both.
     "cat/\u00e9.jpg": (JPEG, EXAMPLE),
     "cat/e\u0301.jpg": (JPEG, Reason.DUPLICATE_KEY),
 }
@@ -102,8 +102,8 @@ LINKS: dict[str, tuple[str, Outcome | None]] = {
     "cat/link.jpg": ("good.jpg", EXAMPLE),
     "cat/dangling.jpg": ("nowhere.jpg", Reason.IMAGE_UNREADABLE),
     "cat/itself.jpg": ("itself.jpg", Reason.IMAGE_UNREADABLE),
-    # Folders: one that leads into itself, two that lead out of the root, and one whose files are
-    # listed under both names.
+    # Links to folders: one into itself, two out of the root, and one whose files are listed under
+    # both names.
     "cat/deep/loop": ("..", Exclusion.LINKED_FOLDER),
     "outside": ("../..", Exclusion.LINKED_FOLDER),
     ".linked": ("../..", Exclusion.HIDDEN_FILE),
@@ -118,7 +118,7 @@ def make_nasty_folder(root: Path) -> dict[str, list[Outcome]]:
     """Makes the folder.
 
     Returns:
-        What becomes of the listed files with each key.
+        The outcomes of the listed files with each key.
     """
     outcomes: dict[str, list[Outcome]] = {}
 
@@ -137,7 +137,7 @@ def make_nasty_folder(root: Path) -> dict[str, list[Outcome]]:
     for name, outcome in BEHIND_LINKS.items():
         expect(name, outcome)
     (root / "cat" / "empty_folder.jpg").mkdir()
-    # Reading it would block for ever.
+    # Reading it would block forever.
     os.mkfifo(root / "cat" / "pipe.jpg")
     expect("cat/pipe.jpg", Reason.IMAGE_UNREADABLE)
     for name, outcome in _picky_files(root):

@@ -1,4 +1,4 @@
-"""Odd inputs of the formats, most of them partly broken: what becomes of each file.
+"""Odd inputs of the formats, most of them partly broken, and the outcome of each file.
 
 Each is so small that all it must give can be written down: every image, reject and count.
 """
@@ -25,18 +25,18 @@ Examples = Mapping[str, Mapping[str, object]]
 
 
 class OddSample(NamedTuple):
-    """An input, and all that becomes of it.
+    """An input, and the outcome of everything in it.
 
     Attributes:
-        name: What it shows.
+        name: The case that it shows.
         files: The input.
-        words: What follows `shardbeam build`; `{data}` stands for the input's folder.
-        examples: What is written, by split.
+        words: The words after `shardbeam build`; `{data}` stands for the input's folder.
+        examples: The written Examples, by split.
         rejects: `{key: reason}`.
-        details: How details of rejects begin, by key.
+        details: `{key: beginning of the reject's detail}`.
         excluded: `{rule: files}`.
         corrections: `{correction: count}`.
-        unannotated: How many images have no annotations.
+        unannotated: The number of images without annotations.
     """
 
     name: str
@@ -60,11 +60,11 @@ class BadInput(NamedTuple):
     """An input that ends the run.
 
     Attributes:
-        name: What is wrong.
+        name: The fault.
         files: The input.
-        words: As for `OddSample`.
-        exit_code: The command's.
-        message: What stderr holds; `{data}` stands for the folder.
+        words: The words after `shardbeam build`; `{data}` stands for the input's folder.
+        exit_code: The command's exit code.
+        message: A part of stderr; `{data}` stands for the folder.
     """
 
     name: str

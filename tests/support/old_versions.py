@@ -18,18 +18,18 @@ from shardbeam.transforms.dataset.files import describe_data
 def age_records(
     output: Path, *, without_versions: bool = False, lost_columns: Collection[str] | None = None
 ) -> None:
-    """Changes all that a dataset keeps of its shards for the next version.
+    """Changes everything that a dataset keeps about its shards for the next version.
 
     Args:
         output: The dataset.
-        without_versions: Whether records say which versions have counted: those of the first
-            versions do not.
-        lost_columns: Columns that the indexes of that version lacked, for one of no use today;
-            None for indexes of this version.
+        without_versions: Whether records lack the versions that have counted, as in the first
+            versions of Shardbeam.
+        lost_columns: Columns to replace by one that is unknown today, as if that version had not
+            had them; None to leave the indexes as they are.
     """
     for path in sorted((output / "runs" / ".shards").iterdir()):
         record = json.loads(path.read_bytes())["record"]
-        # No field of them need be the same.
+        # All of their fields may differ.
         record["statistics"] = {"images": "three", "colours": {}}
         record["statistics_version"] = 1_000_000
         if lost_columns is not None:
@@ -43,7 +43,7 @@ def age_records(
 
 
 def rewrite_index(output: Path, path: str, *, lost: Collection[str]) -> dict[str, Any]:
-    """Leaves columns of an index out; returns what a record says of the file."""
+    """Leaves columns of an index out; returns the record's description of the file."""
     table = parquet.read_table(output / path)
     table = table.drop_columns(list(lost)).append_column("colour", [["red"] * len(table)])
     # One that has another type now.

@@ -1,4 +1,4 @@
-"""What the pages show: their code, and the commands in it."""
+"""Reads code and commands from the documentation's pages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.conftest import PROJECT_ROOT
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The code in a language that a page, named from the project's folder, shows."""
+    """Returns a page's code in one language; the page is named from the project's folder."""
     text = (PROJECT_ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def commands(page: str) -> list[list[str]]:
-    """The words of each `shardbeam` command that a page shows."""
+    """Returns the words of each `shardbeam` command that a page shows."""
     return [
         shlex.split(line, comments=True)
         for block in blocks(page, "sh")

@@ -1,4 +1,4 @@
-"""Runs a piece of code in an interpreter of its own."""
+"""Runs a piece of code in another interpreter."""
 
 from __future__ import annotations
 

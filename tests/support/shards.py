@@ -1,4 +1,4 @@
-"""Records, shards and what staging holds of them."""
+"""Makes records and shards, and reads them from staging."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def make_shard(folder: Path, *, key: str = "0" * 64, images: int = 20) -> Shard:
 
 
 def finished_shards(staging: Staging) -> dict[str, ShardResult]:
-    """What the done-files in staging say, by the name that the shard is going to have."""
+    """Returns the done-files in staging, by the name that the shard will have."""
     done = Path(staging.root).glob("shards/*/done")
     results = [msgspec.msgpack.decode(path.read_bytes(), type=ShardResult) for path in done]
     return {result.data.path: result for result in results}

@@ -1,4 +1,4 @@
-"""What may have the name of a file without being one that can be read."""
+"""Special files: names that do not lead to a regular file."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-# {kind: what an error calls it}
+# {kind: its name in errors}
 SPECIAL = {
     "pipe": "a named pipe",
     "socket": "a socket",
     "device": "a device",
     "folder": "a folder",
 }
-# Of a file that takes no room on the disk.
+# The length of a sparse file, which takes no room on the disk.
 _SPARSE_BYTES = 30 << 30
 
 

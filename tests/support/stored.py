@@ -9,7 +9,7 @@ from shardbeam.transforms.storage.local import LocalStorage
 
 
 class StoredFiles(LocalStorage):
-    """Files in memory; counts what is read."""
+    """Files in memory; counts reads."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self._files = files

@@ -68,14 +68,14 @@ def read_parts(
 
 
 class ReadTable:
-    """What a format finds in tables.
+    """The content of tables, read by a format.
 
     Args:
         name: The format.
         files: `{file name: content}`, or the content of the file `t`.
-        folder: Where to write them.
-        chunk_bytes: How much is read at a time, where the format reads in parts.
-        settings: The format's settings beside `manifest`.
+        folder: The folder to write them into.
+        chunk_bytes: The bytes to read at a time, if the format reads in parts.
+        settings: The format's settings other than `manifest`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Writes TFRecord files of the kind that others have."""
+"""Writes TFRecord files that are not from Shardbeam."""
 
 from __future__ import annotations
 

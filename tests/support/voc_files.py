@@ -33,7 +33,7 @@ def voc_xml(
 
 
 def voc_object(**fields: object) -> dict[str, object]:
-    """The fields of an object; one changed to `...` is left out."""
+    """Returns the fields of an object; a field with the value `...` is left out."""
     known = {"name": "dog", "xmin": 10, "ymin": 20, "xmax": 30, "ymax": 40}
     return {tag: value for tag, value in (known | fields).items() if value is not ...}
 

@@ -1,4 +1,4 @@
-"""A terminal, a build under way, and the logger as a command finds it."""
+"""Imitates a terminal, the progress of a build, and the logger that a command finds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
 
 @contextlib.contextmanager
 def bare_root() -> Iterator[None]:
-    """The root logger as a program finds it, without pytest's handlers."""
+    """The root logger without pytest's handlers, as a program finds it."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     root.handlers = []
@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 
 
 class Steps:
-    """Gives snapshots one by one, and advances a clock with each; the last is given for ever."""
+    """Returns snapshots one by one, then the last one forever, and advances a clock with each."""
 
     def __init__(self, *snapshots: ProgressSnapshot, seconds: float = 1.0) -> None:
         self.now_s = 0.0

@@ -42,7 +42,7 @@ _run_numbers = itertools.count()
 
 
 class Command(NamedTuple):
-    """What a run is asked for.
+    """The settings of a run.
 
     Attributes:
         plan: Its config, of which there are two or three: the bytes of its shards.

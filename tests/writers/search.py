@@ -31,7 +31,7 @@ from tests.writers.world import OUTPUT, Run, World
 
 ACTIONS = ("pause", "expire", "kill")
 RANDOM_SCHEDULES = 100_000
-# As many in a process at a time.
+# Seeds that a process plays at a time.
 _SEEDS = 10_000
 # The first schedules of each case that a report names.
 _NAMED = 3
@@ -80,7 +80,7 @@ CASES = _cases()
 
 
 class Switch(NamedTuple):
-    """A preemption: which run, before which of its requests, and what becomes of it."""
+    """A preemption: the run, the request before which it comes, and its effect."""
 
     run: int
     request: int
@@ -88,11 +88,11 @@ class Switch(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What has come of a schedule.
+    """The outcome of a schedule.
 
     Attributes:
         spoiled: How the invariant was hurt; empty where it was not.
-        error: What ended a run unexpectedly, or what the same command could not mend.
+        error: An error that ended a run unexpectedly, or that the same command could not repair.
         ends: How each run has ended.
         requests: How many each has made.
     """
@@ -233,7 +233,7 @@ def _search_seeds(first: int) -> tuple[str, int]:
 
 
 def _report(name: str, played: Iterator[tuple[object, Result]]) -> tuple[str, int]:
-    # What a clearing says about the staging of other plans.
+    # No warnings about the staging of other plans.
     logging.disable(logging.WARNING)
     began = time.monotonic()
     counts: Counter[str] = Counter()

@@ -118,7 +118,7 @@ class World:
         )
 
     def clock(self) -> datetime.datetime:
-        """Tells the time."""
+        """Returns the time."""
         return self.now
 
     def let_leases_expire(self) -> None:
