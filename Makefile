@@ -67,6 +67,17 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory words
+
+# CONTRIBUTING.md says what to write instead.
+WORDS_IN = '*.py' '*.md' ':!CONTRIBUTING.md' ':!docs' ':!pipelines' ':!transforms/dataset' \
+	':!transforms/formats' ':!tests/dataset' ':!tests/pipelines' ':!tests/runners' ':!tests/test_first_hour.py'
+REFUSED_WORDS = \b[Mm]end(s|ed|ing)?\b|\b[Aa]new\b|\b(is|are|was|were) told\b|[Ss]ee the base class|(^|"""|[.:\#|]) *So many\b
+
+.PHONY: words
+words:  ## Look for words that CONTRIBUTING.md refuses.
+	@if git grep -nE '$(REFUSED_WORDS)' -- $(WORDS_IN); \
+		then echo "make words: CONTRIBUTING.md says what to write instead" >&2; exit 1; fi
 
 .PHONY: test
 test: lint  ## Lint, format check, types, import contract, all tests.
