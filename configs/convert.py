@@ -1,7 +1,7 @@
-"""Converts plain data to the schema's classes, saying where it is wrong and what was expected.
+"""Converts plain data to the schema's classes; errors name the place and the expected value.
 
-`msgspec.convert` judges every value; its messages name neither the keys of mappings nor the
-positions in lists, so the walk to the value is here.
+`msgspec.convert` checks every value. Its messages name neither the keys of mappings nor the
+positions in lists, so this module walks to each value itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardbeam.configs.problem import Path, Problem, format_path
 from shardbeam.configs.schema import Config, Source
 
 T = TypeVar("T")
-# Finds the class of a format by its name; a ValueError says why there is none.
+# Finds the class of a format by its name; raises a ValueError with the reason if there is none.
 FormatFinder: TypeAlias = Callable[[str], type[Source]]
 
 _shown = reprlib.Repr()
@@ -32,13 +32,13 @@ def convert(value: object, kind: type[T], *, find_format: FormatFinder) -> T:
     """Converts plain data to a class of the vocabulary.
 
     Args:
-        value: Mappings, lists and scalars, as YAML gives them.
+        value: Mappings, lists and scalars, as they come from YAML.
         kind: The class.
-        find_format: Finds the class that stands where `kind` says `Source`, by the key `format`.
+        find_format: Finds the class to use for a `Source`, by the source's key `format`.
 
     Raises:
-        Problem: A key is unknown or missing, a value is not what the class says, or the keys
-            contradict each other.
+        Problem: A key is unknown or missing, a value has the wrong type, or the keys contradict
+            each other.
     """
     return typing.cast(T, _Converter(find_format).convert(value, kind, path=()))
 
@@ -51,7 +51,7 @@ class _Converter:
         kind = _plain_type(expected)
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if origin in (Union, types.UnionType):
-            # No union of the vocabulary has two members of one shape.
+            # No union of the vocabulary has two members with the same shape.
             for member in arguments:
                 if _may_be(value, member):
                     return None if value is None else self.convert(value, member, path=path)

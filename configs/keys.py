@@ -1,4 +1,4 @@
-"""The keys of a class of the vocabulary: what each is called in help, and which are locations."""
+"""The keys of a class of the vocabulary, with their help texts and types."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The key.
-        type: Its type, with what is said about it.
+        type: Its type, with annotations.
         required: Whether it must be given.
-        help: What it is, in a few words; empty where no flag of the command sets it.
-        metavar: What stands for its value in the help text.
+        help: Its description in a few words; empty if no flag of the command sets it.
+        metavar: The placeholder for its value in the help text.
         repeatable: Whether it is a list.
-        switch: Whether it is a yes or no, and its flag takes no value.
+        switch: Whether it is a boolean, whose flag takes no value.
         nullable: Whether it may be None.
         is_location: Whether it is a path or URI, or a list of them.
-        is_scalar: Whether one text or number may be its value.
-        choices: The values that it may have, if they are few.
+        is_scalar: Whether its value may be a single text or number.
+        choices: The allowed values, if there are only a few.
     """
 
     name: str
@@ -53,7 +53,7 @@ def named(description: str, *, metavar: str = "") -> msgspec.Meta:
 
 
 def flag_name(key: str) -> str:
-    """The flag of the command that sets a key."""
+    """Returns the flag of the command that sets a key."""
     return f"--{key.replace('_', '-')}"
 
 
@@ -61,7 +61,7 @@ def flag_name(key: str) -> str:
 def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, Key]:
     """Describes the keys of a class.
 
-    A field whose name begins with `_` is no key: the plan sets it.
+    A field whose name begins with `_` is not a key: the plan sets it.
     """
     return {
         field.name: _describe(field)
@@ -73,7 +73,7 @@ def keys_of(kind: type[msgspec.Struct]) -> Mapping[str, Key]:
 def key_paths(
     kind: type[msgspec.Struct], *, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Key]]:
-    """Yields each key of a class, and those of the classes that it is made of, with its path."""
+    """Yields each key of a class, and the keys of classes inside it, with their paths."""
     for name, key in keys_of(kind).items():
         yield (*path, name), key
         if isinstance(key.type, type) and issubclass(key.type, msgspec.Struct):
@@ -107,7 +107,7 @@ def is_scalar(kind: object) -> bool:
 
 
 def choices(kind: object) -> tuple[str, ...]:
-    """The values of a type that has few of them; empty for any other."""
+    """Returns the values of an enumeration or `Literal`; empty for any other type."""
     if typing.get_origin(kind) is Literal:
         return tuple(map(str, typing.get_args(kind)))
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -116,7 +116,7 @@ def choices(kind: object) -> tuple[str, ...]:
 
 
 def _parts(hint: object) -> Iterator[object]:
-    """Yields what is said about a type, outermost first, the type, and what it is made of."""
+    """Yields a type's annotations, outermost first, the type, and the types that it is made of."""
     origin = typing.get_origin(hint)
     arguments = typing.get_args(hint)
     if origin is typing.Annotated:

@@ -18,12 +18,12 @@ MAX_CONFIG_BYTES = 1_000_000
 
 
 class ConfigError(ShardbeamError, ValueError):
-    """A config cannot be used. The message is one line: origin, key, and what was expected.
+    """A config cannot be used. The message is one line: origin, key and expected value.
 
     Attributes:
-        origin: The file, or `--set` where an override is to blame.
-        path: The key's path; empty where the whole is concerned.
-        problem: What was expected, what is there, and the nearest known name.
+        origin: The file, or `--set` if an override is wrong.
+        path: The key's path; empty if the error is about the whole config.
+        problem: The expected value, the actual one, and the nearest known name.
     """
 
     def __init__(self, *, origin: str, path: Path = (), problem: str) -> None:
@@ -35,7 +35,7 @@ class ConfigError(ShardbeamError, ValueError):
 
 
 def ready_configs() -> dict[str, FilePath]:
-    """Finds the configs that are installed with the package: `{name: its file}`, sorted."""
+    """Returns the configs that are installed with the package: `{name: its file}`, sorted."""
     return {file.stem: file for file in sorted(FilePath(__file__).parent.glob("*.yaml"))}
 
 
@@ -47,10 +47,10 @@ def describe_ready_config(file: FilePath) -> str:
 def parse_config(
     data: bytes, *, overrides: Sequence[str] = (), origin: str, find_format: FormatFinder
 ) -> Config:
-    """Makes a config from the YAML of a config file; for the arguments see `make_config`.
+    """Makes a config from the YAML of a config file, with the arguments of `make_config`.
 
     Raises:
-        ConfigError: It is larger than `MAX_CONFIG_BYTES`, no YAML, or no config.
+        ConfigError: The file is larger than `MAX_CONFIG_BYTES`, not YAML, or not a config.
     """
     if len(data) > MAX_CONFIG_BYTES:
         raise ConfigError(
@@ -81,11 +81,11 @@ def make_config(
     """Makes a config from plain data.
 
     Args:
-        raw: What a YAML file would hold.
+        raw: The content of a config as plain data.
         overrides: `path.to.key=value` each, applied in order. The value is YAML, such as `3`,
-            `[a, b]` or `{train: 4}`; missing mappings on the way are made, and a number stands for
-            a place in a list.
-        origin: Where `raw` comes from, for messages.
+            `[a, b]` or `{train: 4}`. Missing mappings on the way are made; a number in the path is
+            a position in a list.
+        origin: The source of `raw`, for messages.
         find_format: Finds the classes of formats (`shardbeam.transforms.formats.load`).
 
     Raises:

@@ -1,4 +1,4 @@
-"""Finding the name that a person meant."""
+"""Suggests the known name that is nearest to a wrong one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str], *, show: Callable[[str], str] = repr) -> str:
-    """Words `; did you mean 'x'?` with the known name nearest to `name`; empty if none is near.
+    """Returns `; did you mean 'x'?` with the known name nearest to `name`; empty if none is near.
 
     Args:
-        name: What was given.
-        known: What there is.
-        show: Writes the name: names out of data are quoted, those of a vocabulary (`str`) are not.
+        name: The wrong name.
+        known: The known names.
+        show: Formats the name: `repr` for names from data, `str` for names of the vocabulary.
     """
-    # Sorted, so that of two equally near names it is always the same one.
+    # Sorted, so that two equally near names always give the same suggestion.
     nearest = difflib.get_close_matches(name, sorted(known), n=1)
     return f"; did you mean {show(nearest[0])}?" if nearest else ""

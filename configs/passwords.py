@@ -1,4 +1,4 @@
-"""Passwords in URIs, which no message and no file of a dataset shows."""
+"""Hides passwords in URIs from messages and from the files of a dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PASSWORD = re.compile(
     (?<=:/)
     (?P<user>/?[^\s/?\#:@"'\\]*)
     :
-    # A port in the middle of a sentence is no password.
+    # A port in the middle of a sentence is not a password.
     (?!\d+[\s,;)"'])
     # To the last @ before the host's end; JSON escapes a quote or backslash, HTML a quote.
     (?: [^/?\#"\\\n&] | \\(?:[\\"]|(?![\\"])) | &(?:\#x?[0-9a-fA-F]+;)? )*
@@ -23,7 +23,7 @@ _PASSWORD = re.compile(
 
 
 def hide_passwords(text: str) -> str:
-    """Writes `***` for the password of each URI in a text: a message, a page, or JSON."""
+    """Replaces the password of each URI in a text (a message, a page, or JSON) by `***`."""
     return _PASSWORD.sub(rf"\g<user>:{_HIDDEN}@", text) if "@" in text else text
 
 

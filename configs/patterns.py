@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 @functools.cache
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """Compiles a regular expression of Python's `re`, for searches that may be given a time.
+    """Compiles a regular expression of Python's `re` for searches with a time limit.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a valid regular expression.
     """
-    # Imported here: what only prints help does without it.
+    # Imported here, so that commands which only print help stay fast.
     import regex
 
     try:

@@ -16,18 +16,18 @@ _TOKEN = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
 
 
 class TemplateError(ValueError):
-    """A path's braces do not match; the message says where."""
+    """A path's braces do not match; the message has the position."""
 
 
 class Part(NamedTuple):
-    """A piece of a path: text as it is, or a placeholder's name."""
+    """A piece of a path: plain text, or a placeholder's name."""
 
     text: str
     is_placeholder: bool
 
 
 def parse_template(template: str) -> Iterator[Part]:
-    """Takes a path with placeholders apart.
+    """Splits a path into text and placeholders.
 
     Raises:
         TemplateError: A brace stands alone.
@@ -45,12 +45,12 @@ def parse_template(template: str) -> Iterator[Part]:
 
 
 def placeholders(template: str) -> set[str]:
-    """Names the placeholders that a path holds."""
+    """Returns the names of the placeholders in a path."""
     return {part.text for part in parse_template(template) if part.is_placeholder}
 
 
 def fill_template(template: str, values: Mapping[str, str]) -> str:
-    """Puts values in place of placeholders; each of them must have one."""
+    """Replaces placeholders by their values; every placeholder must have one."""
     return "".join(
         values[part.text] if part.is_placeholder else part.text for part in parse_template(template)
     )

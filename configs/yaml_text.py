@@ -1,8 +1,8 @@
-"""YAML as configs use it: plain scalars as in YAML 1.2, every key a string and given once.
+"""YAML for configs: plain scalars follow YAML 1.2, and every key is a string and unique.
 
 PyYAML follows YAML 1.1, where `no` is false, `1e-3` is a string, `010` is 8 and `2024-05-01` is
-a date. Class names and paths look like that; here they stay what they look like (YAML 1.2.2,
-section 10.3, the core schema, without octal and hexadecimal numbers, infinity and NaN).
+a date. Class names and paths may look like these, and here they stay texts (YAML 1.2.2, section
+10.3, the core schema, without octal and hexadecimal numbers, infinity and NaN).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import yaml
 
 T = TypeVar("T")
 
-# Values of a document at most, counted each time that an alias or a merge key repeats them.
+# The most values of a document; each repetition by an alias or a merge key counts.
 _MAX_VALUES = 100_000
 
 
 class YamlError(ValueError):
-    """A text is not YAML, or not such as configs use; the message is one line, with the place."""
+    """A text is not YAML, or not allowed in configs; the message is one line with the place."""
 
     def __init__(self, problem: str, *, place: str = "") -> None:
         self.place = place
@@ -112,13 +112,13 @@ def parse_yaml(text: str) -> Any:  # noqa: ANN401  # It is what the text says.
         Mappings with string keys, lists, strings, ints, floats, booleans and None.
 
     Raises:
-        YamlError: The text is not valid, or a key is given twice or is no string.
+        YamlError: The text is not valid, or a key is repeated or not a string.
     """
     return _read(lambda: yaml.load(text, Loader=_Loader))
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """Parses a YAML document into its nodes, whose scalars are still text; raises YamlError."""
+    """Parses a YAML document into nodes, whose scalars are still text; raises YamlError."""
     return _read(lambda: yaml.compose(text, Loader=yaml.SafeLoader))
 
 
