@@ -1,6 +1,6 @@
-"""The command line: from its words to what a command is asked to do.
+"""The command line: from its words to the arguments of a command.
 
-Nothing heavy is imported, so that help answers at once.
+It imports nothing heavy, so that help answers at once.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,6 @@ from shardbeam.configs.nearest import did_you_mean
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.commands import (
     COMMANDS,
-    WORDS,
     Arguments,
     BuildArguments,
     SampleArguments,
@@ -55,28 +53,46 @@ def parse_arguments(words: Sequence[str]) -> Arguments:
     """Parses a command line; flags may stand before, between and after the words.
 
     Args:
-        words: All words after the program's name; `--help` is not among them.
+        words: All words after the program's name, without `--help`.
 
     Raises:
         UsageError: The command line cannot be understood.
-        FormatError: It names a format that there is not.
-        ConfigError: The config, or what the flags say instead of one, is wrong.
+        FormatError: It names an unknown format.
+        ConfigError: The config is wrong, or the flags in place of one.
     """
     command = _find_command(words)
     kind = COMMANDS[command]
     names, given = _parse_words(command, words)
     if kind is BuildArguments:
         return _make_build(names, given)
-    wanted, described = WORDS[command]
-    match = re.fullmatch(wanted, "\0".join(names))
-    if match is None:
-        raise UsageError(f"expected {described}")
-    given |= {name: word for name, word in match.groupdict().items() if word is not None}
+    given |= _read_words(command, names)
     if given.get("decode") and given.get("quick"):
         raise UsageError("--quick reads no image that --decode could decode; leave one out")
     if kind is SampleArguments:
         _require(given, ["output", "images"], command="sample shapes")
     return kind(**given)
+
+
+def _read_words(command: str, words: Sequence[str]) -> dict[str, str]:
+    """Returns the fields of a command that its words set; the first word is its name.
+
+    Raises:
+        UsageError: There are too few or too many words.
+    """
+    fields = COMMANDS[command].WORDS
+    keys = [keys_of(COMMANDS[command])[field] for field in fields]
+    given = dict(zip(fields, words[1:], strict=False))
+    is_complete = words[:1] == [command] and len(words) <= len(keys) + 1
+    for key in keys:
+        value = given.get(key.name)
+        is_complete &= (
+            not key.required if value is None else not key.choices or value in key.choices
+        )
+    if not is_complete:
+        wanted = [fields[key.name] if key.required else f"[{fields[key.name]}]" for key in keys]
+        got = f"`{' '.join(words)}`" if words else "none"
+        raise UsageError(f"expected `{' '.join([command, *wanted])}`, got {got}")
+    return given
 
 
 def _find_command(words: Sequence[str]) -> str:

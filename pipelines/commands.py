@@ -1,4 +1,4 @@
-"""The commands: each is a class, whose fields with a help text are its flags."""
+"""The commands: each is a class, and its fields with a help text are the command's flags."""
 
 from __future__ import annotations
 
@@ -18,21 +18,31 @@ _Anonymous = Annotated[bool, named("read public buckets (gs://) without credenti
 _JsonResult = Annotated[bool, named("print the result as one JSON object")]
 _Report = Annotated[
     str | None,
-    named("write the result as JSON to this file; with --runner it must be named", metavar="URI"),
+    named("write the result as JSON to this file; needed with --runner", metavar="URI"),
 ]
 _Overwrite = Annotated[
     bool,
-    named("replace the file there, whatever it is; by default, only an older one of this dataset"),
+    named("replace any file there; by default, only an older one of this dataset"),
 ]
-# Of the commands that run a job to read a dataset.
+# For commands that run a job to read a dataset.
 _BEAM_EPILOG = """\
-All of Apache Beam's pipeline options are taken, too. Without --runner, it runs on this machine.
+All pipeline options of Apache Beam work, too. Without --runner, it runs on this machine.
 """
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command is asked to do; a field with a help text (`named`) is a flag."""
+    """The arguments of a command; a field with a help text (`named`) is a flag.
 
+    Attributes:
+        RUN: `module:function` in `pipelines` that runs the command and returns its exit code.
+        WORDS: `{field: its name in messages}` for the words behind the command, in order.
+        USAGE: The first lines of its help.
+        HELP: What it does.
+        EPILOG: The last lines of its help.
+    """
+
+    RUN: ClassVar[str] = ""
+    WORDS: ClassVar[Mapping[str, str]] = {}
     USAGE: ClassVar[str]
     HELP: ClassVar[str | None] = None
     EPILOG: ClassVar[str | None] = None
@@ -42,12 +52,13 @@ class BuildArguments(Arguments, frozen=True, kw_only=True):
     """`build` and `plan`.
 
     Attributes:
-        command: Which of them.
+        command: `build` or `plan`.
         config: What to build.
-        beam_options: Keyword arguments of Beam's `PipelineOptions`: all that is not as by
-            default.
-        damage: What `verify` has found: with `if_changed`, the dataset there is mended.
+        beam_options: Keyword arguments of Beam's `PipelineOptions` that differ from the defaults.
+        damage: Damage that `verify` found; with `if_changed`, the build repairs it.
     """
+
+    RUN = "run:run_build"
 
     USAGE = """\
 shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
@@ -56,10 +67,10 @@ shardbeam {command} CONFIG.yaml [--set KEY=VALUE]... [flags]
        shardbeam {command} image-folder --images DIR --output DIR"""
     EPILOG = """\
 FORMAT is one that `shardbeam formats` lists, or one of your own: package.module:Class or
-path/to/file.py:Class, whose code is run.
-A key of the config that holds one value is a flag by its last name: --max-side 512, --seed 3.
-All of Apache Beam's pipeline options are taken, too: --runner, --direct_num_workers, --project
-and so on. Without --runner, the build runs on this machine and needs nothing but this package.
+path/to/file.py:Class; its code is run.
+A key of the config with a single value is also a flag: --max-side 512, --seed 3.
+All pipeline options of Apache Beam work, too: --runner, --direct_num_workers, --project and so
+on. Without --runner, the build runs on this machine and needs only this package.
 """
 
     command: str
@@ -77,38 +88,38 @@ and so on. Without --runner, the build runs on this machine and needs nothing bu
     if_changed: Annotated[
         bool,
         named(
-            "do nothing, and succeed, where inputs and config are those of the dataset there; mend "
-            "it where files of it are gone or cut"
+            "do nothing, and succeed, if inputs and config are those of the dataset there; repair "
+            "it if files of it are missing or truncated"
         ),
     ] = False
     reuse: Annotated[
         str | None,
         named(
-            "copy the shards that would come out as they are in this dataset, and do not read "
-            "their images: its folder, or a file that names it (output.latest)",
+            "copy shards that would come out the same from this dataset, without reading their "
+            "images: its folder, or a file that names it (output.latest)",
             metavar="PREVIOUS",
         ),
     ] = None
     processes: Annotated[
         _Count | None,
         named(
-            "processes that write shards, per worker process and with it (default: one; where "
-            "the build runs in this process and writes much, one a CPU, at most 8)",
+            "processes that write shards, per worker (default: 1; for a large build on this "
+            "machine one per CPU, at most 8)",
             metavar="N",
         ),
     ] = None
     threads: Annotated[
         _Count | None,
         named(
-            "threads that read images, per such process (default: two more than its CPUs)",
+            "threads that read images, per such process (default: its CPUs and two more)",
             metavar="N",
         ),
     ] = None
     memory: Annotated[
         _Count | None,
         named(
-            "MB of memory for decoding images, per such process: one that takes more is decoded "
-            "alone (default: 500, or less where memory is scarce)",
+            "MB of memory for decoding images, per such process; an image that needs more is "
+            "decoded alone (default: 500, or less if memory is scarce)",
             metavar="MB",
         ),
     ] = None
@@ -131,8 +142,8 @@ and so on. Without --runner, the build runs on this machine and needs nothing bu
     log_format: Annotated[
         Literal["text", "json"],
         named(
-            "write logs, progress and the summary to stderr for people, or as one JSON object a "
-            "line, as Cloud Logging reads them (default: text)",
+            "write logs, progress and the summary to stderr as text for people, or as one JSON "
+            "object a line for Cloud Logging (default: text)",
             metavar="{text,json}",
         ),
     ] = "text"
@@ -140,7 +151,7 @@ and so on. Without --runner, the build runs on this machine and needs nothing bu
 
     @property
     def json_log(self) -> bool:
-        """Whether what goes to stderr is JSON."""
+        """Whether stderr gets JSON."""
         return self.log_format == JSON
 
 
@@ -148,15 +159,17 @@ class FormatsArguments(Arguments, frozen=True, kw_only=True):
     """`formats`.
 
     Attributes:
-        format: Which of them; all where it is empty.
+        format: A format; empty for the list of all.
     """
 
+    RUN = "show:run_formats"
+    WORDS = {"format": "FORMAT"}
     USAGE = "shardbeam formats [FORMAT]"
     HELP = """\
-Lists the formats of images and annotations, and what each one takes.
+Lists the formats of images and annotations, and the flags of each.
 
-With FORMAT, it prints what `shardbeam build FORMAT --help` does: a command as an example, and what
-each flag is. One of your own is package.module:Class or path/to/file.py:Class, whose code is run.
+With FORMAT, it prints the same as `shardbeam build FORMAT --help`: an example and the flags. A
+format of your own is package.module:Class or path/to/file.py:Class; its code is run.
 """
 
     format: str = ""
@@ -169,13 +182,15 @@ class ShowArguments(Arguments, frozen=True, kw_only=True):
         path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
     """
 
+    RUN = "show:run_show"
+    WORDS = {"path": "PATH"}
     USAGE = """\
 shardbeam show PATH [--split NAME] [--limit N] [--json]
        shardbeam show PATH --image N | --key NAME [--output FILE.png] [--json]
        shardbeam show PATH --rejects | --corrections [--split NAME] [--limit N] [--json]"""
     HELP = """\
-Prints the splits of a dataset, and the first Examples of one of them; or an Example by number
-or key; or draws its picture with all annotations; or prints what was rejected, or corrected.
+Prints the splits of a dataset and the first Examples of one of them; or one Example by number or
+key; or draws its picture with all annotations; or prints what was rejected or corrected.
 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file; with --rejects and
 --corrections a dataset's folder, or the output folder of a build that was refused.
@@ -183,7 +198,8 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
 
     path: str
     split: Annotated[
-        str | None, named("which split (default: the first; of a key, rejects or corrections: all)")
+        str | None,
+        named("which split (default: the first; with --key, --rejects, --corrections: all)"),
     ] = None
     limit: Annotated[
         _Count | None,
@@ -201,10 +217,10 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file;
         named("draw the picture with its annotations into this PNG file", metavar="FILE"),
     ] = None
     overwrite: _Overwrite = False
-    rejects: Annotated[bool, named("what was rejected, and why")] = False
-    corrections: Annotated[bool, named("what was changed or left out in Examples")] = False
+    rejects: Annotated[bool, named("print what was rejected, and why")] = False
+    corrections: Annotated[bool, named("print what was changed or left out in Examples")] = False
     json: Annotated[
-        bool, named("print values as one JSON object; bytes that are no text are described")
+        bool, named("print values as one JSON object; bytes that are not text are described")
     ] = False
     anonymous: _Anonymous = False
 
@@ -214,13 +230,15 @@ class VerifyArguments(Arguments, frozen=True, kw_only=True):
 
     Attributes:
         path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
-        beam_options: As of `BuildArguments`.
+        beam_options: As in `BuildArguments`.
     """
 
+    RUN = "verify:run_verify"
+    WORDS = {"path": "PATH"}
     USAGE = "shardbeam verify PATH [--decode | --quick] [--repair CONFIG.yaml] [flags]"
     HELP = """\
-Reads every byte of a dataset, compares it with what the dataset says of itself, and prints what
-is wrong. The exit code is 5 where anything is.
+Reads every byte of a dataset, compares it with the dataset's own manifest, and prints what is
+wrong. The exit code is 5 if anything is.
 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
 """
@@ -233,7 +251,7 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
     repair: Annotated[
         str | None,
         named(
-            "build the damaged shards anew, by the config file that the dataset was built by",
+            "rebuild the damaged shards, with the config file that the dataset was built from",
             metavar="CONFIG",
         ),
     ] = None
@@ -248,23 +266,25 @@ class StatsArguments(Arguments, frozen=True, kw_only=True):
 
     Attributes:
         path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
-        beam_options: As of `BuildArguments`.
+        beam_options: As in `BuildArguments`.
     """
 
+    RUN = "stats:run_stats"
+    WORDS = {"path": "PATH"}
     USAGE = "shardbeam stats PATH [--recount] [--json] [flags]"
     HELP = """\
 Prints what is in each split of a dataset: images by size and format, objects by class and size,
-classes that are together in images, and classes that are rare or in one split alone.
+classes that occur together in images, and classes that are rare or in only one split.
 
-PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset of
-Shardbeam's was counted while it was written (statistics.json); other files are read and counted.
+PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file. A dataset
+of Shardbeam's was counted while it was written (statistics.json); other files are read and counted.
 """
     EPILOG = _BEAM_EPILOG
 
     path: str
     beam_options: Mapping[str, Any]
     recount: Annotated[
-        bool, named("read the shards and count anew, whatever statistics.json says")
+        bool, named("read the shards and count them again, instead of statistics.json")
     ] = False
     report: _Report = None
     overwrite: _Overwrite = False
@@ -279,27 +299,31 @@ class ReportArguments(Arguments, frozen=True, kw_only=True):
         path: A dataset's folder, a folder of TFRecord files, or a TFRecord file.
     """
 
+    RUN = "report.command:run_report"
+    WORDS = {"path": "PATH"}
     USAGE = "shardbeam report PATH [--output FILE] [--examples N | --keys FILE] [flags]"
     HELP = """\
-Writes a page of HTML about a dataset: its splits and classes, pictures with their annotations,
-rejects, corrections, and where it comes from. The page needs no network, and no other file.
+Writes an HTML page about a dataset: its splits and classes, pictures with their annotations,
+rejects, corrections, and where it comes from. The page needs no network and no other file.
 
 PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
 """
 
     path: str
-    output: Annotated[str, named("the page (default: report.html)", metavar="FILE")] = "report.html"
+    output: Annotated[str, named("the page to write (default: report.html)", metavar="FILE")] = (
+        "report.html"
+    )
     overwrite: _Overwrite = False
     examples: Annotated[
-        _Examples, named("how many pictures it shows at most (default: 200)", metavar="N")
+        _Examples, named("pictures that it shows at most (default: 200)", metavar="N")
     ] = 200
     keys: Annotated[
-        str | None, named("which pictures it shows: a file with a key a line", metavar="FILE")
+        str | None, named("show these pictures: a file with one key a line", metavar="FILE")
     ] = None
     images: Annotated[
         list[str],
         named(
-            "folder of the source's images, for pictures of the rejected ones (repeatable)",
+            "folder of the source's images, to show rejected ones (repeatable)",
             metavar="DIR",
         ),
     ] = []
@@ -318,20 +342,22 @@ class DiffArguments(Arguments, frozen=True, kw_only=True):
         new: Folder of another.
     """
 
+    RUN = "diff:run_diff"
+    WORDS = {"old": "OLD", "new": "NEW"}
     USAGE = "shardbeam diff OLD NEW [--limit N] [--json]"
     HELP = """\
 Compares two datasets by their indexes, and prints which examples were added, removed, moved to
 another split or changed, and their statistics side by side. No shard is read.
 
 OLD and NEW are folders of datasets, or files that name them (output.latest). The exit code is 0
-whatever differs; "same" in the JSON says whether anything does.
+even if they differ; "same" in the JSON says whether they do.
 """
 
     old: str
     new: str
     limit: Annotated[
         _Count | None,
-        named("how many examples of each kind of change are named (default: 10)", metavar="N"),
+        named("examples to name for each kind of change (default: 10)", metavar="N"),
     ] = None
     json: _JsonResult = False
     anonymous: _Anonymous = False
@@ -340,9 +366,12 @@ whatever differs; "same" in the JSON says whether anything does.
 class SampleArguments(Arguments, frozen=True, kw_only=True):
     """`sample shapes`."""
 
+    RUN = "sample:run_sample"
+    WORDS = {"kind": "shapes"}
     USAGE = "shardbeam sample shapes --output DIR --images N [--seed S] [flags]"
     HELP = "Draws circles, squares, triangles and stars, with exact COCO annotations."
 
+    kind: Literal["shapes"]
     output: Annotated[str, named("folder to write to", metavar="DIR")]
     images: Annotated[_Count, named("how many images", metavar="N")]
     seed: Annotated[
@@ -361,15 +390,17 @@ class InitArguments(Arguments, frozen=True, kw_only=True):
     """`init`.
 
     Attributes:
-        path: The folder that is looked at.
+        path: The folder to look at.
     """
 
+    RUN = "init:run_init"
+    WORDS = {"path": "DIR"}
     USAGE = "shardbeam init DIR [--output FILE] [--format FORMAT]"
     HELP = """\
-Looks at a folder, says which dataset it recognizes in it, and prints a config with comments.
+Looks at a folder, says which dataset it recognizes there, and prints a config with comments.
 
-Only names and the beginnings of files are read. Where more than one format fits, or something is
-left for you to decide, it says what it sees and writes nothing.
+It reads only names and the beginnings of files. If more than one format fits, or you have to
+decide something, it says what it sees and writes nothing.
 """
 
     path: str
@@ -377,7 +408,7 @@ left for you to decide, it says what it sees and writes nothing.
         str | None, named("write the config to this file, which must be new", metavar="FILE")
     ] = None
     overwrite: Annotated[bool, named("replace the file of --output")] = False
-    format: Annotated[str | None, named("look for this format alone", metavar="FORMAT")] = None
+    format: Annotated[str | None, named("look only for this format", metavar="FORMAT")] = None
     anonymous: _Anonymous = False
 
 
@@ -390,7 +421,7 @@ Turns image files and their annotations into sharded TFRecord files of tf.train.
 
 commands:
   build     build a dataset, from a config file or from flags
-  plan      list and join as build would, write nothing, and print what would be built
+  plan      print what build would write, and write nothing
   init      look at a folder, and write a config for what is in it
   formats   list the formats of images and annotations, and the flags of each
   show      print or draw Examples of a dataset, or of any TFRecord file
@@ -400,7 +431,7 @@ commands:
   verify    read every byte of a dataset, and print what is wrong with it
   sample    draw a small dataset to try things with
 
-shardbeam COMMAND --help tells about a command, shardbeam build FORMAT --help about a format.
+shardbeam COMMAND --help explains a command, shardbeam build FORMAT --help a format.
 
 exit codes: 0 done, 1 failed, 2 wrong usage or config, 3 too many rejects or not what the config
 expects, 4 another run writes to the output, 5 verify has found damage, 130 interrupted
@@ -418,18 +449,4 @@ COMMANDS: dict[str, type[Arguments]] = {
     "diff": DiffArguments,
     "verify": VerifyArguments,
     "sample": SampleArguments,
-}
-
-
-# {command: (what its words must be, with a NUL between them, the same in words)}; a group's name is
-# that of the field whose value it is.
-WORDS = {
-    "formats": (r"formats(\0(?P<format>[^\0]+))?", "`formats`, or `formats FORMAT`"),
-    "init": (r"init\0(?P<path>[^\0]+)", "`init DIR`, with one folder"),
-    "show": (r"show\0(?P<path>[^\0]+)", "`show PATH`, with one path"),
-    "stats": (r"stats\0(?P<path>[^\0]+)", "`stats PATH`, with one path"),
-    "report": (r"report\0(?P<path>[^\0]+)", "`report PATH`, with one path"),
-    "diff": (r"diff\0(?P<old>[^\0]+)\0(?P<new>[^\0]+)", "`diff OLD NEW`, with two paths"),
-    "verify": (r"verify\0(?P<path>[^\0]+)", "`verify PATH`, with one path"),
-    "sample": (r"sample\0shapes", "`sample shapes --output DIR --images N`"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from shardbeam.pipelines.commands import BuildArguments
 from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
 from shardbeam.pipelines.library import Build, Watcher, plan, read_outcome
+from shardbeam.pipelines.logs import OWN_LOGGER, escape, log_everything
 from shardbeam.pipelines.progress import ProgressMonitor, StagedProgress
 from shardbeam.pipelines.result import PlanResult
 from shardbeam.pipelines.runners import CLUSTER_RUNNERS
@@ -39,14 +41,25 @@ _EXIT_CODES = {
 
 
 def run_build(arguments: BuildArguments) -> int:
-    """Builds a dataset, showing progress on stderr and a summary on stdout.
+    """Runs `build` or `plan`, with progress on stderr and a summary on stdout.
 
     Returns:
         The exit code.
 
     Raises:
-        ShardbeamError: As for `pipelines.library.build`.
+        ShardbeamError: As `build` and `plan` in `pipelines.library` raise it.
     """
+    if arguments.verbose:
+        log_everything()
+        logging.getLogger(OWN_LOGGER).info(
+            "%s of %s into %s",
+            arguments.command,
+            arguments.config.name,
+            escape(arguments.config.output.path),
+        )
+    if arguments.command == "plan":
+        own_temporary_files()
+        return _finish(plan(arguments.config, if_changed=arguments.if_changed), arguments=arguments)
     say_when_interrupted(NOTHING_WRITTEN)
     own_temporary_files(outlived=arguments.beam_options.get("runner") in CLUSTER_RUNNERS)
     result = Build(
@@ -74,20 +87,6 @@ def run_build(arguments: BuildArguments) -> int:
             json_log=arguments.json_log,
         )
         return 0
-    return _finish(result, arguments=arguments)
-
-
-def run_plan(arguments: BuildArguments) -> int:
-    """Lists and joins as a build would, and prints what it would write.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        ShardbeamError: As for `pipelines.library.plan`.
-    """
-    own_temporary_files()
-    result = plan(arguments.config, if_changed=arguments.if_changed)
     return _finish(result, arguments=arguments)
 
 
@@ -137,7 +136,7 @@ def _end_early(staging: Staging, *, lease: Lease) -> str:
         return f"interrupted; the dataset is committed: {staging.output}"
     done = StagedProgress(staging).read()
     if not done.shards_done:
-        return "interrupted; no shard was finished: the same command starts anew"
+        return "interrupted; no shard was finished: the same command starts again"
     return (
         f"interrupted; {done.shards_done:,} of {done.shards_total:,} shards are finished, and the "
         "same command goes on with the others"

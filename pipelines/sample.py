@@ -32,6 +32,7 @@ import functools
 import math
 import multiprocessing
 import shutil
+import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -42,6 +43,11 @@ import numpy.typing as npt
 from PIL import Image
 from pycocotools import mask as coco_mask
 
+from shardbeam.pipelines.commands import SampleArguments
+from shardbeam.pipelines.failures import UsageError
+from shardbeam.pipelines.interrupts import NOTHING_WRITTEN, say_when_interrupted
+from shardbeam.pipelines.logs import escape, write_stdout
+from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
 from shardbeam.transforms.core.process import usable_cpus
 from shardbeam.transforms.core.worker import without_interrupts
 
@@ -135,6 +141,45 @@ def _categories() -> dict[str, list[Json] | None]:
         "captions": None,
         "panoptic": [{**thing, "isthing": 1} for thing in things] + stuff,
     }
+
+
+def run_sample(arguments: SampleArguments) -> None:
+    """Draws the sample dataset, with progress on stderr.
+
+    Raises:
+        UsageError: The folder is not empty.
+    """
+    output = Path(arguments.output)
+    done = [0]
+
+    def describe_interrupt() -> str:
+        if not (output / "images").exists():
+            return NOTHING_WRITTEN
+        # Exiting workers may already have made the program clean up.
+        return f"interrupted; {output} may hold a part of the sample: delete it, and draw again"
+
+    say_when_interrupted("interrupted", ask=describe_interrupt)
+    try:
+        with ProgressMonitor(
+            read=lambda: ProgressSnapshot(images_done=done[-1], images_total=arguments.images),
+            stream=sys.stderr,
+        ):
+            shapes = write_shapes(
+                output=output,
+                images=arguments.images,
+                seed=arguments.seed,
+                workers=arguments.workers,
+                width=arguments.width,
+                height=arguments.height,
+                report=done.append,
+            )
+    except FileExistsError as error:
+        raise UsageError(str(error)) from error
+    write_stdout(
+        f"wrote {arguments.images:,} images with {shapes:,} annotated shapes, and a class folder "
+        f"for each kind of shape, to {escape(str(output))}\n"
+    )
+    say_when_interrupted(f"interrupted; the sample is complete: {output}")
 
 
 def write_shapes(

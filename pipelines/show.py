@@ -19,7 +19,7 @@ from rich.text import Text
 
 from shardbeam.configs.keys import flag_name, keys_of
 from shardbeam.configs.load import describe_ready_config, ready_configs
-from shardbeam.pipelines.commands import ShowArguments
+from shardbeam.pipelines.commands import FormatsArguments, ShowArguments
 from shardbeam.pipelines.failures import UsageError
 from shardbeam.pipelines.flags import describe_format
 from shardbeam.pipelines.logs import escape, write_stdout
@@ -381,19 +381,17 @@ def _write_json(document: Mapping[str, object]) -> None:
     write_stdout(json.dumps(msgspec.to_builtins(document), ensure_ascii=True) + "\n")
 
 
-def show_formats(name: str = "") -> None:
+def run_formats(arguments: FormatsArguments) -> None:
     """Prints the formats, a line each: what it reads, and the flags that name its input.
 
-    Below them are the ready configs, which stand in a command line where a format may.
-
-    Args:
-        name: A format; then its help is printed instead.
+    Below them are the ready configs, which a command takes in place of a format. With a format, it
+    prints the help of that one.
 
     Raises:
         FormatError: There is no such format.
     """
-    if name:
-        write_stdout(describe_format(name))
+    if arguments.format:
+        write_stdout(describe_format(arguments.format))
         return
     formats = make_table("format", "reads", "flags", numbers=[])
     for name, format_class in built_in_formats().items():

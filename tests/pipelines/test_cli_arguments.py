@@ -266,12 +266,13 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
             f"{COCO} --set image.qualty=3",
             "--set: image.qualty: unknown key; did you mean image.quality?",
         ),
-        ("init", "expected `init DIR`, with one folder"),
-        ("init a b", "expected `init DIR`, with one folder"),
-        ("formats coco yolo", "expected `formats`, or `formats FORMAT`"),
-        ("show", "expected `show PATH`, with one path"),
+        ("init", "expected `init DIR`, got `init`"),
+        ("init a b", "expected `init DIR`, got `init a b`"),
+        ("formats coco yolo", "expected `formats [FORMAT]`, got `formats coco yolo`"),
+        ("show", "expected `show PATH`, got `show`"),
         # The sample.
-        ("sample", "expected `sample shapes --output DIR --images N`"),
+        ("sample", "expected `sample shapes`, got `sample`"),
+        ("sample squares", "expected `sample shapes`, got `sample squares`"),
         ("sample shapes", "sample shapes: missing --output, --images"),
         (
             "sample shapes --output o --images 3 --seed -1",
@@ -426,8 +427,10 @@ def test_a_file_wins_over_a_format_of_its_name() -> None:
 def test_the_sample() -> None:
     line = "sample shapes --output o --images 12 --seed 7 --workers 2 --width 64 --height 65"
     assert parse_arguments(line.split()) == SampleArguments(
-        output="o", images=12, seed=7, workers=2, width=64, height=65
+        kind="shapes", output="o", images=12, seed=7, workers=2, width=64, height=65
     )
     assert parse_arguments(
         ["--images", "1", "sample", "--output", "o", "shapes"]
-    ) == SampleArguments(output="o", images=1, seed=0, workers=None, width=640, height=480)
+    ) == SampleArguments(
+        kind="shapes", output="o", images=1, seed=0, workers=None, width=640, height=480
+    )

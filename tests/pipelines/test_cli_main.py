@@ -141,15 +141,6 @@ def test_the_exit_code_is_the_runs(code: int, monkeypatch: pytest.MonkeyPatch) -
     )
 
 
-def test_plan_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(arguments: BuildArguments) -> int:
-        raise AssertionError(arguments)
-
-    replace_run(monkeypatch, "run_build", refuse)
-    replace_run(monkeypatch, "run_plan", lambda arguments: 0)
-    assert main(["plan", *COCO]) == 0
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [

@@ -93,8 +93,8 @@ def test_a_dataset_and_itself(versions: tuple[Build, Build], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "exit_code", "message"),
     [
-        ("diff a", 2, "expected `diff OLD NEW`, with two paths"),
-        ("diff a b c", 2, "expected `diff OLD NEW`, with two paths"),
+        ("diff a", 2, "expected `diff OLD NEW`, got `diff a`"),
+        ("diff a b c", 2, "expected `diff OLD NEW`, got `diff a b c`"),
         ("diff a b --limit 0", 2, "--limit: expected a whole number from 1 up, got '0'"),
         ("diff /nowhere/a /nowhere/b", 1, "/nowhere/a: nothing is there"),
     ],

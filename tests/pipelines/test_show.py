@@ -592,10 +592,10 @@ def test_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("show", "expected `show PATH`, with one path"),
-        ("--split show", "expected `show PATH`, with one path"),
-        ("show a b", "expected `show PATH`, with one path"),
-        ("a show", "expected `show PATH`, with one path"),
+        ("show", "expected `show PATH`, got `show`"),
+        ("--split show", "expected `show PATH`, got none"),
+        ("show a b", "expected `show PATH`, got `show a b`"),
+        ("a show", "expected `show PATH`, got `a show`"),
         ("show a --limit 0", "--limit: expected a whole number from 1 up, got '0'"),
         ("show a --limit 1.5", "--limit: expected a whole number from 1 up, got '1.5'"),
         ("show a --spilt b", "unknown flag --spilt; did you mean --split?"),

@@ -288,7 +288,7 @@ def test_a_manifest_that_was_changed_is_no_measure(
     ("words", "code", "message"),
     [
         (("nowhere",), 1, "nowhere: nothing is there"),
-        ((), 2, "expected `verify PATH`, with one path"),
+        ((), 2, "expected `verify PATH`, got `verify`"),
         (("a", "--quick", "--decode"), 2, "--quick reads no image that --decode could decode"),
         (("{whole}", "--repair", "no.yaml"), 2, "no.yaml: cannot be read"),
         (("a", "--decod"), 2, "unknown flag --decod; did you mean --decode?"),

@@ -550,8 +550,8 @@ def test_neither_beam_nor_tensorflow_is_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("report", "expected `report PATH`, with one path"),
-        ("report a b", "expected `report PATH`, with one path"),
+        ("report", "expected `report PATH`, got `report`"),
+        ("report a b", "expected `report PATH`, got `report a b`"),
         ("report a --examples 0", "--examples: expected a whole number from 1 to 1000, got '0'"),
         ("report a --output=", "--output: expected the name of a file, got ''"),
         ("report a --example 3", "unknown flag --example; did you mean --examples?"),
