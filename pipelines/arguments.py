@@ -107,7 +107,7 @@ def _find_command(words: Sequence[str]) -> str:
 
 
 def named_format(words: Sequence[str]) -> str | None:
-    """The format that stands behind the command that builds from it, if one does."""
+    """Returns the format in a command line of `build` or `plan`, if there is one."""
     for command, word in itertools.pairwise(words):
         if COMMANDS.get(command) is BuildArguments and is_format(word) and not _is_file(word):
             return word
@@ -115,17 +115,17 @@ def named_format(words: Sequence[str]) -> str | None:
 
 
 def _is_file(target: str) -> bool:
-    # A pipe is refused where it is read, by its name.
+    # A pipe counts as a file here; reading it refuses it by name.
     return is_uri(target) or (Path(target).exists() and not Path(target).is_dir())
 
 
 def _parse_words(command: str, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Parses a command line: the words that are no flags, and what the others give."""
+    """Returns the words of a command line that are not flags, and the values of the flags."""
     if "beam_options" not in COMMANDS[command].__struct_fields__:
         given = make_parser(command).parse_strictly(words)
         _set_anonymous(given)
         return given.pop("words"), given
-    # Imported here: Beam's import takes seconds, and the other commands do without.
+    # Imported here: Beam takes seconds to import, and the other commands do not need it.
     from shardbeam.pipelines.runners import REFUSED_FLAGS, beam_parser, check_beam_options
 
     name = named_format(words)
@@ -169,9 +169,9 @@ def _make_build(names: Sequence[str], given: Mapping[str, Any]) -> BuildArgument
 
 
 def _set_anonymous(given: Mapping[str, Any]) -> None:
-    """Makes this process, and all that it starts, read buckets without credentials."""
+    """Makes this process and its children read buckets without credentials."""
     if "anonymous" in given:
-        # Already the config may lie in one.
+        # Here, because the config itself may be in a bucket.
         os.environ[ANONYMOUS_VARIABLE] = "1"
 
 
@@ -202,19 +202,19 @@ def _make_config(
 def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
     """Reads a config file.
 
-    Relative paths in it are kept as they are, so they are relative to the current folder, as
-    in any command, and not to the file's.
+    Relative paths in it stay as they are: they are relative to the current folder, as in any
+    command, not to the folder of the file.
 
     Args:
         path: The YAML file, or its URI.
-        overrides: `path.to.key=value` each; see `make_config`.
+        overrides: `path.to.key=value` each, as for `make_config`.
 
     Raises:
-        ConfigError: The file cannot be read, is no YAML, or is no config.
+        ConfigError: The file cannot be read, or is not a valid config.
     """
     origin = str(path)
     try:
-        # What is larger is refused unread.
+        # A larger file is refused unread.
         data = storage_for(origin).read(origin, size_bytes=MAX_CONFIG_BYTES + 1)
     except (InputError, OSError) as error:
         problem = (
@@ -227,7 +227,7 @@ def load_config(path: str | Path, *, overrides: Sequence[str] = ()) -> Config:
 def _describe_target(target: str) -> str:
     if Path(target).is_dir():
         return (
-            f"{target} is a folder; `shardbeam init {shlex.quote(target)}` looks what is in it, "
+            f"{target} is a folder; `shardbeam init {shlex.quote(target)}` looks at what is in it "
             "and writes a config"
         )
     known = (*built_in_formats(), *ready_configs())
@@ -236,7 +236,7 @@ def _describe_target(target: str) -> str:
 
 
 def _describe_extra_words(targets: Sequence[str]) -> str:
-    """Explains words that belong to no flag, although one config or format is enough."""
+    """Explains that there are more words than one config or format."""
     targets = sorted(targets, key=lambda word: not (is_format(word) or _is_file(word)))
     first, *extra = targets
     said = f"expected one config file or format, got {first} and {' '.join(extra)}"
@@ -246,7 +246,7 @@ def _describe_extra_words(targets: Sequence[str]) -> str:
 
 
 def _check_swapped(given: Mapping[str, Any], flags: Mapping[str, Key]) -> None:
-    """Refuses a file in a folder's place together with a folder in a file's.
+    """Refuses a file where a folder belongs together with a folder where a file belongs.
 
     Raises:
         UsageError: Two flags are swapped.
@@ -277,7 +277,7 @@ def _config_from_flags(
     source = {"format": target, **{flag: given[flag] for flag in flags if flag in given}}
     required = [*(name for name, key in flags.items() if key.required), "output"]
     if any(name not in given for name in required):
-        # Named with the others; alone, --set may still give it.
+        # Named only together with others: alone, --set may still give it.
         is_given = any(name in given for name in format_class.SOME_OF)
         required[-1:-1] = [] if is_given else format_class.SOME_OF[:1]
     _require(given, required, command=command)

@@ -1,4 +1,4 @@
-"""The flags of a command, read off the classes of commands, formats and the config."""
+"""The flags of a command: the fields of its class, of the formats and of the config."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from shardbeam.transforms.formats.load import built_in_formats, find_format
 
 
 class OutputFlags(msgspec.Struct):
-    """The flags of a dataset without a config file that are neither its keys nor a source's."""
+    """Flags of a dataset without a config file that are neither its keys nor its source's."""
 
     output: Annotated[str | None, named("folder of the dataset", metavar="DIR")] = None
     split: Annotated[str | None, named("name of the split (default: train)")] = None
 
 
 class FlagParser(argparse.ArgumentParser):
-    """A parser that refuses what it does not know, in one line, and takes flags anywhere.
+    """A parser that takes flags anywhere and refuses unknown ones in one line.
 
-    The words that are no flags end in `words`. Flags of ours that are not given are left out.
+    Words that are not flags end in `words`. Flags of ours that are not given are left out.
     """
 
-    def __init__(self, **options: Any) -> None:  # noqa: ANN401  # Those of the base class.
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  # The base class's.
         super().__init__(
             add_help=False,
             allow_abbrev=False,
@@ -44,10 +44,10 @@ class FlagParser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **options,
         )
-        # {flag that is none: what to write instead}
+        # {a key that is not a flag: what to write instead}
         self._instead: dict[str, str] = {}
         self.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-        # Only for the help text: the program looks for it before it parses anything.
+        # Only for the help text: the program looks for it before it parses.
         self.add_argument(
             "-h",
             "--help",
@@ -57,7 +57,7 @@ class FlagParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Raises what the base class would print and exit with.
+        """Raises the message that the base class would print before it exits.
 
         Raises:
             UsageError: Always.
@@ -78,9 +78,9 @@ class FlagParser(argparse.ArgumentParser):
         group.add_argument(flag_name(key.name), **options)
 
     def add_overrides(self) -> None:
-        """Adds a flag for each key of the config that no other flag has the last name of.
+        """Adds a flag for each key of the config whose last name is free.
 
-        They are kept out of the help, and stand for `--set`.
+        These flags are short for `--set`, and not in the help.
         """
         taken = frozenset(self._option_string_actions)
         paths: dict[str, list[tuple[str, Key]]] = {}
@@ -89,7 +89,7 @@ class FlagParser(argparse.ArgumentParser):
         for name, found in paths.items():
             spellings = dict.fromkeys((flag_name(name), f"--{name}"))
             is_section = any(hasattr(key.type, "__struct_fields__") for _, key in found)
-            # A section takes no value: another flag with a name like that is meant.
+            # A section takes no value, so another flag with a similar name was intended.
             if taken.isdisjoint(spellings) and not is_section:
                 path, key = found[0]
                 if len(found) == 1 and key.is_scalar and path != config_key("output"):
@@ -125,7 +125,7 @@ class FlagParser(argparse.ArgumentParser):
         try:
             namespace, rest = self.parse_known_intermixed_args(words)
         except (TypeError, ValueError) as error:
-            # Some of Beam's actions convert their values unprotected.
+            # Some of Beam's actions let conversion errors through.
             raise UsageError(f"a flag's value cannot be read: {error}") from error
         for word in rest:
             if word.startswith("-"):
@@ -137,7 +137,7 @@ class FlagParser(argparse.ArgumentParser):
 
 
 def describe_format(name: str, *, command: str = "build") -> str:
-    """Makes the help of a format: what it reads, a command as an example, and its flags.
+    """Makes the help of a format: what it reads, an example, and its flags.
 
     Raises:
         FormatError: There is no such format.
@@ -167,12 +167,12 @@ def make_parser(
     beam: argparse.ArgumentParser | None = None,
     own_format: type[Format] | None = None,
 ) -> FlagParser:
-    """Makes the parser of a command; without one, that whose help is the program's.
+    """Makes the parser of a command, or of the program for its help.
 
     Args:
-        command: Which command.
-        beam: A parser with Beam's options, which are taken as well; ours win.
-        own_format: The class of a user's own format, whose flags stand for those of all formats.
+        command: The command; empty for the program.
+        beam: A parser with Beam's options to take as well; ours win.
+        own_format: A custom format, whose flags replace those of all formats.
     """
     kind = COMMANDS.get(command, TopArguments)
     parser = FlagParser(
@@ -196,7 +196,7 @@ def make_parser(
 def flags_of(
     kind: type[Arguments], own_format: type[Format] | None = None
 ) -> dict[str, dict[str, Key]]:
-    """The flags of a command, by the headings of its help; for `own_format` see `make_parser`."""
+    """Returns the flags of a command, by the headings of its help."""
     flags = flags_in(kind)
     if kind is BuildArguments:
         dataset = dataset_flags(own_format)
@@ -205,18 +205,18 @@ def flags_of(
 
 
 def flags_in(kind: type[msgspec.Struct]) -> dict[str, Key]:
-    """The keys of a class that are flags: those with a help text."""
+    """Returns the keys of a class that are flags: those with a help text."""
     return {name: key for name, key in keys_of(kind).items() if key.help}
 
 
 def dataset_flags(format_class: type[Format] | None = None) -> dict[str, Key]:
-    """The flags that say what to build, without a config file: of one format, or of all."""
+    """Returns the flags that stand for a config file: of one format, or of all."""
     source = _all_source_flags() if format_class is None else source_flags(format_class)
     return {**source, **flags_in(OutputFlags), **flags_in(Config)}
 
 
 def source_flags(format_class: type[Format]) -> dict[str, Key]:
-    """The flags of a format: its keys with a help text.
+    """Returns the flags of a format: its keys with a help text.
 
     For a custom format, every key of texts or numbers becomes a flag, unless its name is taken.
     """
@@ -236,7 +236,7 @@ def is_flag(flag: str, *, parser: argparse.ArgumentParser) -> bool:
 
 
 def _all_source_flags() -> dict[str, Key]:
-    """The flags of all formats, which say in which formats they are."""
+    """Returns the flags of all formats; the help of each names the formats that take it."""
     flags: dict[str, Key] = {}
     formats: dict[str, list[str]] = {}
     for format_name, format_class in built_in_formats().items():
@@ -252,14 +252,14 @@ def _all_source_flags() -> dict[str, Key]:
 
 
 def config_key(flag: str) -> str:
-    """The key of a config that a flag of a dataset stands for."""
+    """Returns the config key that a flag of a dataset sets."""
     if flag in flags_in(OutputFlags):
         return {"output": "output.path", "split": "splits"}[flag]
     return flag if flag in flags_in(Config) else f"splits.NAME.{flag}"
 
 
 def _value_type(kind: Any) -> Any:  # noqa: ANN401  # Any type.
-    """The type of one value of a flag: not None, and an item of a list."""
+    """Returns the type of one value of a flag: without None, and of a list its items."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType or origin is typing.Union:
         return _value_type(next(each for each in arguments if each is not types.NoneType))

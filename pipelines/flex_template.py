@@ -1,8 +1,8 @@
-"""The launcher of the Flex Template: from a template's parameters to the command line.
+"""The launcher of the Flex Template: turns a template's parameters into a command line.
 
-Dataflow starts it as `python launcher.py --key=value ...`: the template's own parameters, and
-flags of Beam's such as `--template_location`. To Dataflow a launcher that writes no job down has
-failed; where a build has nothing to do (`if_changed`), a job that does nothing is written down.
+Dataflow starts it as `python launcher.py --key=value ...` with the template's own parameters and
+with flags of Beam's such as `--template_location`. For Dataflow, a launcher that writes no job has
+failed. So if a build has nothing to do (`if_changed`), it writes a job that does nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardbeam.pipelines.logs import write_error
 from shardbeam.pipelines.runners import DATAFLOW_RUNNER, beam_parser, make_runner
 from shardbeam.transforms.storage.find import storage_for
 
-# What has no meaning for a launcher, which only writes the job down.
+# Flags that mean nothing to a launcher, which only writes the job.
 _LEFT_OUT = ("wait", "json", "log_format", "verbose")
 _URI = r"^[a-z][a-z0-9+.-]*://.+$"
 _SWITCH = r"^(true|false)$"
@@ -46,7 +46,7 @@ _EMPTY_JOB = "shardbeam-nothing-to-do"
 
 
 class _Target(msgspec.Struct):
-    """The parameters for what is a word of the command line: one of them must be given."""
+    """Parameters that become words of the command line: one of them must be given."""
 
     config: Annotated[
         str,
@@ -59,7 +59,7 @@ class _Target(msgspec.Struct):
 
 
 class _Workers(msgspec.Struct):
-    """The one parameter that must always be given, a flag of Beam's."""
+    """The parameter that must always be given, a flag of Beam's."""
 
     sdk_container_image: Annotated[
         str, named("the container image of the workers: the template's own")
@@ -110,9 +110,9 @@ def _write_empty_job(words: Sequence[str]) -> None:
 def command_line(arguments: Sequence[str]) -> list[str]:
     """Translates a template's parameters.
 
-    `config` and `format` become the word after `build`; parameters that are flags of ours are
-    spelled as those (`if_changed` as `--if-changed`), a repeatable one by a JSON list or one
-    value. Switches, also Beam's, are `true` or `false`. All else stays as it is.
+    `config` and `format` become the word after `build`. Our flags get their spelling (`if_changed`
+    becomes `--if-changed`); a repeatable one takes a JSON list or one value. Switches, including
+    Beam's, are `true` or `false`. Everything else stays as it is.
 
     Raises:
         UsageError: There is neither a config nor a format, or both, or a value is wrong.
@@ -163,7 +163,7 @@ def _spell(key: Key, value: str) -> list[str]:
 
 
 def template_metadata() -> dict[str, Any]:
-    """Describes the template's parameters, as docker/metadata.json holds them."""
+    """Describes the template's parameters: the content of docker/metadata.json."""
     return {
         "name": "Shardbeam",
         "description": "Builds a sharded TFRecord dataset of image files and their annotations.",
@@ -191,7 +191,7 @@ def _describe(key: Key) -> dict[str, Any]:
 
 
 def _flags() -> dict[str, Key]:
-    """The flags that are parameters of the template."""
+    """Returns the flags that are parameters of the template."""
     return {
         name: key
         for flags in flags_of(BuildArguments).values()

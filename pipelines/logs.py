@@ -1,6 +1,6 @@
-"""What the command says beside its result: text for people, or JSON lines for programs.
+"""What the command writes besides its result: text for people, or JSON lines for programs.
 
-docs/versions.md tells the keys of a JSON line.
+docs/versions.md lists the keys of a JSON line.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LOG_FORMAT = "--log-format"
 TEXT, JSON = "text", "json"
 OWN_LOGGER = "shardbeam"
 
-# Python's levels are ten apart; each severity holds what lies between.
+# Python's levels are ten apart; a level between two belongs to the lower severity.
 _SEVERITIES = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-# Beam warns of each server that it starts and ends.
+# Beam warns when it starts or ends a server.
 _NOISE = ("Really starting service", "Really destroying service")
-# Beam's import warns, through the root logger, that a package for BigQuery is not installed.
+# Importing Beam warns, through the root logger, that a package for BigQuery is missing.
 _IMPORT_NOISE = "apitools not found"
-# Our own errors, which the command says in one line: a worker's traceback tells users nothing.
+# Our own errors, which the command reports in one line: a worker's traceback does not help users.
 _OUR_ERRORS = ("InputError", "GateError")
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
@@ -40,9 +40,9 @@ _log = logging.getLogger(OWN_LOGGER)
 
 
 def escape(text: str) -> str:
-    r"""Writes what a terminal would obey, or cannot show, as `\x1b` or `\udcff`.
+    r"""Escapes characters that a terminal obeys or cannot show, as `\x1b` or `\udcff`.
 
-    It also hides passwords: in a table, a long URI is folded before it is printed.
+    It also hides passwords, because a table may fold a long URI before it is printed.
     """
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
@@ -54,10 +54,10 @@ def write_stdout(text: str) -> bool:
     """Writes to stdout, whatever its encoding; passwords in URIs are hidden.
 
     Returns:
-        Whether somebody reads it; a reader that has left is no error.
+        Whether a reader is left; it is no error if the reader has gone.
 
     Raises:
-        RunError: It cannot be written, for example to a full disk.
+        RunError: Writing failed, for example because the disk is full.
     """
     encoding = sys.stdout.encoding or "utf-8"
     shown = hide_passwords(text).encode(encoding, "backslashreplace").decode(encoding)
@@ -71,17 +71,17 @@ def write_stdout(text: str) -> bool:
 
 
 def write_stderr(text: str) -> None:
-    """Writes to what stderr is at the moment; passwords in URIs are hidden.
+    """Writes to the current `sys.stderr`; passwords in URIs are hidden.
 
-    A live progress line replaces stderr for a while.
+    A live progress line replaces `sys.stderr` for a while.
     """
-    # Where stderr is gone, there is nobody to tell.
+    # If stderr is gone, nobody is left to read this.
     with _lock, contextlib.suppress(OSError):
         _write(sys.stderr, hide_passwords(text))
 
 
 def write_error(message: str) -> None:
-    """Writes why the command fails, as one line on stderr."""
+    """Writes the reason why the command failed as one line on stderr."""
     write_stderr(f"shardbeam: error: {escape(message)}\n")
 
 
@@ -97,7 +97,7 @@ def _write(stream: TextIO, text: str) -> None:
         stream.write(text)
         stream.flush()
     except OSError:
-        # The interpreter flushes once more when it ends, and would complain then.
+        # At its end the interpreter flushes again, which must not fail once more.
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, stream.fileno())
         os.close(nothing)
@@ -105,14 +105,14 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def open_standard_streams() -> None:
-    """Opens what is closed of stdin, stdout and stderr.
+    """Opens those of stdin, stdout and stderr that are closed.
 
-    Otherwise the next file that is opened would take its number, and receive what is printed.
-    A closed stdout becomes a pipe that nobody reads.
+    Otherwise the next opened file would take the number, and prints would go into it. A closed
+    stdout becomes a pipe without a reader.
     """
     closed = [number for number in range(3) if not _is_open(number)]
     for _ in closed:
-        # It gets the lowest number that is free; processes that are started have it, too.
+        # It gets the lowest free number, which child processes inherit.
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if 1 in closed:
         reader, writer = os.pipe()
@@ -133,7 +133,7 @@ def _is_open(number: int) -> bool:
 
 
 def wants_json_log(arguments: Sequence[str]) -> bool:
-    """Says whether a command line asks for JSON logs: also one that cannot be understood."""
+    """Whether a command line asks for JSON logs; it may be a wrong one."""
     values = [
         following if word == LOG_FORMAT else word.removeprefix(f"{LOG_FORMAT}=")
         for word, following in itertools.pairwise([*arguments, ""])
@@ -150,14 +150,14 @@ def render_line(
     created_s: float | None = None,
     **fields: Any,  # noqa: ANN401  # Whatever JSON can hold.
 ) -> str:
-    """Renders one log line, in ASCII; whatever the message holds, it stays one line.
+    """Renders one log line in ASCII. It stays one line whatever the message holds.
 
     Args:
         message: What happened.
-        severity: How bad it is.
-        logger: Who says so.
-        created_s: When, in seconds since 1970; now where None.
-        fields: Further keys; those that are empty strings are left out.
+        severity: A severity of Cloud Logging.
+        logger: The logger's name.
+        created_s: The time, in seconds since 1970; None for now.
+        fields: Further keys; empty strings are left out.
     """
     utc = datetime.timezone.utc
     when = (
@@ -167,7 +167,7 @@ def render_line(
     )
     line = {
         "severity": severity,
-        # Names of files need not be valid Unicode, but strict parsers want just that.
+        # Strict parsers want valid Unicode, which file names need not be.
         "message": message.encode("utf-8", "backslashreplace").decode(),
         "time": when.isoformat(timespec="milliseconds"),
         "logger": logger,
@@ -182,10 +182,10 @@ def write_line(message: str, **fields: Any) -> None:  # noqa: ANN401  # As above
 
 
 def configure_logging(*, as_json: bool = False) -> None:
-    """Sends warnings and errors to stderr, but not the ones that mean nothing to a user.
+    """Sends warnings and errors to stderr, without those that mean nothing to users.
 
     Args:
-        as_json: Whether each of them is one JSON object, for programs.
+        as_json: Writes each as one JSON object, for programs.
     """
     handler: logging.Handler = JsonHandler() if as_json else _TextHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
@@ -194,7 +194,7 @@ def configure_logging(*, as_json: bool = False) -> None:
 
 
 def log_everything() -> None:
-    """Sends informational messages, too, and filters nothing."""
+    """Also sends informational messages, and filters nothing."""
     root = logging.getLogger()
     root.setLevel(logging.INFO)
     for handler in root.handlers:
@@ -203,7 +203,7 @@ def log_everything() -> None:
 
 @contextlib.contextmanager
 def everything_as_json() -> Iterator[None]:
-    """Makes log records of what Python prints by itself: warnings, and errors of threads."""
+    """Turns what Python itself prints into log records: warnings, and errors of threads."""
     before = threading.excepthook, sys.unraisablehook
 
     def log_thread_error(arguments: threading.ExceptHookArgs) -> None:
@@ -239,8 +239,8 @@ class JsonHandler(logging.Handler):
                 step=_current_step(),
                 stack_trace=f"{trace}\n{record.stack_info}".strip() if record.stack_info else trace,
             )
-        except Exception:  # noqa: BLE001  # As in logging itself: a bad record ends nothing.
-            # Its arguments do not fit its text.
+        except Exception:  # noqa: BLE001  # Like logging itself: a bad record ends nothing.
+            # The record's arguments do not fit its text.
             message = f"cannot be formatted: {record.msg!r}"
             write_line(message, severity="WARNING", logger=record.name)
 
@@ -265,8 +265,8 @@ def _severity(level: int) -> str:
 
 
 def _current_step() -> str:
-    """Names the step of the graph that this thread is at, if it is one of a Beam worker."""
-    # Not imported: where nothing has imported it, there are no workers.
+    """Names the step of the graph that this thread runs, if it belongs to a Beam worker."""
+    # Not imported here: if nothing else has imported it, there are no workers.
     sampler = sys.modules.get(_STATE_SAMPLER)
     tracker = sampler.get_current_tracker() if sampler is not None else None
     state = tracker.current_state() if tracker is not None else None

@@ -1,4 +1,4 @@
-"""Beam's runners: flags, the one without a flag, images of workers, and requests to storage."""
+"""Beam's runners: their flags, the local runner, workers' images, and requests to storage."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from shardbeam.transforms.beam.stages import BYTES_RECEIVED, BYTES_SENT, REQUEST
 from shardbeam.transforms.storage.usage import StorageUsage, usage_counter
 
 DATAFLOW_RUNNER = "DataflowRunner"
-# Whose jobs may go on without the command.
+# Jobs of these runners may go on without the command.
 CLUSTER_RUNNERS = ("FlinkRunner", "PortableRunner", "SparkRunner")
-# How long a runner may take to answer; downloads may do so at each step.
+# Seconds that a runner may take to answer; a download, for each step.
 _ANSWER_S = 5
 _HOST_PORT = re.compile(r"(?:https?://)?(?P<host>[^/:\[\]]+):(?P<port>\d+)/?")
 # {runner: the flag that names the file that Beam would download}
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 _TEST_FLAG = "is for Beam's own tests"
 _STREAMING_FLAG = "is for streaming jobs, and a build is a batch job"
-# {flag that would break a build, or has no meaning in it: why}
+# {flag that would break a build or means nothing to it: why}
 REFUSED_FLAGS = {
     "--dry_run": f"{_TEST_FLAG}; `shardbeam plan` shows what a build would do",
     "--on_success_matcher": _TEST_FLAG,
@@ -76,11 +76,11 @@ _BEAM_IMAGE = re.compile(r"(?:^|/)beam_python(?P<python>3\.\d+)_sdk:(?P<beam>\d+
 class LocalRunner(fn_runner.FnApiRunner):
     """Beam's in-process FnApiRunner, which needs nothing but pip.
 
-    Beam's own `DirectRunner` first tries to download a Prism binary; Prism is used by its own name
-    only.
+    Beam's own `DirectRunner` first tries to download a Prism binary. Prism is used only by its own
+    name.
 
     Args:
-        options: The pipeline's options. Without them, steps would see no options at all.
+        options: The pipeline's options. Without them, steps would see no options.
     """
 
     def __init__(self, *, options: PipelineOptions) -> None:
@@ -90,7 +90,7 @@ class LocalRunner(fn_runner.FnApiRunner):
 
 
 def make_runner(options: PipelineOptions) -> PipelineRunner:
-    """Makes the runner that the options name; in-process without a name or as `DirectRunner`."""
+    """Makes the runner that the options name; no name and `DirectRunner` mean the local one."""
     name = options.view_as(StandardOptions).runner
     if name in (None, "DirectRunner"):
         return LocalRunner(options=options)
@@ -98,7 +98,7 @@ def make_runner(options: PipelineOptions) -> PipelineRunner:
 
 
 def check_runner(options: PipelineOptions) -> None:
-    """Looks whether the job server and the Flink master that the options name are there.
+    """Checks that the job server and the Flink master of the options answer.
 
     Raises:
         NotStartedError: One of them does not answer.
@@ -128,14 +128,14 @@ def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  #
     """Hands a pipeline to its runner; one in this process runs it to its end.
 
     Raises:
-        NotStartedError: A runner of its own process cannot be started, such as without a network.
-        RunError: Its job server does not answer any more.
+        NotStartedError: The runner's own process cannot be started, for example without a network.
+        RunError: Its job server stopped answering.
     """
     if not isinstance(runner, PortableRunner):
         return pipeline.run()
     name = type(runner).__name__
     timeout_s = socket.getdefaulttimeout()
-    # Beam's downloads would wait for minutes where a network answers nothing.
+    # If the network never answers, Beam's downloads would wait for minutes.
     socket.setdefaulttimeout(_ANSWER_S)
     try:
         return pipeline.run()
@@ -151,7 +151,7 @@ def submit(pipeline: apache_beam.Pipeline, *, runner: PipelineRunner) -> Any:  #
 
 
 def beam_parser() -> argparse.ArgumentParser:
-    """Makes a parser that holds the options of all of Beam's `PipelineOptions`."""
+    """Makes a parser with all options of Beam's `PipelineOptions`."""
     parsers: list[argparse.ArgumentParser] = []
     PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
     return parsers[0]
@@ -221,21 +221,21 @@ def _runner_name(name: str) -> str:
 
 
 class Versions(NamedTuple):
-    """What decides whether workers can read what is pickled here; of Python major and minor."""
+    """Versions that workers need to unpickle what this program pickles; Python's is major.minor."""
 
     python: str
     beam: str
 
 
 def own_versions() -> Versions:
-    """Returns those of this program."""
+    """Returns the versions of this program."""
     return Versions(python="{}.{}".format(*sys.version_info), beam=apache_beam.__version__)
 
 
 def check_image(image: str) -> None:
-    """Refuses an image of Beam's own whose name tells of another Python or Beam.
+    """Refuses an image of Beam's own whose name shows another Python or Beam.
 
-    Other images are not looked into.
+    It does not look into other images.
 
     Raises:
         UsageError: The versions differ.
@@ -251,7 +251,7 @@ def check_image(image: str) -> None:
 
 
 class UsageMeter:
-    """Adds up what a run asks of object storage, from when it is made on."""
+    """Adds up the requests to object storage since it was made."""
 
     def __init__(self) -> None:
         self._before = usage_counter.total()

@@ -205,7 +205,7 @@ def test_flags_of_beam_that_make_no_sense_are_refused(flag: str) -> None:
         ),
         (
             "build .",
-            "build: . is a folder; `shardbeam init .` looks what is in it, and writes a config",
+            "build: . is a folder; `shardbeam init .` looks at what is in it and writes a config",
         ),
         ("build coco", "build coco: missing --images, --annotations, --output"),
         ("build coco --panoptic x", "build coco: missing --images, --output"),
