@@ -181,7 +181,7 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             count(listed=6),
             0.28,
             Status.REFUSED,
-            "too many rejects, nothing was committed: split 'train': 2 of 7 inputs rejected "
+            "too many rejects: split 'train': 2 of 7 inputs rejected "
             "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
             "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
             "mend them, or let them pass: --set rejects.max_ratio=0.286",
@@ -191,7 +191,7 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             {**count(listed=6), "": EMPTY},
             0.28,
             Status.REFUSED,
-            "too many rejects, nothing was committed: split 'train': 2 of 7 inputs rejected "
+            "too many rejects: split 'train': 2 of 7 inputs rejected "
             "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
             "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
             "no split: 1 truncated; the first: \\n (corrupt: why)\n"

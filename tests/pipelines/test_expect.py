@@ -54,8 +54,7 @@ def test_each_key_refuses(expect: Json, problem: str, source: Json, tmp_path: Pa
     assert built.exit_code == 3, built.stderr
     assert built.summary["status"] == "refused"
     assert built.summary["message"].startswith(
-        "it is not what the config expects, nothing was committed: split 'train': expect."
-        f"{key}: expected "
+        f"it is not what the config expects: split 'train': expect.{key}: expected "
     )
     assert problem in built.summary["message"]
     assert not (built.output / "dataset_info.json").exists()

@@ -251,7 +251,8 @@ def finish(
     dataset, run, staging = settings.dataset, settings.run, settings.staging
     moves = _plan_moves(shards, rejects, duplicates)
     moved = [file for move in moves for file in move.files]
-    # The gate has seen side inputs of its own.
+    # The gate has checked its own copy of these: Beam hands each step its side inputs separately,
+    # so that this step may lack elements that the gate had.
     lost = find_lost(
         census,
         splits=dataset.splits,

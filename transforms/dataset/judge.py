@@ -360,7 +360,7 @@ def judge(
     without = _describe_lost_objects(splits.values()) if objects else []
     status, message = next(
         (
-            (status, f"{problem}, nothing was committed: {'; '.join(found)}")
+            (status, f"{problem}{_ending(status)}: {'; '.join(found)}")
             for found, problem, status in (
                 (lost_elements, LOST_ELEMENTS, Status.FAILED),
                 (lost, "the counts do not add up", Status.FAILED),
@@ -388,6 +388,11 @@ def judge(
         message="\n".join(lines),
         rejects=rejects_root if any(split.rejected for split in splits.values()) else "",
     )
+
+
+def _ending(status: Status) -> str:
+    # The summary says of a refused build that nothing is committed; an error stands alone.
+    return ", nothing was committed" if status is Status.FAILED else ""
 
 
 def _describe_worst(
@@ -424,7 +429,7 @@ def judge_duplicates(
     passing = " ".join(f"--set duplicates.{key}=warn" for key in refused)
     message = "\n".join(
         [
-            "pictures are there several times, nothing was committed",
+            "pictures are there several times",
             *refused.values(),
             f"all of them: {where}",
             f"leave them out by a copy of that file: --exclude FILE; or let them pass: {passing}",

@@ -73,6 +73,15 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: _Time
     released: bool = False
 
+    def renewed(self, now: datetime.datetime, *, lives_s: float) -> LeaseRecord:
+        """Returns the record of a lease that is held from now on for some seconds."""
+        expires_at = now + datetime.timedelta(seconds=lives_s)
+        return msgspec.structs.replace(self, renewed_at=now, expires_at=expires_at)
+
+    def released_at(self, now: datetime.datetime) -> LeaseRecord:
+        """Returns the record of a lease that is not held any more."""
+        return msgspec.structs.replace(self.renewed(now, lives_s=0), released=True)
+
 
 def utc_now() -> datetime.datetime:
     """Returns the time."""
@@ -142,7 +151,8 @@ class ObjectLease(Lease):
     def take(self) -> bool:
         """Creates or replaces the object, and renews it from now on; see the base class."""
         self._record = msgspec.structs.replace(self._record, acquired_at=self._clock())
-        version = storage_for(self.uri).swap(self.uri, self._encode(), version=self._version)
+        data = self._encode(released=False)
+        version = storage_for(self.uri).swap(self.uri, data, version=self._version)
         if version is None:
             self._version = self._find_free()
             return False
@@ -253,16 +263,11 @@ class ObjectLease(Lease):
                 return
             self._version = version
 
-    def _encode(self, *, released: bool = False) -> bytes:
+    def _encode(self, *, released: bool) -> bytes:
         now = self._clock()
-        return _encode(
-            msgspec.structs.replace(
-                self._record,
-                renewed_at=now,
-                expires_at=now + datetime.timedelta(seconds=0 if released else self._lives_s),
-                released=released,
-            )
-        )
+        if released:
+            return _encode(self._record.released_at(now))
+        return _encode(self._record.renewed(now, lives_s=self._lives_s))
 
 
 def check_claim(claim: LeaseClaim, *, clock: Clock = utc_now) -> None:
@@ -276,10 +281,9 @@ def check_claim(claim: LeaseClaim, *, clock: Clock = utc_now) -> None:
         raise InputError(uri=claim.uri, problem=_describe_loss(record))
     now = clock()
     if claim.is_job and now > record.renewed_at + datetime.timedelta(seconds=JOB_S / 3):
-        expires_at = now + datetime.timedelta(seconds=JOB_S)
-        record = msgspec.structs.replace(record, renewed_at=now, expires_at=expires_at)
+        data = _encode(record.renewed(now, lives_s=JOB_S))
         # Where it fails, another worker has just done the same.
-        storage_for(claim.uri).swap(claim.uri, _encode(record), version=version)
+        storage_for(claim.uri).swap(claim.uri, data, version=version)
 
 
 def release_claim(claim: LeaseClaim) -> None:
@@ -290,7 +294,7 @@ def release_claim(claim: LeaseClaim) -> None:
     try:
         record, version = read_lease(claim.uri)
         if record is not None and record.holder == claim.holder:
-            data = _encode(msgspec.structs.replace(record, renewed_at=utc_now(), released=True))
+            data = _encode(record.released_at(utc_now()))
             storage_for(claim.uri).swap(claim.uri, data, version=version)
     except (InputError, OSError):
         _log.warning("the lease cannot be released: %s", claim.uri, exc_info=True)

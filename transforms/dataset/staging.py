@@ -25,7 +25,7 @@ from typing import TypeVar
 import google_crc32c
 import msgspec
 
-from shardbeam.configs.passwords import hide_passwords
+from shardbeam.configs.passwords import hide_in, hide_passwords
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.dataset.files import (
     DatasetFile,
@@ -181,7 +181,9 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
 
     def finish_shard(self, shard: ShardResult) -> None:
         """Marks a shard as finished; its files must be durable."""
-        storage_for(self.root).replace(self._done_uri(shard.key), _msgpack.encode(shard))
+        # It names files that could not be read, by their URIs.
+        fields = hide_in(msgspec.to_builtins(shard))
+        storage_for(self.root).replace(self._done_uri(shard.key), _msgpack.encode(fields))
 
     def discard_shards(self) -> None:
         """Deletes all finished shards of this plan."""
