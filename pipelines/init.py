@@ -226,10 +226,10 @@ def _write_unannotated(plan: Plan) -> str:
 
 def _options(found: _Candidate, *, plan: Plan) -> Iterator[str]:
     if "source" in found.raw:
-        yield "fractions: {train: 0.8, validation: 0.2}  # distribute the images anew"
+        yield "fractions: {train: 0.8, validation: 0.2}  # share out the images, about 80 and 20 %"
     has_masks = any("_masks" in source.format.__struct_fields__ for source in plan.sources)
     if has_masks and Kind.DETECTION in plan.encoder.kinds:
         yield "masks: png  # write the objects' masks, one PNG each"
-    yield "image: {max_side: 1024}  # resize images with a longer side"
-    yield "labels: {ids: contiguous}  # number the classes anew"
-    yield "rejects: {max_ratio: 0.05}  # let 5 % of a split be rejected, and not 1 %"
+    yield "image: {max_side: 1024}  # resize larger images to this"
+    yield "labels: {ids: contiguous}  # number the classes without gaps"
+    yield "rejects: {max_ratio: 0.05}  # tolerate 5 % of rejects in a split instead of 1 %"

@@ -26,7 +26,7 @@ _SECTIONS = {
     "output": "[Versions](versions.md) shows `path` and `latest` at work.",
     "duplicates": "More: [duplicates](duplicates.md).",
     "expect": "Otherwise nothing is committed, and the exit code is 3. More: "
-    "[statistics](statistics.md#what-a-dataset-must-hold).",
+    "[statistics](statistics.md#what-a-dataset-must-contain).",
 }
 _SOURCES = """
 ## Sources

@@ -11,7 +11,9 @@ from tests.conftest import PROJECT_ROOT
 def blocks(page: str, language: str) -> list[str]:
     """Returns a page's code in one language; the page is named from the project's folder."""
     text = (PROJECT_ROOT / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    # Each block with its end, which looks like the beginning of a block without a language.
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [code for name, code in found if name == language]
 
 
 def commands(page: str) -> list[list[str]]:
