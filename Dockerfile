@@ -43,6 +43,7 @@ RUN python -c "from shardbeam.pipelines.runners import own_versions; \
 ENV RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT=1
 ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/opt/shardbeam/launcher.py
 
-# There is no USER, because Dataflow mounts folders that only root may write. `docker run --user` works.
+# There is no USER, because only root may write to the folders that Dataflow mounts. `docker run
+# --user` works.
 WORKDIR /data
 ENTRYPOINT ["/opt/shardbeam/entrypoint.sh"]
