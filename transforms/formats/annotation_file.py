@@ -1,4 +1,4 @@
-"""Reading annotation files: their bytes, their JSON, and words for what is wrong with them."""
+"""Reads annotation files and their JSON, and describes what is wrong with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardbeam.transforms.storage.base import Storage
 
 T = TypeVar("T")
 
-# What a file that is not JSON begins with, and what it therefore is.
+# Beginnings of files that are not JSON, and what such a file is.
 _SIGNATURES = (
     (b"\x1f\x8b", "the file is compressed with gzip: unpack it first"),
     (b"PK\x03\x04", "the file is a zip archive: unpack it first"),
@@ -27,7 +27,7 @@ _SIGNATURES = (
 )
 _UTF16_WITHOUT_BOM = re.compile(rb"[\s{\[]\0|\0[\s{\[]")
 
-# msgspec's wording of places: "... (byte 17)" and "... - at `$.annotations[3].bbox`".
+# How msgspec words places: "... (byte 17)" and "... - at `$.annotations[3].bbox`".
 _BYTE = re.compile(r" \(byte (\d+)\)$")
 _PATH = re.compile(r" - at `\$(.*)`$", re.DOTALL)
 
@@ -39,10 +39,10 @@ _ESCAPE = re.compile(
 )
 
 
-# A whole file has too many texts to compare them.
+# Texts of longer JSON are not compared: a whole file has too many.
 _SHORT_BYTES = 1 << 16
-# U+FFFD in a spelling of its own, to be told from one that was there.
-_MENDED = rb"\uFffD"
+# U+FFFD in a spelling that no program writes, so that replaced surrogates can be counted.
+_REPLACED = rb"\uFffD"
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -87,7 +87,7 @@ def decode_text(data: bytes, *, uri: str) -> str:
     """Decodes a file of UTF-8 text, without its byte order mark.
 
     Raises:
-        InputError: It is something else.
+        InputError: The file is not UTF-8 text.
     """
     try:
         return data.decode("utf-8-sig")
@@ -98,12 +98,12 @@ def decode_text(data: bytes, *, uri: str) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    """Splits a text at the ends of its lines; unlike `splitlines`, at nothing else."""
+    """Splits a text at line ends only; `splitlines` splits at other characters, too."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
-    """Yields `(number, line)` of each line that is not blank and no comment (`#`).
+    """Yields `(number, line)` of each line that is neither blank nor a comment (`#`).
 
     Raises:
         InputError: It is not UTF-8 text.
@@ -119,19 +119,19 @@ def decode_json(
 ) -> T:
     """Decodes a JSON file, or a part of one.
 
-    Lone surrogates are mended (`mend_surrogates`).
+    Lone surrogates are replaced (`replace_surrogates`).
 
     Args:
-        data: The file's content, or the part as `msgspec.Raw` has left it.
-        decoder: What it should be.
+        data: The file's content, or a part of it that `msgspec.Raw` holds.
+        decoder: Decodes the expected type.
         uri: The file, for errors.
-        place: The part's path in the file, such as `$.annotations[3]`; empty for all of it.
+        place: The part's path in the file, such as `$.annotations[3]`; empty for the whole file.
 
     Raises:
         InputError: It is not JSON, or not of the type that `decoder` expects.
     """
     try:
-        # Called for each of a million annotations: what is rare comes after.
+        # This runs for each of a million annotations, so rare cases are handled below.
         return decoder.decode(data)
     except msgspec.ValidationError as error:
         raise _validation_error(error, uri=uri, root=place or "$") from error
@@ -140,9 +140,9 @@ def decode_json(
         raise InputError(uri=uri, place=where, problem="expected UTF-8 text") from error
     except msgspec.DecodeError as error:
         text = bytes(data)
-        mended = mend_surrogates(text)
-        if mended != text:
-            return decode_json(mended, decoder=decoder, uri=uri, place=place)
+        replaced = replace_surrogates(text)
+        if replaced != text:
+            return decode_json(replaced, decoder=decoder, uri=uri, place=place)
         if place:
             raise InputError(uri=uri, place=place, problem=_BYTE.sub("", str(error))) from error
         raise _malformed(error, data=text, uri=uri) from error
@@ -151,7 +151,7 @@ def decode_json(
 
 
 def foreign_content(data: bytes) -> str | None:
-    """Says in words what a file is, by its beginning; None where that may be UTF-8 text."""
+    """Describes a foreign file by its beginning; returns None where it may be UTF-8 text."""
     start = data[:64].lstrip()
     for signature, problem in _SIGNATURES:
         if start.startswith(signature):
@@ -161,21 +161,21 @@ def foreign_content(data: bytes) -> str | None:
     return None
 
 
-def mend_surrogates(text: bytes) -> bytes:
-    """Puts U+FFFD in place of lone surrogates, which JSON can write and no text can hold.
+def replace_surrogates(text: bytes) -> bytes:
+    """Replaces lone surrogates, which JSON can write and no text can hold, by U+FFFD.
 
     The result is as long as the text, so that places in errors stay right.
     """
-    return _ESCAPE.sub(lambda escape: _MENDED if escape[1] else escape[0], text)
+    return _ESCAPE.sub(lambda escape: _REPLACED if escape[1] else escape[0], text)
 
 
-def count_mended(text: bytes | msgspec.Raw) -> int:
-    """Counts the lone surrogates that `mend_surrogates` has replaced in JSON that was decoded."""
-    return bytes(text).count(_MENDED)
+def count_replaced(text: bytes | msgspec.Raw) -> int:
+    """Counts the lone surrogates that `replace_surrogates` has replaced."""
+    return bytes(text).count(_REPLACED)
 
 
 def decode_row(line: bytes, *, decoder: msgspec.json.Decoder[T]) -> tuple[T, int]:
-    """Decodes one line, or a small file, and counts its lone surrogates, which are mended.
+    """Decodes one line, or a small file; replaces and counts its lone surrogates.
 
     Raises:
         msgspec.DecodeError: As the decoder.
@@ -183,29 +183,29 @@ def decode_row(line: bytes, *, decoder: msgspec.json.Decoder[T]) -> tuple[T, int
     try:
         return decoder.decode(line), 0
     except msgspec.DecodeError:
-        mended = mend_surrogates(line)
-        if mended == line:
+        replaced = replace_surrogates(line)
+        if replaced == line:
             raise
-        return decoder.decode(mended), count_mended(mended)
+        return decoder.decode(replaced), count_replaced(replaced)
 
 
 def repeated_key(text: bytes | msgspec.Raw) -> str | None:
-    """Names a key that a JSON object has twice, of which a decoder takes the last; None if none.
+    """Finds a key that a JSON object has twice; a decoder would silently take the last one.
 
     Keys that are written with escapes are not compared.
     """
     data = bytes(text)
     if len(data) < _SHORT_BYTES and b"\\" not in data:
-        # Called for each of a million annotations: most have no two texts that are the same.
+        # This runs for each of a million annotations, and most have no text twice.
         texts = data.split(b'"')[1::2]
         if len(set(texts)) == len(texts):
             return None
     try:
         values = {key: bytes(value) for key, value in _object_decoder.decode(data).items()}
     except (msgspec.DecodeError, UnicodeDecodeError):
-        mended = mend_surrogates(data)
-        # A key that cannot be decoded is none that is read.
-        return None if mended == data else repeated_key(mended)
+        replaced = replace_surrogates(data)
+        # Nobody reads a key that cannot be decoded.
+        return None if replaced == data else repeated_key(replaced)
 
     def count_outside(part: bytes) -> int:
         return data.count(part) - sum(value.count(part) for value in values.values())
@@ -216,7 +216,7 @@ def repeated_key(text: bytes | msgspec.Raw) -> str | None:
 
 
 def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) -> InputError:
-    # Paths in msgspec's message begin at what was decoded, which lies at `root` in the file.
+    # msgspec counts paths from the decoded part, which is at `root` in the file.
     message = str(error)
     path = _PATH.search(message)
     problem = _PATH.sub("", message).replace("`", "'")

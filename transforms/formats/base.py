@@ -1,4 +1,4 @@
-"""What a dataset format is: Beam-free parsing, told apart from where and how it runs."""
+"""The interface of dataset formats: parsing without Beam, wherever it runs."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Role(enum.Enum):
     """What a listed file is to a format.
 
     Attributes:
-        IMAGE: An input: it ends as written, rejected or excluded.
+        IMAGE: An input, which is written, rejected or excluded in the end.
         ANNOTATION: Annotations of one image, read with `Format.read_listed`.
         MASK: An image whose pixels annotate another image.
-        ATTACHED: A file that an annotation file names, attached by `Format.read_annotations`: it
-            counts as input, and is nothing by itself.
+        ATTACHED: A file that an annotation file names and `Format.read_annotations` attaches. It
+            only counts as input.
         CONTAINER: A file that holds several images, read with `Format.read_container`.
-        OTHER: A file that the format knows to be none of these, such as a list of classes.
+        OTHER: Any other file that the format knows, such as a list of classes.
     """
 
     IMAGE = enum.auto()
@@ -57,10 +57,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where a listed file belongs.
 
     Attributes:
-        key: Of an image: its key.
-        join: Of an image, an annotation or a mask: what they have in common. Images with the
-            same `join` and different keys are all rejected.
-        mask: Of a mask: what its pixels mean.
+        key: The image's key.
+        join: The text that an image, its annotations and its masks have in common. Images with
+            the same `join` and different keys are all rejected.
+        mask: What the pixels of a mask mean.
     """
 
     role: Role
@@ -78,14 +78,12 @@ class Format(Source, frozen=True, kw_only=True):
     `shardbeam.configs.problem.Problem`. A field whose name begins with `_` is no key.
     Some fields mean the same in all formats:
 
-    - `match: Match = "path"`, where a format has it, says by how much of its name an image is
-      joined.
-    - `_masks: bool = False`, where a format has it, says whether objects carry their masks
-      (`masks: png` in the config).
-    - What `resolve` finds out is kept in such fields.
+    - `match: Match = "path"` says how much of its name an image is joined by.
+    - `_masks: bool = False` says whether objects carry their masks (`masks: png` in the config).
+    - Other fields whose names begin with `_` keep what `resolve` finds out.
 
-    All that a format knows follows from its fields, so that workers make it again from them. It
-    sees annotation files and image names, never pixels.
+    Everything that a format knows follows from its fields, so that workers can make it again from
+    these. It sees annotation files and image names, never pixels.
 
     Attributes:
         SUMMARY: One line for `shardbeam formats`.
@@ -97,9 +95,8 @@ class Format(Source, frozen=True, kw_only=True):
             are read beside `annotation_files`.
         opens_archives: Whether an archive among its roots is a folder of images; otherwise it is
             a file, for `place` to say what it is.
-        chunk_bytes: Where annotation files are tables of lines that can be read from the middle
-            on: how much of one is read at a time, by several workers; None where it is read
-            whole, by one.
+        chunk_bytes: Size of the parts that several workers read a table of lines in; None where
+            one worker reads each annotation file whole.
     """
 
     SUMMARY: ClassVar[str] = ""
@@ -112,29 +109,29 @@ class Format(Source, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """The groups of Example keys that it fills; every format says which."""
+        """The groups of Example keys that the format fills. Every format sets this."""
         raise TypeError(f"{type(self).__name__} sets no `kinds`")
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes a dataset of its kind in a folder; None where there is none.
+        """Recognizes a dataset of this format in a folder; returns None where there is none.
 
-        `shardbeam init` asks all formats. It looks at names and at the beginnings of files.
+        `shardbeam init` asks all formats. They look at names and at the beginnings of files.
         """
         return None
 
     @property
     def raw_images(self) -> bool:
-        """Whether its images are stored as bare pixels, which no reader can decode."""
+        """Whether images are stored as bare pixels, which no image reader can decode."""
         return False
 
     @classmethod
     def predefines_splits(cls, keys: Mapping[str, object]) -> bool:
-        """Whether a command that names no splits leaves them to the source of these keys."""
+        """Whether a source with these keys has its own splits, if the command names none."""
         return cls.predefined_splits is not Format.predefined_splits
 
     def roots(self) -> tuple[str, ...]:
-        """Folders of images, archives, or patterns of archives; none for tables without images."""
+        """Returns the folders of images, archives, and patterns of archives."""
         roots: list[str] = []
         for name in self.ROOTS:
             value = getattr(self, name, None)
@@ -142,19 +139,19 @@ class Format(Source, frozen=True, kw_only=True):
         return tuple(roots)
 
     def resolve(self) -> Format:
-        """Finds out what the keys leave open and workers need: once, before the run.
+        """Finds out, once before the run, what workers need and the keys do not say.
 
         Returns:
             The format with what was found, such as the columns of a table.
 
         Raises:
-            InputError: A file that tells cannot be read.
-            Problem: The keys leave open how the files are meant.
+            InputError: A file cannot be read.
+            Problem: The files can be read in several ways, and no key says which one is right.
         """
         return self
 
     def warnings(self) -> Iterable[str]:
-        """Says what may not be meant of what it reads or guesses, a line each, before the run."""
+        """Returns warnings about what it reads or guesses, one line each, before the run."""
         return ()
 
     def absent_classes(self) -> Iterable[str]:
@@ -162,29 +159,32 @@ class Format(Source, frozen=True, kw_only=True):
         return ()
 
     def predefined_splits(self) -> Sequence[str]:
-        """The source's own splits, in order, for a config with one source and no fractions."""
+        """Returns the source's own splits, in order.
+
+        They are used where the config has one source and no fractions.
+        """
         return ()
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """The features that it adds to those of its kinds."""
+        """Returns the features that the format adds to those of its kinds."""
         return ()
 
     def place(self, path: str, *, root: int) -> Place:
-        """Says what a listed file is.
+        """Decides what a listed file is.
 
         Args:
             path: Its path below the root, `/`-separated, as listed.
-            root: Which of the source's roots it lies below.
+            root: Number of the source's root that it lies below.
 
         Returns:
-            By default an image whose key is its normalized path, whatever its name: those that
-            are no images' are excluded, and counted, later.
+            By default an image whose key is its normalized path. The join excludes and counts
+            files whose names are not those of images.
         """
         key = normalize_key(path)
         return Place(role=Role.IMAGE, key=key, join=key)
 
     def annotation_files(self) -> Sequence[str]:
-        """URIs of the files that `read_annotations` reads, in order."""
+        """Returns the URIs of the files that `read_annotations` reads, in order."""
         return ()
 
     def read_annotations(
@@ -193,11 +193,11 @@ class Format(Source, frozen=True, kw_only=True):
         """Parses the annotation file `annotation_files()[file_index]`.
 
         Yields:
-            Every `Category` of the file, and an `AnnotationEntry` for each image that it
+            Every `Category` of the file, and an `AnnotationEntry` for each image that the file
             names, in any order. Entries that cannot be used carry a `defect`.
 
         Raises:
-            InputError: The file cannot be read or is not what it should be.
+            InputError: The file cannot be read, or has another form.
         """
         raise TypeError(f"{type(self).__name__} reads no annotation files")
         yield
@@ -210,12 +210,12 @@ class Format(Source, frozen=True, kw_only=True):
         Args:
             storage: As for `read_annotations`.
             file_index: As for `read_annotations`.
-            begin: Where the part begins, in bytes.
-            end: Where it ends. A line belongs to the part that holds its first byte.
+            begin: First byte of the part.
+            end: The byte after its last. A line belongs to the part that holds its first byte.
 
         Yields:
-            As for `read_annotations`; positions are offsets in bytes, so that they follow from
-            the file alone.
+            As for `read_annotations`. Positions are offsets in bytes, so that they do not depend
+            on the parts.
         """
         raise TypeError(f"{type(self).__name__} reads whole annotation files")
         yield
@@ -226,8 +226,8 @@ class Format(Source, frozen=True, kw_only=True):
         """Parses the content of a listed annotation file (`Role.ANNOTATION`).
 
         Yields:
-            As for `read_annotations`. What is wrong with one file is the defect of its entry, and
-            no reason to stop.
+            As for `read_annotations`. A problem of one file is the defect of its entry, and the
+            run goes on.
         """
         raise TypeError(f"{type(self).__name__} reads no listed annotation files")
         yield
@@ -235,38 +235,38 @@ class Format(Source, frozen=True, kw_only=True):
     def read_container(
         self, file: ImageRef, *, path: str, root: int
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
-        """Lists what a container holds (`Role.CONTAINER`).
+        """Lists the content of a container (`Role.CONTAINER`).
 
         Yields:
-            Each image, as a byte range, and what the container says about it. Their keys are
-            what they are joined by.
+            Each image, as a byte range, and the container's entry about it. Both are joined by
+            their keys.
 
         Raises:
-            InputError: It cannot be read, or is not what it should be.
+            InputError: The container cannot be read, or has another form.
         """
         raise TypeError(f"{type(self).__name__} reads no containers")
         yield
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
-        """Resolves contradictions in what several entries of one image say, in their order."""
+        """Resolves contradictions between entries of one image, which were merged in order."""
         return annotations
 
     def split_listed(self, key: str) -> str:
-        """Names the split that a listed image's key puts it into, where no entry does.
+        """Finds the split of a listed image by its key, where no entry names one.
 
         Returns:
-            One of `predefined_splits()`; empty where the key tells none.
+            One of `predefined_splits()`; empty where the key names no split.
         """
         return ""
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
-        """Says what a listed image's key tells about it, where no entry has annotations.
+        """Reads annotations off a listed image's key, where no entry has annotations.
 
         Returns:
-            The annotations; or the rule that leaves the image out; or None where the key tells
-            nothing.
+            The annotations; or the rule that leaves the image out; or None where keys of this
+            format say nothing.
 
         Raises:
-            RejectedError: The key should tell, and does not.
+            RejectedError: The key should say something, such as a class, and does not.
         """
         return None

@@ -43,31 +43,31 @@ from shardbeam.transforms.storage.find import storage_for
 
 
 class CocoFormat(Format, frozen=True, kw_only=True):
-    """COCO: instances, keypoints, captions, stuff and panoptic segments, merged on the image.
+    """COCO: instances, keypoints, captions, stuff and panoptic segments, merged by image.
 
-    `file_name` is the image's key. Of images with one id the first keeps the id and its
-    annotations, and the later ones are duplicates by id, whatever their `file_name`; of images
-    with one `file_name` and several ids the first keeps the file. An annotation that repeats the
-    id (or the lack of one), category and box of an earlier one is left out.
+    `file_name` is the image's key. If images share an id, the first keeps the annotations, and the
+    later ones are duplicates by id. If images share a `file_name`, the first keeps the file. An
+    annotation that repeats the id (or the lack of one), category and box of an earlier one is left
+    out.
 
-    Images and annotations are joined by the key, or, where there are semantic masks, which have
-    another extension, by the key without its extension.
+    Images and annotations are joined by the key. With semantic masks, which have another
+    extension, they are joined by the key without its extension.
 
     Attributes:
         images: Root folder of the images.
         annotations: The JSON files of instances, keypoints, captions and stuff.
         panoptic: The JSON file of panoptic segments.
         panoptic_masks: The folder of its PNGs.
-        semantic_masks: A folder of PNGs with a class id a pixel, named as the images.
-        tasks: Which keys to fill. Where None, `resolve` finds out what the files have; until
-            then, it is objects, and the masks that are given.
+        semantic_masks: A folder of PNGs with a class id for each pixel, named like the images.
+        tasks: The keys to fill. Where None, `resolve` finds out what the files hold; until then,
+            the tasks are objects and the masks that are given.
         _masks: Whether objects carry their segmentation.
     """
 
     SOME_OF = ("annotations", "panoptic", "semantic_masks")
     SUMMARY = "COCO JSON: boxes, masks, keypoints, captions, panoptic and stuff"
     ROOTS = ("images", "panoptic_masks", "semantic_masks")
-    # Often each of several files names a part of one folder's images, negatives among them.
+    # Often each of several files names its own part of one folder's images.
     UNANNOTATED = "drop"
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
@@ -102,12 +102,12 @@ class CocoFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes JSON files of images that are there; see the base class."""
+        """Recognizes JSON files whose images are in the folder."""
         return recognize_coco(folder, is_lvis=False)
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """Those of the tasks; objects have keypoints, and masks where these are asked for."""
+        """The kinds of the tasks, and masks if they are wanted; keypoints come with objects."""
         tasks = self.tasks
         if tasks is None:
             tasks = self._with_maps({"detection"} if self.annotations else set())
@@ -119,9 +119,9 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return frozenset(kinds)
 
     def resolve(self) -> CocoFormat:
-        """Tells the tasks from the beginnings of the files, unless they are given.
+        """Finds the tasks from the beginnings of the files, unless they are given.
 
-        A source without any annotation is one of objects: of images that show none.
+        Without annotation files, the source has objects: every image is a negative.
         """
         if self.tasks is not None:
             return self
@@ -131,7 +131,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, tasks=self._with_maps(found) or ["detection"])
 
     def warnings(self) -> Sequence[str]:
-        """Names the files without annotations; see the base class."""
+        """Warns of files without annotations."""
         return [*warn_of_missing_section(self.annotations)]
 
     def place(self, path: str, *, root: int) -> Place:
@@ -161,7 +161,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses one JSON file; see the base class.
+        """Parses one JSON file.
 
         Yields:
             An entry for each of `images`, one with the defect `UNKNOWN_IMAGE_ID` for each image
@@ -193,7 +193,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return key if self.semantic_masks is None else without_extension(key)
 
     def _wanted(self, uri: str) -> frozenset[Kind]:
-        # Where there are no other objects than stuff, its file may have any name.
+        # Where objects are not wanted, a file of stuff may have any name.
         is_stuff = Kind.SEMANTIC in self.kinds and (
             is_stuff_name(uri) or Kind.DETECTION not in self.kinds
         )
@@ -253,7 +253,7 @@ class PanopticReader:
             )
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
-        """Reads the segments of one image: those of the first of its annotations (`rows`)."""
+        """Reads the segments of one image from the first of its annotations (`rows`)."""
         found = ImageAnnotations(
             image_id=str(image.id), width=int(image.width or 0), height=int(image.height or 0)
         )

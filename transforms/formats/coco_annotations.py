@@ -18,7 +18,7 @@ from shardbeam.transforms.core.kinds import Kind
 from shardbeam.transforms.core.reasons import Correction
 from shardbeam.transforms.core.records import Category, ImageAnnotations, ObjectAnnotation
 from shardbeam.transforms.examples.features import MAX_FLOAT32
-from shardbeam.transforms.formats.annotation_file import count_mended, decode_json
+from shardbeam.transforms.formats.annotation_file import count_replaced, decode_json
 from shardbeam.transforms.formats.coco_file import (
     ABSENT,
     CocoCategory,
@@ -61,7 +61,7 @@ _polygons_decoder = msgspec.json.Decoder(list[list[float]] | dict[str, msgspec.R
 
 
 def panoptic_file_error(uri: str) -> InputError:
-    """Makes the error for a file of panoptic segments that is named as `annotations`."""
+    """Makes the error for a file of panoptic segments that is given as `annotations`."""
     return InputError(
         uri=uri,
         place="$.annotations",
@@ -133,15 +133,15 @@ class _Found:
 
 
 class AnnotationReader:
-    """Reads the annotations of a file's images, and what they say about the file as a whole.
+    """Reads the annotations of a file's images, and declares the file's categories.
 
     Args:
         file: The file.
-        wanted: What is taken from it. Where it is `SEMANTIC`, the annotations with a segmentation
-            are stuff, and none is an object.
+        wanted: The kinds that are read. With `SEMANTIC`, annotations with a segmentation are
+            regions of stuff, and none is an object.
 
     Raises:
-        InputError: The file has no `annotations`, and other sections than files of test images.
+        InputError: The file has no `annotations`, and is not a file of test images either.
     """
 
     def __init__(self, file: CocoFile[ImageT], *, wanted: Collection[Kind]) -> None:
@@ -149,11 +149,11 @@ class AnnotationReader:
             file.require("annotations")
         self._file = file
         self._wanted = wanted
-        # How many annotations are of a kind that is read.
+        # Number of annotations of a kind that is read.
         self._known = 0
         self._first_error: tuple[int, InputError] | None = None
         self._needs_categories = False
-        # {category id: the most keypoints that an object of it has}
+        # {category id: the largest number of keypoints of its objects}
         self._keypoint_counts: dict[int | None, int] = {}
 
     def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
@@ -207,7 +207,7 @@ class AnnotationReader:
         self._known += 1
         if Kind.CAPTIONS in self._wanted:
             found.captions.append(row.item.caption or "")
-            lone = count_mended(self._file.annotations[row.position])
+            lone = count_replaced(self._file.annotations[row.position])
             found.corrections[Correction.LONE_SURROGATE_REPLACED.value] += lone
 
     def _add_region(self, row: _Row, found: _Found) -> None:
@@ -262,14 +262,14 @@ class AnnotationReader:
         found.corrections.note(unknown, row.item.category_id)
 
     def categories(self) -> Iterator[Category]:
-        """Checks, after all images, that the file is of a kind that is read, and declares classes.
+        """Declares the categories, after all images have been read.
 
         Yields:
-            Each category once; none where no category matters.
+            Each category once; none where no kind that is read has classes.
 
         Raises:
-            InputError: No annotation can be used, the categories are missing, or names of
-                keypoints are no texts.
+            InputError: No annotation is of a kind that is read, the categories are missing, or
+                names of keypoints are not texts.
         """
         file = self._file
         if self._needs_categories:
@@ -299,7 +299,7 @@ class AnnotationReader:
             )
 
     def _bbox(self, item: _Annotation, *, index: int) -> tuple[_Box | None, bool]:
-        """The box as `(xmin, ymin, xmax, ymax)`, and whether it is that of the polygons."""
+        """Returns the box as `(xmin, ymin, xmax, ymax)`, and whether it is that of the polygons."""
         place = f"$.annotations[{index}]"
         if item.bbox:
             if len(item.bbox) != 4:
@@ -327,7 +327,7 @@ class AnnotationReader:
         return self._decode_part(item.keypoints, decoder=_numbers_decoder, place=place) or ()
 
     def _keypoint_names(self, category: CocoCategory, *, index: int) -> tuple[str, ...]:
-        """Names a category's keypoints, and numbers those without a name of their own."""
+        """Names a category's keypoints; those without a unique name are numbered."""
         if Kind.KEYPOINTS not in self._wanted:
             return ()
         declared: list[str] = []
@@ -339,14 +339,14 @@ class AnnotationReader:
         names: list[str] = []
         for number in range(max(self._keypoint_counts.get(category.id, 0), len(declared))):
             name = declared[number] if number < len(declared) else ""
-            # A reader tells keypoints by their names.
+            # Readers find keypoints by their names, so each name is there once.
             names.append(name if name and name not in names else f"keypoint_{number + 1}")
         return tuple(names)
 
     def _skeleton(self, category: CocoCategory) -> tuple[tuple[int, int], ...]:
-        """Reads which keypoints are joined; nothing but a drawing depends on it.
+        """Reads which keypoints are joined by lines, for drawings only.
 
-        COCO numbers keypoints from 1. Where there is a 0, they are taken to be numbered from it.
+        COCO numbers keypoints from 1. If a 0 occurs, they are taken to be numbered from 0.
         """
         if Kind.KEYPOINTS not in self._wanted or not category.skeleton:
             return ()

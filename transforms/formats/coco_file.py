@@ -20,7 +20,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.formats.annotation_file import (
-    count_mended,
+    count_replaced,
     decode_json,
     read_annotation_file,
     repeated_key,
@@ -61,13 +61,13 @@ class CocoCategory(msgspec.Struct, gc=False):
 
     id: Int64
     name: str
-    # Nothing but its equality with other texts matters, whatever it is.
+    # Only compared with the names of categories.
     supercategory: object = None
-    # In panoptic files: whether it has countable objects.
+    # In panoptic files: whether the category has countable objects.
     isthing: bool | int | None = None
-    # In keypoints files: their names.
+    # In keypoints files: the names of the keypoints.
     keypoints: msgspec.Raw = ABSENT
-    # The lines between them: pairs of their numbers, from 1.
+    # Lines between keypoints: pairs of their numbers, from 1.
     skeleton: msgspec.Raw = ABSENT
 
 
@@ -88,15 +88,15 @@ _owner_decoder = msgspec.json.Decoder(_Owner)
 class CocoFile(Generic[ImageT]):
     """A COCO file whose annotations are still text.
 
-    What it takes in memory is the file's size, and twice that for a moment where the annotations
-    are not as expected.
+    It takes as much memory as the file is long, and for a moment twice as much where the
+    annotations have an unexpected form.
 
     Attributes:
         uri: The file.
         images: Its images.
         annotations: Its annotations, as JSON text.
-        categories: `{position in the file: category}`, of several with one id the first.
-        names: `{category id: its name}`. Annotations without a category look None up.
+        categories: `{position in the file: category}`, with the first category of each id.
+        names: `{category id: its name}`; None, the id of annotations without one, is missing.
     """
 
     def __init__(self, uri: str, *, storage: Storage, image_type: type[ImageT]) -> None:
@@ -109,22 +109,22 @@ class CocoFile(Generic[ImageT]):
         self.uri = uri
         self._image_type = image_type
         data = read_annotation_file(uri, storage=storage)
-        # Text at first: decoded all at once, annotations take over twice the file's size.
+        # Annotations stay text: decoded all at once, they take over twice the file's size.
         rest, cut_out = cut_array(data, key="annotations", entry_type=_Owner) or (data, None)
 
         def decode(decoder: msgspec.json.Decoder[T]) -> T:
             try:
                 return decode_json(rest, decoder=decoder, uri=uri)
             except InputError:
-                # Its place is one in the whole file.
+                # The place in the error must be one in the whole file.
                 return decode_json(data, decoder=decoder, uri=uri)
 
         sections = decode(_sections_decoder)
         self._check_keys(rest, place="$")
         document: _Document[ImageT] = decode(
-            msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # It is one.
+            msgspec.json.Decoder(_Document[image_type])  # type: ignore[valid-type]  # mypy takes it for a value.
         )
-        # `null` is as good as nothing; a file may have no section at all.
+        # A section that is `null` counts as missing.
         self._found = [
             name for name, text in sections.items() if bytes(memoryview(text)[:5]) != b"null"
         ]
@@ -139,12 +139,12 @@ class CocoFile(Generic[ImageT]):
         self._lone_surrogates: dict[int | str, int] = {}
         for index, text in enumerate(self._entries(sections, "images")):
             self._check_keys(text, place=f"$.images[{index}]")
-            if lone := count_mended(text):
+            if lone := count_replaced(text):
                 self._lone_surrogates[index] = lone
         texts = self._entries(sections, "categories")
         for index, category in enumerate(document.categories or ()):
             self._check_keys(texts[index], place=f"$.categories[{index}]")
-            if lone := count_mended(texts[index]):
+            if lone := count_replaced(texts[index]):
                 self._lone_surrogates[category.name] = lone
             if category.id not in self.names:
                 self.categories[index] = category
@@ -216,23 +216,23 @@ class CocoFile(Generic[ImageT]):
     ) -> Iterator[AnnotationEntry]:
         """Makes an entry for each image, and for each image id that only annotations name.
 
-        Image ids are compared as text. Of images with one id the first has its annotations.
+        Image ids are compared as text. If images share an id, the first has the annotations.
 
         Args:
             annotate: Reads the annotations of an image, given by their positions. It is called
-                for every image id, whether the image can be used or not; an `InputError` or
-                `RejectedError` is the defect of the image's entry.
+                for every image id, whether the image can be used or not. An `InputError` or
+                `RejectedError` becomes the defect of the image's entry.
             key_of: Finds the image's key.
-            join_of: Finds what a key is joined by.
-            file_index: Which of the source's files it is.
+            join_of: Finds the text that a key is joined by.
+            file_index: Number of the file among the source's annotation files.
 
         Raises:
-            InputError: An annotation does not tell its image.
+            InputError: An annotation has no image id.
         """
-        # Details end up in the dataset, which must not depend on where its input lies.
+        # Details are written into the dataset, which must not depend on the input's folder.
         name = self.uri.rpartition("/")[2]
-        # {image id: position of the first image that has it}; ids that only annotations name
-        # come after the images.
+        # {image id: position of the first image that has it}. Ids that only annotations name get
+        # positions after those of the images.
         positions: dict[str, int] = {}
         for position, image in enumerate(self.images):
             positions.setdefault(str(image.id), position)
@@ -261,7 +261,7 @@ class CocoFile(Generic[ImageT]):
             own = rows.get(position, ())
             found, malformed = _annotations_or_defect(annotate, image, own)
             if found is not None and self._lone_surrogates:
-                found = self._count_mended(found, position)
+                found = self._add_surrogates(found, position)
             first = positions[str(image.id)]
             defect = self._unusable(position, key=key, keys=keys, first=first, count=len(own))
             if defect is None:
@@ -275,7 +275,7 @@ class CocoFile(Generic[ImageT]):
             )
         for position, image_id in enumerate(unlisted, len(self.images)):
             own = rows[position]
-            # They tell what kind of file it is.
+            # These annotations, too, show what kind of file it is.
             _annotations_or_defect(annotate, self._image_type(id=image_id, file_name=""), own)
             yield AnnotationEntry(
                 key=_id_key(image_id),
@@ -287,8 +287,8 @@ class CocoFile(Generic[ImageT]):
                 f"which {len(own)} annotations name",
             )
 
-    def _count_mended(self, found: ImageAnnotations, position: int) -> ImageAnnotations:
-        """Counts the lone surrogates of the image's own entry, and of its classes' names."""
+    def _add_surrogates(self, found: ImageAnnotations, position: int) -> ImageAnnotations:
+        """Adds the lone surrogates in the image's own entry and in the names of its classes."""
         labels = [item.label for item in (*found.objects, *found.stuff)]
         labels += [segment.label for segment in found.segments]
         texts: list[int | str] = [position, *found.labels, *labels]

@@ -1,4 +1,4 @@
-"""What a COCO file is about, by its beginnings: found without parsing it.
+"""Finds out from the beginning of a COCO file, without parsing all of it, what it annotates.
 
 The format: https://cocodataset.org/#format-data.
 """
@@ -19,22 +19,22 @@ from shardbeam.transforms.storage.base import Storage, too_large
 from shardbeam.transforms.storage.find import storage_for
 
 _READ_BYTES = 4 << 20
-# An item longer than this is taken for broken.
+# A longer item is considered broken.
 _MAX_WINDOW_BYTES = 64 << 20
 _MAX_ITEMS = 1_000
-# The name is looked for first, which is quick, and then what stands before it.
+# Searching for the name first is quick; the lookbehind then checks the quote before it.
 _ANNOTATIONS, _IMAGES = (
     re.compile(rb'"%s"(?<!\\"%s")\s*:\s*' % (name, name)) for name in (b"annotations", b"images")
 )
-# As long as the text that these match in any sane file, which two reads may cut apart.
+# Two reads may cut apart the text that these match; in any sane file it is shorter than this.
 _OVERLAP_BYTES = 256
 _decoder = json.JSONDecoder()
 _SEPARATOR = re.compile(r"[\s,]*")
 _STUFF_NAME = re.compile(r"(?<![a-z])stuff(?![a-z])", re.IGNORECASE)
 
-# Which keys a source may fill: objects, objects with keypoints, captions, classes of the image
-# (annotations with a category, and without a box), panoptic segments, and a map of classes, from
-# PNGs or from a file of stuff. All but the last two need annotations.
+# The keys that a source may fill: objects, objects with keypoints, captions, classes of the image
+# (annotations with a category and no box), panoptic segments, and a map of classes from PNGs or
+# from a file of stuff. All but the last two need annotations.
 Task: TypeAlias = Literal[
     "detection", "keypoints", "captions", "classification", "panoptic", "semantic"
 ]
@@ -42,18 +42,18 @@ TASKS: tuple[Task, ...] = get_args(Task)
 
 
 def is_stuff_name(uri: str) -> bool:
-    """Whether a file is one of stuff by its name, such as `stuff_train2017.json`.
+    """Whether a file's name is that of a file of stuff, such as `stuff_train2017.json`.
 
-    Its content is that of an instances file: nothing else tells.
+    Only the name shows it: the content looks like that of an instances file.
     """
     return _STUFF_NAME.search(uri.rpartition("/")[2]) is not None
 
 
 def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
-    """Tells what a file is about, from the beginning of its `annotations`.
+    """Finds the tasks of a file from the beginning of its `annotations`.
 
-    The file is read up to these and somewhat beyond, and not parsed: what is wrong with it is
-    for the parser to say. None of its annotations is found where it has none.
+    The file is read up to the first annotations and not parsed; the parser reports its errors
+    later. A file without annotations has no tasks.
 
     Raises:
         InputError: The file cannot be read, or holds panoptic segments.
@@ -89,14 +89,14 @@ def _tasks_of(annotations: Sequence[Mapping[str, Any]], *, uri: str) -> frozense
         if annotation.get("caption") is not None:
             tasks.add("captions")
         labels |= "category_id" in annotation
-    # Among objects and captions a bare category is an object that lacks its box.
+    # Among objects or captions, an annotation with nothing but a category lacks its box.
     return frozenset(tasks or ({"classification"} if labels else ()))
 
 
 def _first_items(
     section: re.Pattern[bytes], uri: str, *, storage: Storage
 ) -> list[dict[str, Any]] | None:
-    """Decodes the first items of a section; None where there is no such section, or `null`."""
+    """Decodes the first items of a section; returns None where it is missing or `null`."""
     try:
         stored = storage.find(uri)
         if stored.size_bytes > limits.ANNOTATION_BYTES:
@@ -108,14 +108,14 @@ def _first_items(
             window += storage.read(uri, offset=offset, size_bytes=size_bytes)
             if not is_inside:
                 begin = section.search(window)
-                # What stands at the very end may be cut off in its spaces.
+                # A match at the very end may be cut off.
                 if begin is None or begin.end() == len(window):
                     window = window[-_OVERLAP_BYTES:]
                     continue
                 is_inside = True
                 window = window[begin.end() :]
             found, is_complete = _decode_objects(window)
-            # One more read where the first item alone is longer than what was read so far.
+            # Read on if the first item is longer than the window.
             if found or is_complete or len(window) >= _MAX_WINDOW_BYTES:
                 return None if window.startswith(b"null") else found
     except OSError as error:
@@ -126,8 +126,8 @@ def _first_items(
 
 
 def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Decodes the objects of a list whose text may end anywhere; says whether there are no more."""
-    # Cut in the middle of a character, the last one is no matter.
+    """Decodes the objects of a list whose text may end anywhere, and whether these are all."""
+    # A character that is cut in half at the end does not matter.
     text = window.decode("utf-8", "replace")
     if text and text[0] != "[":
         return [], True
@@ -146,13 +146,13 @@ def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
 
 
 class _File(NamedTuple):
-    """A JSON file of a folder that is looked at.
+    """A COCO file in a folder that `shardbeam init` looks at.
 
     Attributes:
         path: Its path.
-        names: What it calls the first of its images.
-        tasks: What it is about; empty of panoptic segments, and of images alone.
-        masks: What it calls the first PNGs of panoptic segments; empty where it has none.
+        names: Names of its first images.
+        tasks: Its tasks; empty for panoptic segments, and for images alone.
+        masks: Names of its first panoptic PNGs; empty where it has none.
     """
 
     path: str
@@ -193,7 +193,7 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
         kind = frozenset({"panoptic"}) if file.masks else frozenset(map(str, file.tasks))
         other = tasks.setdefault(split, {}).setdefault(kind, file.path)
         if other != file.path:
-            return doubt(f"{other} and {file.path} both tell {', '.join(sorted(kind)) or 'images'}")
+            return doubt(f"{other} and {file.path} both hold {', '.join(sorted(kind)) or 'images'}")
         if file.masks:
             masks = folder.find_images(file.masks, near=file.path, besides=images.folder)
             if masks is None or masks.match != "path":
@@ -227,10 +227,10 @@ def _look(path: str, *, folder: Folder, is_lvis: bool) -> _File | None:
 
 
 def _names(image: Mapping[str, Any], *, is_lvis: bool) -> list[str]:
-    """What an image may be called where it lies."""
+    """Returns the names that an image's file may have."""
     name = image.get("file_name")
     if not is_lvis:
         return [name] if isinstance(name, str) else []
-    # Images of LVIS are those of COCO, under the name of 2014 or of 2017, or their address's.
+    # LVIS uses COCO's images, which have their names of 2014, of 2017, or those in their URLs.
     end = posixpath.basename(str(name or image.get("coco_url") or ""))
     return list(dict.fromkeys(filter(None, (end, end.rpartition("_")[2]))))

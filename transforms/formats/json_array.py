@@ -1,6 +1,6 @@
-"""A long array of a JSON file, decoded in blocks.
+"""Decodes a long array of a JSON file in blocks.
 
-A decoder holds the interpreter until it is done: a signal, and all other threads, wait for it.
+A decoder holds the interpreter until it is done; meanwhile signals and all other threads wait.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from array import array
 
 import msgspec
 
-# Decoded in some 20 ms.
+# Takes about 20 ms to decode.
 _BLOCK_BYTES = 4_000_000
-# How far the next entry is looked for, and how much of it is decoded to know it.
+# Places where the next entry may begin, and how much text is decoded to check each.
 _MAX_CANDIDATES = 1000
 _MAX_ENTRY_BYTES = 1 << 16
 
 _SEPARATORS = re.compile(rb"[\s,]*")
 _BETWEEN_OBJECTS = re.compile(rb"\}\s*(,)\s*(?=\{)")
-# How msgspec says that a value ends before the text does. It counts bytes from 1.
+# msgspec's message when a value ends before the text does. It counts bytes from 1.
 _BEHIND = re.compile(r"trailing characters \(byte (\d+)\)$")
 
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -27,21 +27,21 @@ _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class JsonArray:
-    """The entries of an array: their text, which stays where it is in the file's.
+    """The entries of an array, as text that is cut out of the file when it is read.
 
     Args:
         data: The file.
-        start: Where the first entry begins.
+        start: Position of the first entry.
     """
 
     def __init__(self, data: bytes, *, start: int) -> None:
         self._data = data
         self._end = start
-        # Begin and end of each entry.
+        # Start and end of each entry.
         self._bounds = array("q")
 
     def __len__(self) -> int:
-        """Says how many entries there are."""
+        """Returns the number of entries."""
         return len(self._bounds) // 2
 
     def __getitem__(self, index: int) -> bytes:
@@ -49,7 +49,7 @@ class JsonArray:
         return self._data[self._bounds[2 * index] : self._bounds[2 * index + 1]]
 
     def add(self, entries: list[msgspec.Raw]) -> None:
-        """Adds the entries that come next."""
+        """Adds the next entries of the file."""
         for entry in entries:
             start = _SEPARATORS.match(self._data, self._end).end()  # type: ignore[union-attr]  # It matches anything.
             self._end = start + len(memoryview(entry))
@@ -59,22 +59,22 @@ class JsonArray:
 def cut_array(
     data: bytes, *, key: str, entry_type: type[msgspec.Struct]
 ) -> tuple[bytes, JsonArray] | None:
-    """Cuts an array of objects out of the object that a JSON file is.
+    """Cuts an array of objects out of a JSON file whose root is an object.
 
-    A part of a JSON text that, with a closing bracket behind it, is valid JSON ends between two
-    values of the outermost level: that tells where the array begins, and whether a cut is right.
+    If the text up to a cut is valid JSON once a closing bracket is added, the cut is between two
+    values of the outermost level. This check finds the array, and shows whether a cut is right.
 
     Args:
         data: The file.
         key: The array's key.
-        entry_type: What its entries look like, and nothing within them does.
+        entry_type: A type that the array's entries have and objects inside them do not have.
 
     Returns:
-        The file with an empty array in its place, and the array's entries; None where anything
-        about it is not as expected, which is then to be found by decoding the file as a whole.
+        The file with an empty array in its place, and the array's entries; None where the file
+        has an unexpected form, so that the caller decodes it as a whole and finds the error.
     """
     name = re.escape(b'"%b"' % key.encode())
-    # A quote behind a backslash begins no text.
+    # A quote after a backslash does not begin a text.
     found = re.search(rb"%b(?<!\\%b)\s*:\s*\[" % (name, name), data)
     if found is None:
         return None
@@ -95,7 +95,7 @@ def _decode_in_blocks(
     """Decodes the array whose first entry begins at `start`; returns its entries and its end.
 
     Raises:
-        msgspec.DecodeError: It is not valid, or was cut at a wrong place.
+        msgspec.DecodeError: The array is not valid, or was cut at a wrong place.
     """
     entries = JsonArray(data, start=start)
     while start < len(data):
@@ -115,17 +115,17 @@ def _decode_in_blocks(
 
 
 def _find_cut(data: bytes, start: int, *, decoder: msgspec.json.Decoder[msgspec.Struct]) -> int:
-    """Finds the first comma behind `start` that an entry follows; the file's end where none does.
+    """Finds the first comma after `start` that an entry follows; the file's end if none does.
 
-    It may be wrong, where a text looks like that.
+    The comma may be inside a text that looks like an entry.
     """
     for between in itertools.islice(_BETWEEN_OBJECTS.finditer(data, start), _MAX_CANDIDATES):
         try:
             decoder.decode(memoryview(data)[between.end() :][:_MAX_ENTRY_BYTES])
         except msgspec.ValidationError:
-            # An object within an entry.
+            # This object is inside an entry.
             continue
         except msgspec.DecodeError:
-            # What follows it.
+            # The entry is valid, and more text follows it.
             return between.start(1)
     return len(data)

@@ -45,8 +45,8 @@ _SIDES = ("xMin", "yMin", "xMax", "yMax")
 _row_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
-class _MendedRow(dict[str, Any]):
-    """A row with lone surrogates, which were mended."""
+class _RowWithSurrogates(dict[str, Any]):
+    """A row whose lone surrogates were replaced."""
 
     lone_surrogates = 0
 
@@ -97,7 +97,7 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
                 "ignore it there"
             )
         annotations = super()._annotations(row)
-        if isinstance(row, _MendedRow):
+        if isinstance(row, _RowWithSurrogates):
             corrections = {Correction.LONE_SURROGATE_REPLACED.value: row.lone_surrogates}
             annotations = msgspec.structs.replace(annotations, corrections=corrections)
         if not self._layout.objects:
@@ -119,7 +119,7 @@ def _read_rows(
             decoded, lone = decode_row(line, decoder=_row_decoder)
             row = _flatten(decoded)
             if lone:
-                row = _MendedRow(row)
+                row = _RowWithSurrogates(row)
                 row.lone_surrogates = lone
         except msgspec.ValidationError as error:
             is_object = line.lstrip().startswith(b"{")

@@ -39,9 +39,9 @@ from shardbeam.transforms.examples.segmentation import (
     outline_ellipse,
 )
 from shardbeam.transforms.formats.annotation_file import (
-    count_mended,
+    count_replaced,
     decode_json,
-    mend_surrogates,
+    replace_surrogates,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
 from shardbeam.transforms.formats.names import (
@@ -269,7 +269,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
                 key = _picture_key(key, picture=picture)
                 yield ListedImage(key=key, image=_picture(picture, file=file, data=data))
             annotations = self._annotations(found, uri=path)
-            if lone := count_mended(mend_surrogates(data)) - count_mended(data):
+            if lone := count_replaced(replace_surrogates(data)) - count_replaced(data):
                 count = {Correction.LONE_SURROGATE_REPLACED.value: lone}
                 corrections = {**annotations.corrections, **count}
                 annotations = msgspec.structs.replace(annotations, corrections=corrections)

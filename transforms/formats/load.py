@@ -36,7 +36,7 @@ _BUILT_IN = {
     "webdataset": "shardbeam.transforms.formats.webdataset:WebDatasetFormat",
 }
 
-# A class of a user's own.
+# A custom format.
 _OWN = re.compile(r"[^:]+:[^\W\d]\w*")
 
 # Worker threads ask at the same time, and a module must not be seen half imported.
@@ -53,7 +53,7 @@ def built_in_formats() -> dict[str, type[Format]]:
 
 
 def is_format(name: str) -> bool:
-    """Says whether a text is the name of a built-in format, or looks like that of a user's own."""
+    """Whether a text is the name of a built-in format, or looks like that of a custom format."""
     return name in _BUILT_IN or _OWN.fullmatch(name) is not None
 
 
@@ -61,7 +61,7 @@ def find_format(name: str) -> type[Format]:
     """Finds the class of a format.
 
     Args:
-        name: A built-in format's name, or a user's own subclass of `Format` as
+        name: A built-in format's name, or a custom subclass of `Format` as
             `package.module:Class` or `path/to/file.py:Class`.
 
     Raises:
@@ -72,17 +72,17 @@ def find_format(name: str) -> type[Format]:
 
 
 def name_format(made: Format) -> str:
-    """The name that finds a format's class: the one that the config gives it, if any."""
+    """Returns the name that `find_format` takes: the one in the config, if there is one."""
     return made.format or f"{type(made).__module__}:{type(made).__qualname__}"
 
 
 @functools.cache
 def restore_format(name: str, keys: bytes) -> Format:
-    """Makes a format in a worker, or gives the one made before of the same name and keys.
+    """Makes a format in a worker, or returns the one made before of the same name and keys.
 
-    What goes to a worker is the name and the keys, as MessagePack: an object whose class lies in a
-    user's file could not be unpickled where that file is not imported. So the user's file has to
-    be readable by the workers, and its code runs again in each of their processes.
+    Workers receive the name, and the keys as MessagePack: they could not unpickle an object whose
+    class is in a user's file that they have not imported. So workers must be able to read that
+    file, and its code runs in each of their processes.
     """
     return msgspec.msgpack.decode(keys, type=find_format(name))
 
@@ -121,7 +121,7 @@ def _load_class(name: str) -> type[Format]:
 def _import_file(path: str) -> ModuleType:
     if not os.path.isfile(path):
         raise FileNotFoundError("there is no such file")
-    # The name can neither hide a module of the same name nor be hidden by one.
+    # This name cannot clash with that of another module.
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()
     module_name = f"_shardbeam_format_{digest[:16]}"
     if module_name in sys.modules:
@@ -130,7 +130,7 @@ def _import_file(path: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError("not a Python source file")
     module = importlib.util.module_from_spec(spec)
-    # While it runs it must be there: dataclasses look their module up.
+    # Dataclasses look their module up while it runs.
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)

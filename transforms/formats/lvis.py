@@ -1,6 +1,6 @@
-"""LVIS: objects of very many categories, and which of these were looked for in an image.
+"""LVIS: objects of very many categories, and which categories annotators looked for in an image.
 
-The format: https://www.lvisdataset.org/dataset. It is COCO's, without crowds, and with two lists
+The format: https://www.lvisdataset.org/dataset. It is COCO's without crowds, with two more lists
 in each entry of `images`.
 """
 
@@ -30,22 +30,22 @@ from shardbeam.transforms.formats.names import normalize_key
 from shardbeam.transforms.formats.recognition import Folder, Recognized
 from shardbeam.transforms.storage.base import Storage
 
-# Lists of an image's entry; their names below `image/` are those of the features.
+# Lists in an image's entry. The features have the same names below `image/`.
 _LISTS = ("neg_category_ids", "not_exhaustive_category_ids")
 
-# COCO's images of 2014 and of 2017 are the same ones under two names.
+# COCO's images of 2014 and 2017 are the same images with two names.
 _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_(?:train|val|test)2014_)?(\d{12}\.jpg)")
-# The host and what stands for it, before the folder of the split.
+# The scheme and the host, before the folder of the split.
 _URL_BASE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/]*/")
 
 
 class LvisImage(CocoImage, gc=False):
-    """An entry of `images`, as it is there.
+    """An entry of `images`.
 
     Attributes:
-        file_name: Its path below the root; not in v1.
-        coco_url: Where it can be downloaded; its end is its path.
-        neg_category_ids: Ids of categories that were looked for and are not there.
+        file_name: The image's path below the root; missing in v1.
+        coco_url: Its download address, which ends with the path.
+        neg_category_ids: Ids of categories that annotators looked for and did not find.
         not_exhaustive_category_ids: Ids of categories of which only some objects are annotated.
     """
 
@@ -58,10 +58,10 @@ class LvisImage(CocoImage, gc=False):
 class LvisFormat(Format, frozen=True, kw_only=True):
     """LVIS v0.5 and v1.
 
-    The images are COCO's. An image's key is its path below the root. Where a file has a name as
-    COCO gives it (12 digits, with or without `COCO_val2014_`), images and annotations are joined
-    by the digits alone: v0.5 names the files of 2014, v1 (by `coco_url`) those of 2017 with their
-    folder, and the root may be that folder or the one above it. All other names are joined whole.
+    The images are COCO's. An image's key is its path below the root. Files with COCO's names (12
+    digits, with or without `COCO_val2014_`) are joined by the digits alone: v0.5 names the files of
+    2014, v1 (by `coco_url`) those of 2017 with their folder, and the root may be that folder or
+    the one above it. All other names are joined whole.
 
     Attributes:
         images: Root folder of the images.
@@ -79,27 +79,27 @@ class LvisFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes JSON files that say which categories were not looked for; see the base."""
+        """Recognizes JSON files that list the categories which annotators looked for."""
         return recognize_coco(folder, is_lvis=True)
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """Objects, and their masks if they are asked for."""
+        """Objects, and their masks if these are wanted."""
         return frozenset({Kind.DETECTION, Kind.INSTANCE_MASKS} if self._masks else {Kind.DETECTION})
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """The two lists of categories."""
+        """Declares the two lists of categories."""
         specs = (
             value_list(f"image/{name}", FeatureKind.INT64, FeatureRole.LABEL) for name in _LISTS
         )
         return [*map(ExtraFeature, specs)]
 
     def warnings(self) -> Sequence[str]:
-        """Names the files without annotations; see the base class."""
+        """Warns of files without annotations."""
         return [*warn_of_missing_section(self.annotations)]
 
     def place(self, path: str, *, root: int) -> Place:
-        """Finds what an image is joined by; see the class."""
+        """Joins an image by COCO's digits, or by its path."""
         key = normalize_key(path)
         return Place(role=Role.IMAGE, key=key, join=_join_of(key))
 
@@ -137,7 +137,7 @@ class LvisFormat(Format, frozen=True, kw_only=True):
 
 
 def _key_of(image: LvisImage) -> str:
-    # The path is what it is in the URL: COCO's names have nothing to unescape.
+    # COCO's names contain no escapes, so the path is as in the URL.
     return normalize_key(image.file_name or _URL_BASE.sub("", image.coco_url, count=1))
 
 

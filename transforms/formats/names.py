@@ -1,4 +1,4 @@
-"""Keys of images, and what a listed file's name says by itself."""
+"""Keys of images, and rules that need only a file's name."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import unicodedata
 
 from shardbeam.transforms.core.reasons import Exclusion
 
-# What Windows, macOS and network drives leave in folders; names that begin with a dot aside.
+# Files that systems leave in folders. Names that begin with a dot are hidden anyway.
 _SYSTEM_NAMES = frozenset(
     {"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "@eadir", "icon\r"}
 )
 
-# Names of folders that hold files of one kind, whatever their class.
+# Names of folders that hold all files of one kind, and are no classes.
 FILE_FOLDERS = frozenset(
     {"images", "image", "imgs", "img", "jpegimages", "annotations", "labels", "masks"}
 )
 
-# Raster formats that datasets come in. One that cannot be decoded is here as well: it ends as a
-# reject with its reason, which says more than a file left out.
+# Raster formats in datasets. Formats that cannot be decoded are listed, too: a reject with its
+# reason says more than a file that is left out.
 _IMAGE_EXTENSIONS = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".j2k", ".jpx", ".jxl"),
     *(".png", ".apng", ".gif", ".webp", ".avif", ".heic", ".heif"),
@@ -29,9 +29,9 @@ _IMAGE_EXTENSIONS = (
 def normalize_key(name: str) -> str:
     """Turns a path, as a listing or an annotation writes it, into a key.
 
-    Empty and `.` components go, and Unicode is composed (NFC): macOS lists `é` as two characters
-    that an annotation writes as one. `..` and a leading `/` stay, so that such a path equals no
-    listed key.
+    Empty and `.` components are removed, and Unicode is composed (NFC): macOS lists `é` as two
+    characters, and annotations write it as one. `..` and a leading `/` stay, so that such a path
+    equals no listed key.
     """
     name = unicodedata.normalize("NFC", name)
     root = "/" if name.startswith("/") else ""
@@ -39,18 +39,18 @@ def normalize_key(name: str) -> str:
 
 
 def without_extension(key: str) -> str:
-    """Gives a key without its extension, for joining files whose extensions differ."""
+    """Returns a key without its extension, to join files whose extensions differ."""
     stem, dot, extension = key.rpartition(".")
     return stem if dot and stem and not stem.endswith("/") and "/" not in extension else key
 
 
 def loosened(name: str, match: str) -> str:
-    """What a name is joined by.
+    """Returns the part of a name that it is joined by.
 
     Args:
-        name: What it would be joined by otherwise.
-        match: `path` for the name as it is; `suffix` for the last folder and the file's name;
-            `name` for that alone. Both leave case and the image's extension out.
+        name: The name.
+        match: `path` for all of it; `suffix` for the last folder and the file's name; `name` for
+            the file's name. The last two ignore case and the image's extension.
     """
     if match == "path":
         return name
@@ -60,9 +60,9 @@ def loosened(name: str, match: str) -> str:
 
 
 def key_problem(key: str) -> str | None:
-    """Says in words why a text cannot be a key; None if it can.
+    """Describes why a text cannot be a key; returns None if it can.
 
-    What passes can be encoded as UTF-8 and names a file on every system.
+    A key can be encoded as UTF-8, and can name a file on every system.
     """
     if not key:
         return "the name is empty"
@@ -74,12 +74,12 @@ def key_problem(key: str) -> str | None:
 
 
 def escape_key(text: str) -> str:
-    """Shows a text that cannot be a key, its offending characters as escapes."""
+    """Writes the characters that cannot be in a key as escapes."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def is_hidden(key: str) -> bool:
-    """Whether a file, or a folder it is in, is kept from sight or made by the system itself."""
+    """Whether a file, or a folder that it is in, is hidden or made by the system."""
     return any(part.startswith(".") or part.casefold() in _SYSTEM_NAMES for part in key.split("/"))
 
 
@@ -89,12 +89,12 @@ def is_linked_folder(path: str) -> bool:
 
 
 def is_image_name(key: str) -> bool:
-    """Whether a file's extension is an image format's; its case does not matter."""
+    """Whether a file has the extension of an image format, in upper or lower case."""
     return key.lower().endswith(_IMAGE_EXTENSIONS)
 
 
 def listing_exclusion(key: str) -> Exclusion | None:
-    """Which rule leaves a listed file out; None if it is to be read as an image."""
+    """Finds the rule that leaves a listed file out; None if it is read as an image."""
     if is_hidden(key):
         return Exclusion.HIDDEN_FILE
     if is_linked_folder(key):

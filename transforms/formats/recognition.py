@@ -1,4 +1,4 @@
-"""What a folder holds: what formats look at to recognize a dataset in it (`shardbeam init`)."""
+"""The content of a folder, by which formats recognize a dataset (`shardbeam init`)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
-# Enough of a file to tell what it is, and of a table or a list to tell what it names.
+# This much of a file shows what it is, and this many names what a table or list refers to.
 _HEAD_BYTES = 64 << 10
 _NAMES = 50
-# A member of an archive is read whole; longer ones are not looked into.
+# A member of an archive is read whole, so longer ones are not opened.
 _MEMBER_BYTES = 16 << 20
-# Of a folder's files of one kind, as many are looked into.
+# Files of one kind and folder that are opened.
 _FILES = 3
 _FEW = 30
 ANNOTATIONS, TABLE, FOLDERS = range(3)
@@ -49,12 +49,12 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset that a format recognizes.
 
     Attributes:
-        what: What it is made of, such as `2 annotation files`.
-        sources: `{split: the keys of its source}`; under an empty name those of a source whose
-            format finds the splits, if it has any.
-        problem: Why a person has to say how it is to be read; empty where that is certain.
-        rank: Of formats that recognize the same folder, those of the smallest rank are meant:
-            `ANNOTATIONS` before `TABLE` before `FOLDERS`.
+        what: A description, such as `2 annotation files`.
+        sources: `{split: the keys of its source}`. The split is empty where the format itself
+            finds the splits, if there are any.
+        problem: Why a person must say how to read it; empty where that is certain.
+        rank: Where several formats recognize one folder, the smallest rank wins: `ANNOTATIONS`
+            before `TABLE` before `FOLDERS`.
     """
 
     what: str
@@ -64,11 +64,11 @@ class Recognized(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImageFolder(NamedTuple):
-    """Where images lie that annotations name.
+    """The folder of the images that annotations name.
 
     Attributes:
         folder: The folder, relative to the root; empty for the root.
-        match: By how much of their names they are joined (the key `match`).
+        match: How much of their names they are joined by (the key `match`).
     """
 
     folder: str
@@ -76,12 +76,12 @@ class ImageFolder(NamedTuple):
 
 
 class Folder:
-    """A folder that is looked at.
+    """A folder in which formats look for a dataset.
 
     Attributes:
         root: The folder, as it was given.
-        files: `{path below it: where it lies}`, by folder and name; without hidden files. A zip
-            is a folder with its members.
+        files: `{path below the root: the file}`, by folder and name, without hidden files. A zip
+            counts as a folder of its members.
         images: The paths of images.
     """
 
@@ -96,28 +96,28 @@ class Folder:
         self.images = [path for path in self.files if is_image_name(path)]
 
     def uri(self, path: str) -> str:
-        """What a config calls a path."""
+        """Returns a path as a config writes it."""
         if self.root == ".":
             return path or "."
         return join_uri(self.root, path) if path else self.root
 
     def location(self, path: str = "") -> str:
-        """Where a path lies, wherever the program runs."""
+        """Returns the absolute path, or the URI, of a path below the root."""
         root = self.root if is_uri(self.root) else os.path.abspath(self.root)
         return join_uri(root, path) if path else root
 
     def named(self, *extensions: str) -> list[str]:
-        """The files with one of these extensions, whose case does not matter."""
+        """Returns the files with one of these extensions, in upper or lower case."""
         return [path for path in self.files if path.lower().endswith(extensions)]
 
     def few(self, *extensions: str) -> list[str]:
-        """Those of `named` in folders that hold few of them, and so not one for each image."""
+        """Returns those of `named` whose folder holds only a few, so not one for each image."""
         groups = itertools.groupby(self.named(*extensions), posixpath.dirname)
         lists = (list(group) for _, group in groups)
         return [path for paths in lists if len(paths) <= _FEW for path in paths]
 
     def head(self, path: str, *, size_bytes: int = _HEAD_BYTES) -> bytes:
-        """Reads the beginning of a file; nothing of one that cannot be read."""
+        """Reads the beginning of a file; returns nothing where the file cannot be read."""
         file = self.files[path]
         try:
             if file.whole:
@@ -131,11 +131,11 @@ class Folder:
     def alike(
         self, extension: str, *, are_alike: Callable[[Sequence[bytes]], bool]
     ) -> dict[str, list[str]]:
-        """The files with an extension, of folders whose first files begin as a format's do.
+        """Returns the files with an extension, in folders where the first ones look right.
 
         Args:
             extension: The extension.
-            are_alike: Says so of the beginnings of these files.
+            are_alike: Decides it by the beginnings of a folder's first files.
 
         Returns:
             `{folder: its files}`
@@ -152,12 +152,12 @@ class Folder:
     def find_images(
         self, names: Iterable[str], *, near: str, besides: str | None = None
     ) -> ImageFolder | None:
-        """Finds the folder of the images that annotations name; None where none is there.
+        """Finds the folder of the images that annotations name; None where none of them is there.
 
         Args:
-            names: What the annotations call them.
-            near: The annotations' own path, which tells which of several folders is meant.
-            besides: A folder that is not meant.
+            names: The images' names in the annotations.
+            near: The annotations' own path, which decides between several folders.
+            besides: A folder to leave out.
         """
         sample = [normalize_key(name) for name in itertools.islice(names, _NAMES)]
         exact: Counter[str] = Counter()
@@ -211,7 +211,7 @@ def _closeness(folder: str, *, near: str) -> tuple[bool, bool, int, int, str]:
 
 
 def split_in(path: str) -> str:
-    """The split that a path names: by the file's name, or else by the innermost folder."""
+    """Finds the split that a path names, in the file's name or else in the innermost folder."""
     for part in reversed(path.split("/")):
         found = _SPLIT.findall(part)
         if found:
@@ -228,5 +228,5 @@ def by_split(paths: Iterable[str]) -> dict[str, list[str]]:
 
 
 def counted(number: int, one: str, several: str = "") -> str:
-    """Words a count: `1 annotation file`, `2,000 annotation files`."""
+    """Writes a count in words: `1 annotation file`, `2,000 annotation files`."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"
