@@ -1,4 +1,4 @@
-"""CVAT for images: one XML file of the boxes, polygons, masks, skeletons and tags of many images.
+"""CVAT for images: an XML file with boxes, polygons, masks, skeletons and tags of many images.
 
 The format: https://docs.cvat.ai/docs/dataset_management/formats/format-cvat/ (version 1.1).
 """
@@ -51,15 +51,15 @@ from shardbeam.transforms.storage.find import storage_for
 _READ_BYTES = 4 << 20
 # `annotations/meta/project/labels/label/name`.
 _MAX_DEPTH = 6
-# How many images are looked for, to tell where those of a subset lie.
+# Images that are looked for to find out whether subsets have their own folders.
 _SAMPLE = 5
 
 _OCCLUDED = "image/object/occluded"
-# What CVAT calls the subset of tasks that have none.
+# CVAT's name of the subset of tasks without one.
 _DEFAULT_SUBSET = "default"
 _ELLIPSE_POINTS = 36
 
-# As far as the beginning of a file shows what it is.
+# For the beginning of a file, which may end anywhere.
 _IMAGE = re.compile(rb"<image\s[^<>]*>")
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 
@@ -67,7 +67,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file says before its images.
+    """The element `meta`, which comes before the images.
 
     Attributes:
         labels: `{class: names of its keypoints}`; None where the file declares no labels.
@@ -105,7 +105,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes XML files of CVAT for images, and of CVAT for video; see the base class."""
+        """Recognizes XML files of CVAT for images, and refuses those of CVAT for video."""
         heads = {path: folder.head(path) for path in folder.few(".xml")}
         heads = {path: head for path, head in heads.items() if b"<annotations>" in head}
         if not heads:
@@ -134,7 +134,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """Objects and labels, keypoints if a class has any, and masks if they are asked for."""
+        """Objects and labels, keypoints if a class has any, and masks if these are wanted."""
         more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self._has_skeletons}
         return frozenset(
             {Kind.DETECTION, Kind.CLASSIFICATION, *(kind for kind, is_in in more.items() if is_in)}
@@ -169,14 +169,14 @@ class CvatFormat(Format, frozen=True, kw_only=True):
             has_skeletons |= any((meta.labels or {}).values())
         return msgspec.structs.replace(
             self,
-            # A project without subsets has one of this name.
+            # A project without subsets exports one subset with this name.
             _splits=tuple(subsets) if set(subsets) != {_DEFAULT_SUBSET} else (),
             _in_subsets=in_subsets,
             _has_skeletons=has_skeletons,
         )
 
     def predefined_splits(self) -> Sequence[str]:
-        """The subsets that the files name.
+        """Returns the subsets that the files name.
 
         Raises:
             InputError: One of them cannot be the name of a split.
@@ -192,17 +192,17 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         return self._splits
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """Whether an object is occluded, under TF Object Detection API's name."""
+        """Declares whether an object is occluded, under TF Object Detection API's name."""
         return (ExtraFeature(value_list(_OCCLUDED, FeatureKind.INT64), per_object=True),)
 
     def annotation_files(self) -> Sequence[str]:
-        """The XML files."""
+        """Returns the XML files."""
         return self.annotations
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses one file, image by image; see the base class."""
+        """Parses one file, image by image."""
         uri = self.annotations[file_index]
         meta = _Meta()
         found: dict[str, None] = {}
@@ -247,7 +247,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
 
 
 def _elements(uri: str, *, storage: Storage) -> Iterator[XmlElement]:
-    """Yields `meta` and each `image` of a file, which is read piece by piece."""
+    """Reads a file piece by piece; yields `meta` and each `image`."""
     is_empty = True
     for element in xml_children(
         _parts(uri, storage=storage), root="annotations", max_depth=_MAX_DEPTH, uri=uri
@@ -307,12 +307,12 @@ def _key(image: XmlElement, *, in_subsets: bool) -> str:
 
 
 class _ImageReader:
-    """Reads what one `image` holds.
+    """Reads the shapes and tags of one `image`.
 
     Args:
         image: The element.
         labels: The classes and their keypoints; None where the file declares none.
-        wants_masks: Whether objects get their segmentation.
+        wants_masks: Whether objects carry their segmentation.
     """
 
     def __init__(
@@ -328,10 +328,10 @@ class _ImageReader:
         self._size = (image.attribute_pixels("width"), image.attribute_pixels("height"))
 
     def read(self) -> ImageAnnotations:
-        """Reads it.
+        """Reads the image's annotations.
 
         Raises:
-            InputError: A shape lacks what it needs, or holds something else than numbers.
+            InputError: A shape lacks an attribute, or has a value that is not a number.
         """
         shapes: Mapping[str, Callable[[XmlElement], ObjectAnnotation | None]] = {
             "box": _read_box,
@@ -340,7 +340,7 @@ class _ImageReader:
             "mask": functools.partial(_read_mask, size=self._size),
             "skeleton": self._read_skeleton,
         }
-        # Neither a line nor a point has an area, and a cuboid is none of the image's plane.
+        # Lines and points have no area, and a cuboid does not lie in the image's plane.
         without_box = ("polyline", "points", "cuboid")
         tags: dict[str, None] = {}
         objects: list[ObjectAnnotation] = []
@@ -427,7 +427,7 @@ def _coordinates(shape: XmlElement) -> list[float]:
 def _turned(
     points: Sequence[tuple[float, float]], *, shape: XmlElement, center: tuple[float, float]
 ) -> list[float]:
-    """Turns points around a centre, clockwise as CVAT does; gives `x, y, …`."""
+    """Turns points around a centre, clockwise as CVAT does; returns `x, y, …`."""
     angle = math.radians(_coordinate(shape, "rotation", default="0") % 360)
     sine, cosine = math.sin(angle), math.cos(angle)
     turned: list[float] = []
@@ -474,7 +474,7 @@ def _read_ellipse(shape: XmlElement) -> ObjectAnnotation:
 
 
 def _read_mask(shape: XmlElement, *, size: Size) -> ObjectAnnotation | None:
-    """Reads runs of 0 and 1 in turn, row by row, of a part of the image."""
+    """Reads a mask of a part of the image: the lengths of runs of 0 and 1 in turn, row by row."""
     left, top, width, height = (
         int(_coordinate(shape, name)) for name in ("left", "top", "width", "height")
     )

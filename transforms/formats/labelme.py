@@ -1,4 +1,4 @@
-"""LabelMe: a JSON file an image, with shapes, flags, and often the picture itself.
+"""LabelMe: a JSON file for each image, with shapes, flags, and often the picture itself.
 
 The format: https://github.com/wkentaro/labelme (`labelme/label_file.py`, `labelme/utils/shape.py`).
 """
@@ -61,19 +61,19 @@ from shardbeam.transforms.storage.image_bytes import decode_base64, read_bytes
 
 # A line or a point has no area.
 _WITHOUT_BOX = frozenset({"line", "linestrip", "point", "points"})
-# LabelMe's own names of what is no class.
+# LabelMe's own names that are not classes.
 _NO_CLASSES = frozenset({"__ignore__", "_background_"})
 _CIRCLE_POINTS = 64
-# A root with more names is no folder of splits. Of a folder's JSON files so many are looked into.
+# A root with more names is no folder of splits; JSON files of a top folder that are opened.
 _LOOK_AT, _FILES = 1000, 100
 
-# Of another machine: it names nothing below the root.
+# An absolute path comes from another machine, so only its last part is used.
 _ABSOLUTE = re.compile(r"/|[a-zA-Z]:|[a-zA-Z][a-zA-Z0-9+.-]*://")
 _BASE64 = re.compile(rb'"[A-Za-z0-9+/]+={0,2}"')
-# What LabelMe saves is one of these, whatever the image's own format.
+# LabelMe saves pictures in one of these formats, whatever the image's own format is.
 _PICTURES = ((b'"/9j/', (".jpg", ".jpeg")), (b'"iVBORw0KGgo', (".png",)))
 _ABSENT = (b"", b"null", b'""')
-# LabelMe begins its files with it, and the picture in them may be long.
+# LabelMe's files begin with one of these keys. The picture after them may be long.
 _VERSION = re.compile(rb'\A\s*\{\s*"(version|flags|shapes)"')
 
 _Side = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -96,7 +96,7 @@ class _File(msgspec.Struct):
     flags: dict[str, bool] | None = None
 
 
-# What tells an object: its label and its group, or its position in the file.
+# An object's identity: its label and its group, or its position in the file.
 _Identity: TypeAlias = tuple[object, ...]
 
 _decoder = msgspec.json.Decoder(_File)
@@ -106,20 +106,19 @@ _encoder = msgspec.json.Encoder()
 class LabelMeFormat(Format, frozen=True, kw_only=True):
     """LabelMe: JSON files and their images below one folder.
 
-    A file is about the image beside it that has the name in `imagePath`, or else about the image
-    at that path, relative to the file, unless it leads out of the root. Where neither is there,
-    the image is the one in `imageData`.
+    A JSON file annotates the image beside it that has the name in `imagePath`. Without one, it
+    annotates the image at that path, relative to the file and inside the root. Without that one,
+    too, the image is the picture in `imageData`.
 
-    Top folders that are named like splits are splits, those that hold a picture with a JSON file.
+    A top folder is a split if it is named like one and holds a picture with a JSON file.
 
     Attributes:
         root: The folder that holds everything, at any depth.
-        keypoints: Labels of points that are keypoints, in their order: of the object that has
+        keypoints: Labels of points that are keypoints, in order. They belong to the object with
             the same `group_id`.
         _masks: Whether objects carry their polygons and masks.
         _splits: The folders that are splits.
-        _mixed: What the root holds where some of its folders are named like splits and others are
-            not.
+        _mixed: The root's folders, in words, if only some of them are named like splits.
     """
 
     SUMMARY = "LabelMe JSON: boxes, polygons, masks, and flags as labels"
@@ -139,7 +138,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes JSON files with shapes of one image each; see the base class."""
+        """Recognizes JSON files with the shapes of one image each."""
         folders = folder.alike(
             ".json",
             are_alike=lambda heads: all(
@@ -150,14 +149,14 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             return None
         files = [path for paths in folders.values() for path in paths]
         images = folder.find_images(map(without_extension, files), near=files[0])
-        # Images may lie beside the folder of the JSON files.
+        # The images may be in a folder beside that of the JSON files.
         root = common_folder([*folders, *([images.folder] if images else [])])
         what = counted(len(files), "JSON file")
         return Recognized(what=what, sources={"": {"root": folder.uri(root)}})
 
     @classmethod
     def predefines_splits(cls, keys: Mapping[str, object]) -> bool:
-        """Whether there are folders of splits; see the base class.
+        """Whether the root has folders of splits.
 
         Raises:
             InputError: The root cannot be listed.
@@ -166,7 +165,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         return found.are_splits or found.is_mixed
 
     def resolve(self) -> LabelMeFormat:
-        """Finds the folders of splits; see the base class.
+        """Finds the folders of splits.
 
         Raises:
             InputError: The root cannot be listed.
@@ -179,7 +178,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         )
 
     def predefined_splits(self) -> Sequence[str]:
-        """The folders that are splits.
+        """Returns the folders that are splits.
 
         Raises:
             Problem: Some folders are named like splits and others are not.
@@ -193,13 +192,13 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         return self._splits
 
     def split_listed(self, key: str) -> str:
-        """The top folder, where it is a split; see the base class."""
+        """Returns the image's top folder, if it is a split."""
         folder = key.partition("/")[0]
         return folder if folder in self._splits else ""
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """Objects and labels, and keypoints and masks if they are asked for."""
+        """Objects and labels, and keypoints and masks if these are wanted."""
         more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self.keypoints}
         return frozenset(
             {Kind.DETECTION, Kind.CLASSIFICATION, *(kind for kind, is_in in more.items() if is_in)}
@@ -235,14 +234,14 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         return bytes(found.imageData) not in _ABSENT or self._files.find(image_path) is not None
 
     def _locate(self, found: _File, *, beside: str) -> str:
-        """The path below the root of the image that a file is about."""
+        """Finds the path below the root of the image that a file annotates."""
         path = _image_path(found.imagePath or "", beside=beside)
-        # Who moves images and their files elsewhere leaves the old folder in `imagePath`.
+        # When people move images and their files together, `imagePath` keeps the old folder.
         near = "/".join([*beside.split("/")[:-1], path.rpartition("/")[2]])
         return near if near != path and self._files.find(near) is not None else path
 
     def place(self, path: str, *, root: int) -> Place:
-        """Takes JSON files, which may hold a picture, for containers; see the base class."""
+        """Treats JSON files as containers, since they may hold a picture."""
         key = normalize_key(path)
         if key.lower().endswith(".json") and not is_hidden(key):
             return Place(role=Role.CONTAINER)
@@ -251,9 +250,9 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     def read_container(
         self, file: ImageRef, *, path: str, root: int
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
-        """Parses one JSON file, and lists the picture in it where there is no file of it.
+        """Parses one JSON file, and lists the picture in it if the picture has no file.
 
-        What is wrong with it is the defect of its entry.
+        A problem of the file becomes the defect of its entry.
         """
         key = normalize_key(path)
         split = self.split_listed(key)
@@ -280,9 +279,9 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             yield _defect(error, key=key, path=path, split=split)
             return
         for name in dict.fromkeys(names):
-            # The same origin for all, so that equal ones are one.
+            # All files share one origin, so that equal categories are merged.
             yield Category(name=name, origin=self.root, keypoints=tuple(self.keypoints))
-        # Two files about one image are not to be added up.
+        # The path as image id prevents that two files of one image are merged.
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
@@ -408,7 +407,7 @@ class _Shapes:
 
 
 def _read(file: ImageRef, *, path: str) -> tuple[_File, bytes]:
-    """Reads a JSON file: what it holds, and its text."""
+    """Reads a JSON file; returns its content, decoded and as text."""
     data = read_bytes(
         file, unreadable=Reason.ANNOTATION_MALFORMED, max_bytes=limits.IMAGE_ANNOTATION_BYTES
     )
@@ -427,7 +426,7 @@ def _defect(
 
 
 def _image_path(text: str, *, beside: str) -> str:
-    """The path below the root of the image that a file names."""
+    """Resolves the path of a file's `imagePath` below the root."""
     text = text.replace("\\", "/")
     name = text.rpartition("/")[2]
     if name in ("", ".", ".."):
@@ -456,7 +455,7 @@ def _picture_key(key: str, *, picture: bytes) -> str:
 
 
 def _picture(picture: bytes, *, file: ImageRef, data: bytes) -> ImageRef:
-    """Where the picture lies: the text between the quotes."""
+    """Refers to the picture: the text between the quotes."""
     problem = ""
     if file.header_bytes or file.coding is not Coding.FILE:
         problem = "the picture lies in a JSON file inside a zip archive: unpack the archive"
@@ -476,7 +475,7 @@ def _picture(picture: bytes, *, file: ImageRef, data: bytes) -> ImageRef:
 def _read_shape(
     shape: _Shape, *, label: str, size: Size
 ) -> tuple[ObjectAnnotation | None, list[float] | None]:
-    """Reads a shape: its object, if it has a box, and its outline, if it has one."""
+    """Reads a shape; returns its object, if it has a box, and its outline, if it has one."""
     kind = shape.shape_type or "polygon"
     points = shape.points
     if not label:

@@ -1,4 +1,4 @@
-"""Finding files below a source's root at launch, before anything is listed for the join."""
+"""Finds files below a source's root at launch, before the run lists them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 class RootFiles:
     """The files below one root: a folder, an archive, or a pattern of archives.
 
-    A folder is listed as a whole only where that is asked for.
+    A folder is listed only by `walk`; the other methods ask for single names.
 
-    Paths are `/`-separated and relative to the root; those that climb out of it name nothing.
+    Paths are `/`-separated and relative to the root. Paths that lead out of the root name no file.
 
     Attributes:
         root: The root.
@@ -39,12 +39,12 @@ class RootFiles:
         self.root = root
 
     def check(self) -> None:
-        """Raises InputError where there are no files, or they cannot be listed."""
+        """Raises InputError if there are no files, or they cannot be listed."""
         if next(self.walk(), None) is None:
             raise nothing_found(self.root, whose="the dataset's")
 
     def find(self, path: str) -> ImageRef | None:
-        """Finds one file; None where there is none."""
+        """Finds a file; returns None where it is missing."""
         if self._in_archive:
             return self._archived.get(path)
         if not path or path.startswith(("../", "/")) or "\0" in path:
@@ -52,13 +52,13 @@ class RootFiles:
         return find_file(join_uri(self.root, path))
 
     def holds(self, folder: str) -> bool:
-        """Whether there is any file below a folder; below the root where it is empty."""
+        """Whether there is any file below a folder; an empty folder stands for the root."""
         if self.find(folder) is not None or folder.startswith(("../", "/")) or "\0" in folder:
             return False
         return next(self.walk(folder), None) is not None
 
     def folders(self, *, limit: int) -> list[str]:
-        """The folders right below the root; none where more than `limit` names lie there."""
+        """Returns the folders directly below the root; none if it has more than `limit` names."""
         if self._in_archive:
             names = dict.fromkeys("".join(path.partition("/")[:2]) for path in self._archived)
         else:
@@ -67,10 +67,10 @@ class RootFiles:
         return [name[:-1] for name in names if name.endswith("/") and len(names) <= limit]
 
     def walk(self, folder: str = "") -> Iterator[tuple[str, ImageRef]]:
-        """Yields `(path below the root, where it lies)` for each file below a folder.
+        """Yields `(path below the root, file)` for each file below a folder.
 
         Raises:
-            InputError: It cannot be listed.
+            InputError: The folder cannot be listed.
         """
         prefix = f"{folder}/" if folder else ""
         if self._in_archive:
@@ -92,18 +92,18 @@ class RootFiles:
 
 
 def list_keys(root: str) -> dict[str, ImageRef]:
-    """Lists a folder, an archive or a pattern of archives: `{path below it: where it lies}`."""
+    """Lists a folder, an archive or a pattern of archives: `{path below it: file}`."""
     return {normalize_key(path): file for uri in expand_root(root) for path, file in list_root(uri)}
 
 
 def find_file(uri: str) -> ImageRef | None:
-    """Finds a file; None where there is none."""
+    """Finds a file; returns None where it is missing."""
     stored = storage_for(uri).stat(uri)
     return None if stored is None else _image_ref(stored)
 
 
 def require_file(uri: str) -> ImageRef:
-    """Finds a file; raises InputError where there is none."""
+    """Finds a file; raises InputError where it is missing."""
     return _image_ref(storage_for(uri).find(uri))
 
 
@@ -112,7 +112,7 @@ def _image_ref(file: StoredFile) -> ImageRef:
 
 
 def read_file(file: ImageRef, *, max_bytes: int = limits.LIST_BYTES) -> bytes:
-    """Reads a small file; raises InputError where it cannot be read, or is longer."""
+    """Reads a small file; raises InputError where it cannot be read or is too long."""
     try:
         return read_bytes(file, max_bytes=max_bytes)
     except RejectedError as error:
@@ -122,7 +122,7 @@ def read_file(file: ImageRef, *, max_bytes: int = limits.LIST_BYTES) -> bytes:
 def resolve_path(base: str, path: str) -> str:
     """Joins a path to a folder's URI, unless it is absolute, and resolves `.` and `..` in it.
 
-    Nothing is looked up: a link on the way is not followed.
+    This works on the text alone: links are not followed.
     """
     scheme = _SCHEME.match(path)
     if scheme is None and not path.startswith("/"):
@@ -134,7 +134,7 @@ def resolve_path(base: str, path: str) -> str:
 
 
 def path_parts(path: str) -> list[str]:
-    """The parts of a path, without those that lead elsewhere."""
+    """Splits a path into its parts, and resolves `.` and `..`."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
@@ -145,7 +145,7 @@ def path_parts(path: str) -> list[str]:
 
 
 def relative_path(uri: str, *, root: str) -> str | None:
-    """The path of a URI below a root; None where it lies elsewhere."""
+    """Returns the path of a URI below a root; None where the URI is elsewhere."""
     uri, root = resolve_path(uri, ""), resolve_path(root, "")
     if uri == root:
         return ""
@@ -154,12 +154,12 @@ def relative_path(uri: str, *, root: str) -> str | None:
 
 
 class SplitList(msgspec.Struct, frozen=True, kw_only=True):
-    """A text file that names the images of a split, one a line.
+    """A text file that names the images of a split, one on each line.
 
     Attributes:
         split: The split.
         path: The file's path below the root.
-        file: Where it lies.
+        file: The file.
     """
 
     split: str
@@ -167,7 +167,7 @@ class SplitList(msgspec.Struct, frozen=True, kw_only=True):
     file: ImageRef
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yields the number, from 1, and the text of each line that names an image.
+        """Yields `(number, text)` of each line that names an image; numbers begin with 1.
 
         Raises:
             InputError: The file cannot be read, or is not UTF-8 text.
@@ -175,12 +175,12 @@ class SplitList(msgspec.Struct, frozen=True, kw_only=True):
         return text_lines(read_file(self.file), uri=self.file.uri)
 
     def entry(self, key: str, *, line: int, file_index: int) -> AnnotationEntry:
-        """Says of the image in one line that it is in the split.
+        """Makes the entry that puts the image of one line into the split.
 
         Args:
-            key: What the image is joined by.
+            key: The text that the image is joined by.
             line: Number of the line.
-            file_index: Position of the list among the format's annotation files.
+            file_index: Number of the list among the format's annotation files.
         """
         problem = key_problem(key)
         return AnnotationEntry(

@@ -20,22 +20,22 @@ from shardbeam.transforms.storage.find import storage_for
 
 # In the order of the splits.
 _NAMES = ("train", "training", "val", "valid", "validation", "test", "testing")
-# A root with more names is no folder of splits; of a split's folder so many are looked at.
+# A root with more names is no folder of splits; in a split's folder, this many are looked at.
 _LOOK_AT = 1000
 # Folders that an error names.
 _NAMED = 3
 
 
 class SplitFolderFormat(Format, frozen=True, kw_only=True):
-    """Images below one root, which is looked at before the run: are its top folders splits?
+    """Images below one root, whose top folders may be splits.
 
-    Folders without images do not count.
+    `resolve` looks at them before the run. Folders without images do not count.
 
     Attributes:
         needs_classes: Whether a split's folder must hold folders.
         images: Root folder of the images.
-        split_folders: Whether the top folders are splits; where None, their names say so.
-        _splits: The top folders that are splits, as `resolve` found them.
+        split_folders: Whether the top folders are splits; where None, their names decide.
+        _splits: The top folders that are splits.
     """
 
     needs_classes: ClassVar[bool] = False
@@ -48,7 +48,7 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def predefines_splits(cls, keys: Mapping[str, object]) -> bool:
-        """Whether there are folders of splits; see the base class.
+        """Whether the root has folders of splits.
 
         Raises:
             InputError: The root cannot be listed.
@@ -59,12 +59,12 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         return bool(asked)
 
     def resolve(self) -> Format:
-        """Finds the top folders that are splits; see the base class.
+        """Finds the top folders that are splits.
 
         Raises:
-            Problem: Some of them are named like splits and others are not.
-            InputError: They hold images where folders of classes are expected, or the root cannot
-                be listed.
+            Problem: Some top folders are named like splits and others are not.
+            InputError: Splits hold images where folders of classes are expected, or the root
+                cannot be listed.
         """
         if self.split_folders is False:
             return self
@@ -93,26 +93,26 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, _splits=tuple(splits))
 
     def predefined_splits(self) -> Sequence[str]:
-        """The top folders, where they are splits."""
+        """Returns the top folders, if they are splits."""
         return self._splits
 
     def split_listed(self, key: str) -> str:
-        """The top folder, where it is a split; see the base class."""
+        """Returns the image's top folder, if it is a split."""
         folder = key.partition("/")[0]
         return folder if folder in self._splits else ""
 
     def below_split(self, key: str) -> str:
-        """Gives an image's key without the folder of its split."""
+        """Returns an image's key without the folder of its split."""
         return key.partition("/")[2] if self.split_listed(key) else key
 
 
 class TopFolders(NamedTuple):
-    """The top folders of a root, as far as they hold images.
+    """The top folders of a root that hold images.
 
     Attributes:
-        splits: Those that may be splits: `{name: whether it holds folders, whether it holds images
-            directly}`, as a set of True and False.
-        others: A few of the others.
+        splits: Folders that may be splits: `{name: set}`. The set holds True if the folder has
+            folders, and False if images are directly in it.
+        others: A few of the other folders.
     """
 
     splits: Mapping[str, Set[bool]]
@@ -120,16 +120,19 @@ class TopFolders(NamedTuple):
 
     @property
     def are_splits(self) -> bool:
-        """Whether all are splits."""
+        """Whether all folders are splits."""
         return bool(self.splits) and not self.others
 
     @property
     def is_mixed(self) -> bool:
-        """Whether there is no telling: one class may be called `test`, hardly two like splits."""
+        """Whether only some folders look like splits, and it is unclear whether they are.
+
+        One class may be named `test`, but hardly two classes are named like splits.
+        """
         return len(self.splits) > 1 and bool(self.others)
 
     def describe(self) -> str:
-        """Names the folders, as a part of an error."""
+        """Names the folders in an error."""
         return (
             f"in folders named like splits ({', '.join(sort_splits(self.splits))}) and in others "
             f"({', '.join(self.others)})"
@@ -142,15 +145,15 @@ def is_split_name(folder: str) -> bool:
 
 
 def sort_splits(folders: Iterable[str]) -> list[str]:
-    """Puts folders into the usual order of splits, and others behind them, by name."""
+    """Sorts folders into the usual order of splits; other folders follow by name."""
     return sorted(folders, key=_order)
 
 
 def _look(root: str, *, by_name: bool) -> TopFolders:
-    """Looks at the upper levels of a root, and further down until there is an image.
+    """Looks at the upper levels of a root, and deeper until it finds an image.
 
-    An archive is listed to its end only where its first folder with images is named like a split:
-    archives of classes may be many, and long.
+    An archive is listed to its end only if its first folder with images is named like a split:
+    there may be many long archives of classes.
     """
     splits: dict[str, set[bool]] = {}
     others: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""Pascal VOC: an XML file an image, lists of what is in which split, and segmentation PNGs.
+"""Pascal VOC: an XML file for each image, lists of the images of splits, and segmentation PNGs.
 
 The format: the development kits of http://host.robots.ox.ac.uk/pascal/VOC/.
 """
@@ -53,19 +53,19 @@ VOC_CLASSES = (
     *("train", "tvmonitor"),
 )
 
-# `trainval` repeats the two before it: it counts where there is neither.
+# `trainval` repeats the two splits before it, so it is used only if both are missing.
 _BOTH = "trainval"
 _DEFAULT_SPLITS = ("train", "val", _BOTH, "test")
 _LABEL_MAP = "labelmap.txt"
-# What tools call the background and the border in a label map: no classes.
+# Names that tools give the background and the border in a label map; they are not classes.
 _NO_CLASSES = frozenset({"background", "ignored"})
 
-# Folders by what is in them, in lower case. Their names do not matter for what belongs together.
+# Names of folders by their content, in lower case. They are left out when files are joined.
 _IMAGE_FOLDER = "JPEGImages"
 _IMAGE_FOLDERS = frozenset({"jpegimages", "pngimages", "images", "image", "imgs", "img"})
 _ANNOTATION_FOLDERS = frozenset({"annotations", "annotation", "xmls", "xml"})
 _LIST_FOLDER = "imagesets"
-# Beginnings of its XML files, and what the older LabelMe has in files that begin alike.
+# The root of its XML files, and the elements by which the older LabelMe's files differ.
 _ROOT, _POLYGON = re.compile(rb"<annotation[\s>]"), re.compile(rb"<(polygon|segm)[\s>]")
 _MASK_FOLDERS = {
     "segmentationclass": MaskRole.VOC_CLASS,
@@ -75,7 +75,7 @@ _MASK_FOLDERS = {
 }
 _OTHER_MASK_FOLDERS = ("segmentationclass", "segmentationobject")
 
-# `aeroplane_train.txt`: a line says of an image whether it holds the class.
+# A line of `aeroplane_train.txt`: whether an image shows the class.
 _PRESENCE = re.compile(r"\S+\s+(-1|0|1)")
 
 _DIFFICULT = "image/object/difficult"
@@ -83,7 +83,7 @@ _TRUNCATED = "image/object/truncated"
 _VIEW = "image/object/view"
 _UNSPECIFIED = "Unspecified"
 
-# Elements below `annotation/object/bndbox/xmin` say nothing that is read.
+# The depth of `annotation/object/bndbox/xmin`; deeper elements are not read.
 _MAX_DEPTH = 4
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
@@ -91,26 +91,26 @@ _CORNERS = ("xmin", "ymin", "xmax", "ymax")
 class VocFormat(Format, frozen=True, kw_only=True):
     """Pascal VOC: `JPEGImages`, `Annotations`, `ImageSets`, `Segmentation*` below one folder.
 
-    Files belong together by their names without extension, and by their folders but for those
-    named like `JPEGImages` and `Annotations`. What the XML calls `filename` does not matter.
+    Files are joined by their names without extension and by their folders, without folders named
+    like `JPEGImages` and `Annotations`. The XML's `filename` is not used.
 
     Attributes:
         root: The folder that holds everything, at any depth (such as `VOCdevkit/VOC2012`).
-        splits: Which lists of `ImageSets` are splits; by default train, val and test, or trainval
-            and test where train and val are missing, those that name any image.
-        image_set: Which folder of `ImageSets` the lists are in.
+        splits: The lists of `ImageSets` that are splits. By default train, val and test, or
+            trainval and test where train and val are missing, without lists that name no image.
+        image_set: The folder of `ImageSets` that holds the lists.
         coordinates: Whether boxes give the numbers of their first and last pixels, counted
-            from 1, as VOC does; or edges, from 0, to be taken as they are.
+            from 1, as VOC does; or edges, from 0, which are taken as they are.
         semantic: Whether images carry the maps of `SegmentationClass`.
-        _masks: Whether they carry the maps of `SegmentationObject`.
-        _lists: The lists of the splits, in order; several of one split where the root holds
+        _masks: Whether images carry the maps of `SegmentationObject`.
+        _lists: The lists of the splits, in order. A split has several lists where the root holds
             several datasets.
-        _has_image_folder: Whether there is a `JPEGImages`, so that pictures elsewhere are no input
-            unless they are annotated.
-        _class_ids: `{name: id}` of the classes in the maps; empty where no maps are asked for.
-        _label_map: URI of the file that names them, if there is one.
-        _first_mask: Path of the map whose palette says whether they are VOC's classes, if there
-            is one and no file names them.
+        _has_image_folder: Whether there is a `JPEGImages`, so that pictures elsewhere are input
+            only if they are annotated.
+        _class_ids: `{name: id}` of the classes in the maps; empty where no maps are wanted.
+        _label_map: URI of the file that names these classes, if there is one.
+        _first_mask: Path of the map whose palette decides whether the classes are VOC's, if there
+            is a map and no file names the classes.
     """
 
     SUMMARY = "Pascal VOC XML: boxes, and segmentation PNGs"
@@ -138,9 +138,9 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes XML files with boxes; see the base class.
+        """Recognizes XML files with boxes.
 
-        Without lists of `ImageSets`, the upper folders tell splits where they are named so.
+        Without lists of `ImageSets`, upper folders that are named like splits are splits.
         """
         folders = folder.alike(
             ".xml",
@@ -174,7 +174,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """Objects, and the masks and maps that are asked for."""
+        """Objects, and the masks and maps that are wanted."""
         asked = {Kind.INSTANCE_MASKS: self._masks, Kind.SEMANTIC: self.semantic}
         return frozenset({Kind.DETECTION, *(kind for kind, is_asked in asked.items() if is_asked)})
 
@@ -184,11 +184,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
         return frozenset(role for role, is_asked in roles.items() if is_asked)
 
     def resolve(self) -> VocFormat:
-        """Finds the lists of the splits, and the classes of the maps; see the base class.
+        """Finds the lists of the splits, and the classes of the maps.
 
         Raises:
-            InputError: There are no XML files, a list that is asked for is not there or no list
-                of images, or a file cannot be read.
+            InputError: There are no XML files, a list in `splits` is missing or does not list
+                images, or a file cannot be read.
         """
         files = RootFiles(self.root)
         files.check()
@@ -213,7 +213,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         )
 
     def warnings(self) -> Iterator[str]:
-        """Says by what name the classes of maps go where no file names them; see the base."""
+        """Says which names the classes of maps have, if no file names them."""
         if not self._first_mask:
             return
         fix = f"{_LABEL_MAP} in the root names them, a class a line (name:r,g,b::), from 0"
@@ -230,13 +230,13 @@ class VocFormat(Format, frozen=True, kw_only=True):
             )
 
     def predefined_splits(self) -> Sequence[str]:
-        """The splits that have a list."""
+        """Returns the splits that have a list."""
         return list(dict.fromkeys(item.split for item in self._lists))
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """What VOC says about objects beyond their boxes, under TF Object Detection API's keys.
+        """Declares VOC's attributes of objects, under TF Object Detection API's keys.
 
-        Without a word of the annotator an object is neither difficult nor truncated.
+        `difficult` and `truncated` default to 0.
         """
         view = value_list(_VIEW, FeatureKind.BYTES, FeatureRole.TEXT)
         return (
@@ -246,7 +246,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         )
 
     def place(self, path: str, *, root: int) -> Place:
-        """Tells images, XML files and masks by their folders and extensions; see the base class."""
+        """Distinguishes images, XML files and masks by their folders and extensions."""
         key = normalize_key(path)
         as_image = Place(role=Role.IMAGE, key=key, join=key)
         if is_hidden(key):
@@ -267,14 +267,14 @@ class VocFormat(Format, frozen=True, kw_only=True):
         return as_image
 
     def annotation_files(self) -> Sequence[str]:
-        """The lists of the splits, and the map of labels if there is one."""
+        """Returns the lists of the splits, and the label map if there is one."""
         lists = [item.file.uri for item in self._lists]
         return [*lists, self._label_map] if self._label_map else lists
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Says of each image in a list that it is in its split; see the base class."""
+        """Declares the classes of maps, and puts the images of a list into its split."""
         yield from self._categories(self._class_ids)
         for item in self._lists[file_index : file_index + 1]:
             folder = item.path[: -len(f"ImageSets/{self.image_set}/{item.split}.txt")]
@@ -285,11 +285,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
     def read_listed(
         self, data: bytes, *, path: str, root: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses the XML file of one image; see the base class.
+        """Parses the XML file of one image.
 
         Raises:
-            InputError: It is not well-formed XML, not an `annotation`, declares or uses entities,
-                or a value that is needed is missing, no number, or given twice.
+            InputError: The file is not well-formed XML, its root is not `annotation`, it declares
+                or uses entities, or a required value is missing, not a number, or given twice.
         """
         annotation = read_xml(data, root="annotation", max_depth=_MAX_DEPTH, uri=path)
         sizes = annotation.all("size")
@@ -303,14 +303,14 @@ class VocFormat(Format, frozen=True, kw_only=True):
             elif box is None:
                 corrections.note(Correction.OBJECT_WITHOUT_BOX_DROPPED, label)
             else:
-                # A map of objects numbers them by their places in the file.
+                # `SegmentationObject` numbers objects by their order in the file.
                 objects.append(
                     ObjectAnnotation(
                         label=label, bbox=box, annotation_id=number, attributes=attributes
                     )
                 )
         if self._class_ids and not self.annotation_files():
-            # Nothing else declares the classes that only maps hold.
+            # Without annotation files, nothing else declares classes that only maps show.
             yield from self._categories(self._class_ids)
         else:
             yield from self._categories(dict.fromkeys(item.label for item in objects))
@@ -325,14 +325,14 @@ class VocFormat(Format, frozen=True, kw_only=True):
         yield AnnotationEntry(
             key=_join(normalize_key(path)),
             annotations=encode_annotations(annotations),
-            # Two files about one image are not to be added up.
+            # The path as image id prevents that two files of one image are merged.
             image_id=path,
         )
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion | None:
-        """Leaves out pictures without annotations that lie where no images do; see the base.
+        """Leaves out pictures without annotations outside of the folders of images.
 
-        These are pictures in a folder of annotations and, where there is a `JPEGImages`, those
+        These are pictures in a folder of annotations and, if there is a `JPEGImages`, pictures
         beside it, such as drawings of the annotations.
         """
         folders = [folder.casefold() for folder in key.split("/")[:-1]]
@@ -344,11 +344,11 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
     def _categories(self, names: Mapping[str, object]) -> Iterator[Category]:
         for name in names:
-            # The same origin for all, so that equal ones are one.
+            # All files share one origin, so that equal categories are merged.
             yield Category(name=name, source_id=self._class_ids.get(name), origin=self.root)
 
     def _box(self, element: XmlElement) -> tuple[float, float, float, float] | None:
-        """The corners of an object's box; None where it has none."""
+        """Reads an object's box; returns None where it has none."""
         box = element.one("bndbox")
         if box is None:
             return None
@@ -404,7 +404,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
             yield from lists
 
     def _find_classes(self, files: RootFiles) -> tuple[str, str, dict[str, int]]:
-        """Finds the file that names the classes, or the map that tells whether they are VOC's."""
+        """Finds the file that names the classes, or the map that shows whether they are VOC's."""
         label_map = files.find(_LABEL_MAP)
         if label_map is None:
             return "", *_find_voc_classes(files)
@@ -419,14 +419,14 @@ class VocFormat(Format, frozen=True, kw_only=True):
 
 
 def _find_voc_classes(files: RootFiles) -> tuple[str, dict[str, int]]:
-    """Finds the first map by name that can be read, and VOC's classes if it has VOC's colours.
+    """Finds the first map, by name, that can be read, and VOC's classes if it has VOC's colours.
 
-    Where there are no maps, the classes are VOC's.
+    Without maps, the classes are VOC's.
     """
     voc = {name: class_id for class_id, name in enumerate(VOC_CLASSES, 1)}
     maps = {path: file for path, file in files.walk() if _is_class_map(path)}
     for path in sorted(maps):
-        # One that cannot be read becomes a reject of its image.
+        # A map that cannot be read rejects its image later.
         with contextlib.suppress(RejectedError, InputError):
             return path, voc if has_voc_colours(read_file(maps[path])) else {}
     return "", voc
@@ -438,9 +438,9 @@ def _is_class_map(path: str) -> bool:
 
 
 def _join(key: str, *, is_id: bool = False) -> str:
-    """What the files of one image have in common: the path without extensions and role folders.
+    """Returns the text that the files of one image share: the path without role folders and ending.
 
-    A list calls an image by an id (`is_id`), which may have no extension.
+    Lists name an image by an id (`is_id`), which may have no extension.
     """
     *folders, name = key.split("/")
     if not is_id and name.lower().endswith(".xml"):
@@ -490,7 +490,7 @@ def _attributes(element: XmlElement) -> dict[str, Value]:
 
 
 def _flag(value: XmlElement | None) -> int:
-    """Reads 0 or 1; whatever else tools write there ("Unspecified") says nothing."""
+    """Reads 0 or 1; other texts that tools write, such as "Unspecified", count as 0."""
     if value is None:
         return 0
     if NUMBER.fullmatch(value.text):

@@ -1,4 +1,4 @@
-"""Reading XML files safely: no entities, nothing fetched, and errors with their line."""
+"""Reads XML files safely: without entities, without fetching anything, and with lines in errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.parsers import expat
 from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import foreign_content
 
-# What Python takes beyond it (`nan`, `1_0`, other digits) is none.
+# Python's `float` also takes `nan`, `1_0` and other digits; these are refused.
 NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _MAX_SIDE_PX = 2**31 - 1
 
@@ -28,7 +28,7 @@ _RECODED = frozenset(
 
 
 def read_xml(data: bytes, *, root: str, max_depth: int, uri: str) -> XmlElement:
-    """Parses a file whole; gives its root element. Raises as `xml_children`."""
+    """Parses a whole file and returns its root element; raises the errors of `xml_children`."""
     if not data.strip():
         raise InputError(uri=uri, problem="the file is empty")
     data, encoding = _recode(data, uri=uri)
@@ -40,19 +40,20 @@ def read_xml(data: bytes, *, root: str, max_depth: int, uri: str) -> XmlElement:
 def xml_children(
     parts: Iterable[bytes], *, root: str, max_depth: int, uri: str, encoding: str | None = None
 ) -> Iterator[XmlElement]:
-    """Parses a file piece by piece; yields each element below its root when it has ended.
+    """Parses a file piece by piece; yields each child of the root as soon as it has ended.
 
-    Nothing that the file refers to is read: a file that declares entities is refused.
+    Nothing that the file refers to is read, and a file that declares entities is refused.
 
     Args:
-        parts: Its content.
+        parts: The file's content.
         root: The name of its root element.
-        max_depth: Elements that lie deeper, the root being 1, say nothing that is read.
+        max_depth: Elements below this depth are not read; the root has depth 1.
         uri: The file, for errors.
-        encoding: What it is encoded in, where it does not say so itself.
+        encoding: The file's encoding, where the file does not declare it.
 
     Raises:
-        InputError: It is no well-formed XML, has another root, or declares or uses entities.
+        InputError: The file is not well-formed XML, has another root, or declares or uses
+            entities.
     """
     parser = expat.ParserCreate(encoding)
     parser.buffer_text = True
@@ -82,8 +83,8 @@ def xml_children(
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     parser.CharacterDataHandler = lambda text: path[-1].texts.append(text)
-    # No entity is expanded or fetched: entities can make a small file fill the memory, or name
-    # files of the machine.
+    # Entities are neither expanded nor fetched: they can make a small file fill the memory, or
+    # refer to files of this machine.
     parser.EntityDeclHandler = refuse_entity
     parser.SkippedEntityHandler = refuse_entity
     first = b""
@@ -101,7 +102,7 @@ def xml_children(
                 problem=f"the XML is broken: {expat.ErrorString(error.code)}",
             ) from error
         except (ValueError, LookupError) as error:
-            # An encoding of several bytes a character that Expat does not know.
+            # Expat does not know some encodings with several bytes for a character.
             problem = f"the XML's encoding: {error}"
             raise InputError(uri=uri, place="line 1", problem=problem) from error
         yield from ended
@@ -115,7 +116,7 @@ def _mark_last(parts: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
 
 
 def _recode(data: bytes, *, uri: str) -> tuple[bytes, str | None]:
-    """Gives the content in an encoding that Expat reads, and its name where it is not declared."""
+    """Returns the content in an encoding that Expat reads, and its name if it is not declared."""
     declared = _DECLARATION.match(data)
     if declared is None:
         return data, None
@@ -135,7 +136,7 @@ def _recode(data: bytes, *, uri: str) -> tuple[bytes, str | None]:
 
 
 class XmlElement:
-    """An element of a file, and where it begins."""
+    """An element of a file, with its line."""
 
     def __init__(
         self, tag: str, *, line: int, uri: str, attributes: Mapping[str, str] | None = None
@@ -149,41 +150,41 @@ class XmlElement:
 
     @property
     def text(self) -> str:
-        """What stands in it, on one line."""
-        # Line breaks within a value are the file's layout.
+        """The element's text on one line."""
+        # Line breaks in a value are only the file's layout.
         return " ".join("".join(self.texts).split())
 
     def all(self, tag: str) -> list[XmlElement]:
-        """The children of that name."""
+        """Returns the children with a name."""
         return [child for child in self.children if child.tag == tag]
 
     def one(self, tag: str) -> XmlElement | None:
-        """The child of that name; None where there is none."""
+        """Returns the child with a name, or None; raises InputError where there are several."""
         found = self.all(tag)
         if len(found) > 1:
             raise found[1].error(f"<{tag}> is given twice")
         return found[0] if found else None
 
     def number(self) -> float:
-        """What stands in it, as a finite number."""
+        """Reads the element's text as a finite number."""
         return self.parse_number(self.text, what=f"<{self.tag}>")
 
     def pixels(self) -> int:
-        """A length of an image's side."""
+        """Reads the element's text as the length of an image's side."""
         return self._pixels(self.text, what=f"<{self.tag}>")
 
     def required(self, name: str) -> str:
-        """An attribute that must be there."""
+        """Returns an attribute; raises InputError where it is missing."""
         if name not in self.attributes:
             raise self.error(f"a <{self.tag}> without {name}")
         return self.attributes[name]
 
     def attribute_pixels(self, name: str) -> int:
-        """A length of an image's side; 0 where it is not given."""
+        """Reads an attribute as the length of an image's side; 0 where it is missing."""
         return self._pixels(self.attributes.get(name, "0"), what=name)
 
     def parse_number(self, text: str, *, what: str) -> float:
-        """A finite number of the element, which `what` names in errors."""
+        """Reads a finite number of the element; errors call it `what`."""
         number = float(text) if NUMBER.fullmatch(text) else math.nan
         if not math.isfinite(number):
             raise self.error(f"{what}: expected a number, got {text[:40]!r}")
@@ -196,5 +197,5 @@ class XmlElement:
         return int(number)
 
     def error(self, problem: str) -> InputError:
-        """An error at the place where it begins."""
+        """Makes an error with the element's line."""
         return InputError(uri=self.uri, place=f"line {self.line}", problem=problem)
