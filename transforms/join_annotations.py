@@ -1,4 +1,4 @@
-"""JoinAnnotations: each image with what is said about it."""
+"""JoinAnnotations: joins each image with its annotations."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ _REJECTS = "rejects"
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 
-# A sample and what has arrived of its split.
+# A split's sample, and the counts of what has arrived for it.
 _Sampled: TypeAlias = tuple[SplitSample, Edges]
 
 
 class JoinResult(NamedTuple):
-    """What `JoinAnnotations` gives.
+    """The result of `JoinAnnotations`.
 
     Attributes:
         records: `(split, Record)` for each image that goes on.
         rejects: A `Reject` for each input that cannot be used.
-        census: A `Census` for each bundle, step by step: what became of everything.
+        census: A `Census` of each bundle, for each step: what became of all inputs.
     """
 
     records: PCollection[tuple[str, Record]]
@@ -67,13 +67,13 @@ class JoinResult(NamedTuple):
 class JoinAnnotations(beam.PTransform[Any, JoinResult]):
     """Joins listed images and annotation entries by source and join text, in one GroupByKey.
 
-    Where splits are to have exact sizes, keys are joined twice: first to learn which become
-    records, and of which classes, since their hashes say where a split ends. Where only a sample
-    is to go on, they are joined once more before, to choose it.
+    For splits of exact sizes, keys are joined twice: the first time finds the records and their
+    classes, because their hashes decide where a split ends. For a sample, keys are joined once
+    more before, to choose it.
 
     Args:
         sources: The sources.
-        settings: What the config says about the join.
+        settings: The config's settings of the join.
     """
 
     sources: Sequence[Source]
@@ -132,7 +132,7 @@ class JoinAnnotations(beam.PTransform[Any, JoinResult]):
 
 
 class _GatherFn(beam.CombineFn):
-    """Puts points one after the other: a function of Beam's would copy all for every ten."""
+    """Concatenates points; Beam's own function would copy all of them after every ten."""
 
     def create_accumulator(self) -> bytearray:
         return bytearray()
@@ -164,7 +164,7 @@ def _place(record: Record, *, settings: JoinSettings) -> bytes:
 
 
 class _SampleFn(beam.CombineFn):
-    """Chooses a split's sample, out of places and classes, and counts the places."""
+    """Chooses a split's sample by places and classes, and counts the places."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -206,7 +206,7 @@ def _give_census(element: tuple[str, tuple[frozenset[bytes], Census]]) -> Census
 @beam.typehints.with_output_types(SplitCuts)
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _CutFn(CensusFn):
-    """Finds where splits of exact sizes end, and counts what says so."""
+    """Finds where splits of exact sizes end, and counts the points and classes it receives."""
 
     splits: SplitAssignment
 
@@ -222,7 +222,7 @@ class _CutFn(CensusFn):
 
 
 class _Found(NamedTuple):
-    """What became of one key, and how many images and annotation entries it has."""
+    """The result for one key, with its images and annotation entries."""
 
     joined: JoinedKey
     source: str
@@ -233,7 +233,7 @@ class _Found(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class _KeyFn(CensusFn):
-    """Joins one key at a time; each pass over the keys counts what arrives by itself."""
+    """Joins one key at a time; each pass over the keys counts its own input."""
 
     sources: Sequence[Source]
     settings: JoinSettings
@@ -248,7 +248,7 @@ class _KeyFn(CensusFn):
         settings: JoinSettings,
         to: str = "",
     ) -> _Found:
-        """Joins what has one key; `to` says what for, where that is not the join itself."""
+        """Joins the values of one key; `to` is the purpose, if it is not the join itself."""
         identity, values = element
         source, key = decode_join_key(identity)
         images: list[ListedImage] = []
@@ -260,7 +260,7 @@ class _KeyFn(CensusFn):
                 images.append(item)
             else:
                 entries.append(item)
-        # A missing image has the name by which the annotations know it.
+        # A missing image has the name that the annotations give it.
         key = min((entry.key for entry in entries), default=key)
         joined = join_key(
             source=source,
@@ -275,7 +275,7 @@ class _KeyFn(CensusFn):
 
 @beam.typehints.with_output_types(tuple[tuple[str, ...], bytes])
 class _PointFn(_KeyFn):
-    """Finds each record's classes and its point, before it is known where splits end."""
+    """Finds each record's classes and its point, before the ends of splits are known."""
 
     def process(
         self, element: tuple[bytes, Iterable[bytes]]
@@ -313,7 +313,7 @@ class _PlaceFn(_KeyFn):
 
 @beam.typehints.with_output_types(tuple[str, Record])
 class _JoinFn(_KeyFn):
-    """Joins one key for good."""
+    """Joins one key, and sends the record and the rejects on."""
 
     def process(
         self,
@@ -331,9 +331,9 @@ class _JoinFn(_KeyFn):
                 joined = msgspec.structs.replace(
                     joined, record=None, unannotated=False, excluded=Exclusion.BEYOND_LIMIT
                 )
-        # The inputs of a table without images are its rows.
+        # In a table without images, the rows are the inputs.
         listed = 1 if Kind.ROWS in self._formats[source].kinds else len(images)
-        # What is joined by less than the name is shown by its name.
+        # The join text may be shorter than the name; messages show the name.
         shown = min((image.key for image in images), default=key)
         self.census.add_joined(
             joined, source=source, key=shown, listed=listed, referenced=len(entries)

@@ -1,4 +1,4 @@
-"""ListImages: which images there are, and what is listed beside them."""
+"""ListImages: lists the images and the files beside them."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ _REJECTS = "rejects"
 _PARTS = "parts"
 _ROOTS = "roots"
 
-# (source, which of its roots, what is left of its listing)
+# (source, number of its root, the rest of its listing)
 _Part: TypeAlias = tuple[str, int, ListingPart]
 # (source and join text, value), as `formats.join_values` encodes them
 _JoinValue: TypeAlias = tuple[bytes, bytes]
 
 
 class ListResult(NamedTuple):
-    """What `ListImages` gives.
+    """The result of `ListImages`.
 
     Attributes:
-        values: `(source and join text, value)` for each listed image and each listed mask, as
-            `JoinAnnotations` takes them.
-        files: A `ListedFile` for each listed annotation file and container: what
-            `ReadAnnotations` is to read.
+        values: `(source and join text, value)` for each listed image and mask: the input of
+            `JoinAnnotations`.
+        files: A `ListedFile` for each listed annotation file and container: the input of
+            `ReadAnnotations`.
         rejects: A `Reject` for each file whose name cannot be a key.
-        census: A `Census` for each bundle, step by step: the images by split, and the fingerprints
-            of all that is listed.
+        census: A `Census` of each bundle, for each step: the images by split, and the fingerprints
+            of all listed files.
     """
 
     values: PCollection[_JoinValue]
@@ -65,13 +65,13 @@ class ListResult(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ListImages(beam.PTransform[PBegin, ListResult]):
-    """Lists every file below the sources' roots, whatever it is: the join decides.
+    """Lists every file below the sources' roots; the join decides what becomes of each.
 
-    A long listing of object storage is left to all workers, in 16 parts.
+    All workers share a long listing of object storage, in 16 parts.
 
     Args:
         sources: The sources.
-        splits: Which split an image belongs to.
+        splits: Finds the split of an image.
 
     Raises:
         InputError: (at run time) A root cannot be listed, or holds no file; or a worker has
@@ -97,7 +97,7 @@ class ListImages(beam.PTransform[PBegin, ListResult]):
             census = (expanded[CENSUS],)
         listed = _typed(roots | "List" >> self._list(edge))
         census += (listed[CENSUS],)
-        # A local listing is never split; without the step, short runs are shorter.
+        # Local listings are never split; short runs are faster without the step.
         if not any(storage_for(root).is_remote for _, _, root in listed_roots):
             return ListResult(listed[_VALUES], listed[_FILES], listed[_REJECTS], census)
         parts = listed[_PARTS] | "SpreadParts" >> beam.Reshuffle()
@@ -134,7 +134,7 @@ class _ListFn(CensusFn):
     def __init__(self, *, sources: Sequence[Source], splits: SplitAssignment, edge: str) -> None:
         self._sources = {source.name: source for source in sources}
         self._splits = splits
-        # The edge by which its input arrives.
+        # The edge of its input.
         self._edge = edge
         self._version = importlib.metadata.version("shardbeam")
 

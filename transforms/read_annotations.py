@@ -1,4 +1,4 @@
-"""ReadAnnotations: what is said about the images."""
+"""ReadAnnotations: reads annotation files and containers."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _PARTS = "parts"
 _VALUES = "values"
 _FILES_AT_A_TIME = 32
 _WAITING_FILES = 1024
-# A container may be one image's annotations with its picture; of a larger one, what is found is
-# given bit by bit.
+# A small container may be one image's annotations with its picture, and its items fit into memory.
+# Items of a larger one are sent on as they are found.
 _SMALL_CONTAINER_BYTES = 8 << 20
 
 # (source and join text, value), as `formats.join_values` encodes them
@@ -45,13 +45,13 @@ _Item: TypeAlias = AnnotationEntry | Category | ListedImage
 
 
 class ReadResult(NamedTuple):
-    """What `ReadAnnotations` gives.
+    """The result of `ReadAnnotations`.
 
     Attributes:
-        values: `(source and join text, value)` for all that is said about an image, and for each
-            image inside a container, as `JoinAnnotations` takes them.
-        census: A `Census` for each bundle, step by step: the classes that files declare, and the
-            images of containers by split.
+        values: `(source and join text, value)` for each annotation entry and each image inside a
+            container: the input of `JoinAnnotations`.
+        census: A `Census` of each bundle, for each step: the declared classes, and the images of
+            containers by split.
     """
 
     values: PCollection[_JoinValue]
@@ -60,18 +60,17 @@ class ReadResult(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ReadAnnotations(beam.PTransform[PCollection[ListedFile], ReadResult]):
-    """Parses the annotation files that sources name, and those that were listed.
+    """Parses the annotation files that sources name, and listed annotation files and containers.
 
-    A named file is read by one worker, unless its format reads it in parts; listed files, which
-    are about an image or a container each, are read by all.
+    One worker reads a named file, unless its format reads it in parts. All workers share the
+    listed files.
 
     Args:
-        sources: What is read.
+        sources: The sources.
         splits: Finds the split of an image inside a container.
 
     Raises:
-        InputError: (at run time) A named file or a container cannot be read, or is not what it
-            should be.
+        InputError: (at run time) A named file or a container cannot be read, or has another form.
     """
 
     sources: Sequence[Source]
@@ -130,7 +129,7 @@ def _split_file(part: FilePart, sources: Mapping[str, Source]) -> Iterator[FileP
         return
     uri = source_format.annotation_files()[file_index]
     stored = storage_for(uri).find(uri)
-    # An empty file is one part as well: its format says what is wrong with it.
+    # An empty file is one part, too, so that its format reports it.
     for begin in range(0, max(1, stored.size_bytes), source_format.chunk_bytes):
         end = min(begin + source_format.chunk_bytes, stored.size_bytes)
         yield name, file_index, begin, end
@@ -139,7 +138,7 @@ def _split_file(part: FilePart, sources: Mapping[str, Source]) -> Iterator[FileP
 @beam.typehints.with_output_types(_JoinValue)
 @dataclasses.dataclass(eq=False)
 class _GiveItemsFn(CensusFn):
-    """Gives what formats find, each kind by its output; its input arrives by `edge`."""
+    """Sends what formats find to the outputs; its own input arrives by `edge`."""
 
     sources: Mapping[str, Source]
     splits: SplitAssignment
@@ -153,7 +152,7 @@ class _GiveItemsFn(CensusFn):
             edge = ENTRIES
             if isinstance(item, ListedImage):
                 edge = IMAGES
-                # Of a container, the listing holds the file; what it holds is counted here.
+                # The listing has only counted the container, so its images are counted here.
                 split = self.splits.split_of(source=source.name, key=item.key)
                 self.census.listing.add_images(1, split=split)
             value = encode_join_value(item, text=item.key, edge=edge, source=source)
@@ -162,7 +161,7 @@ class _GiveItemsFn(CensusFn):
 
 
 class _ReadFn(_GiveItemsFn):
-    """Reads files that sources name, whole or in parts."""
+    """Reads named files, whole or in parts."""
 
     def process(self, part: FilePart) -> Iterator[_JoinValue]:
         self.edges.receive(self.edge, encode_element(part))
@@ -181,10 +180,10 @@ class _ReadFn(_GiveItemsFn):
 
 
 class _ReadListedFn(_GiveItemsFn):
-    """Reads listed files; those in object storage, which are small, many at a time."""
+    """Reads listed files, and many small ones in object storage at a time."""
 
     def setup(self) -> None:
-        # Its threads start when they are needed.
+        # The threads start when they are needed.
         self._executor = ThreadPoolExecutor(
             max_workers=_FILES_AT_A_TIME, thread_name_prefix="annotations"
         )

@@ -1,4 +1,4 @@
-"""TakeCensus: all that was counted, in one place."""
+"""TakeCensus: merges everything that was counted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shardbeam.transforms.dataset.census import Census, merge_censuses
 
 
 class TakeCensus(beam.PTransform[tuple[PCollection[Census], ...], PCollection[Census]]):
-    """Merges what bundles have counted: `(listed.census, …) | TakeCensus()` → one `Census`.
+    """Merges the counts of all bundles: `(listed.census, …) | TakeCensus()` → one `Census`.
 
-    Each bundle of a step gives a census, and an attempt that is repeated gives another instead
-    of it. So there is always one, and none is counted twice.
+    Each bundle of a step emits one census. If Beam repeats a bundle, the new census replaces the
+    old one, so that nothing is counted twice.
     """
 
     def expand(self, censuses: tuple[PCollection[Census], ...]) -> PCollection[Census]:

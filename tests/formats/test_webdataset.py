@@ -205,7 +205,7 @@ def test_files_of_a_sample_must_stand_together(tmp_path: Path) -> None:
 
     ((key, reason, detail),) = [(e.key, e.reason.value, e.detail) for e in found.rejects]
     assert (key, reason) == ("a.tar/1", "missing_image")
-    assert "must stand together" in detail
+    assert "must follow each other" in detail
 
 
 def test_a_sample_that_comes_again_is_a_reject(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, binary version: each image a byte range of a batch file.
+"""CIFAR-10 and CIFAR-100, binary version: each image is a byte range of a batch file.
 
 The format: https://www.cs.toronto.edu/~kriz/cifar.html. A record is one label byte (CIFAR-100:
 the superclass, then the class) and 3,072 pixel values.
@@ -38,22 +38,22 @@ from shardbeam.transforms.storage.archives import list_root
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.reader import StorageReader
 
-# The name's digits: as many as the largest published file needs.
+# Digits of an image's number; the largest published file needs this many.
 _DIGITS = 5
 _RECORDS_PER_READ = 1000
 
 
 class _CifarFormat(Format, frozen=True, kw_only=True):
-    """What both have in common.
+    """CIFAR-10 or CIFAR-100.
 
     Attributes:
-        label_bytes: `{what a label byte of a record says: (the file with a class name a line, how
-            many classes there are where it is missing)}`.
-        split_files: `{split: names of its files}`, in the splits' order.
-        expected: Its files, for an error.
+        label_bytes: `{name of a label byte: (file of its class names, number of classes where the
+            file is missing)}`, in the order of the bytes.
+        split_files: `{split: pattern of the names of its files}`, in the order of the splits.
+        expected: The names of its files, for errors.
         pixels: Whether an image is stored as a PNG, or as its 3,072 values.
-        _names: The classes' names for each label byte, as `resolve` finds them.
-        _splits: The splits, as `resolve` finds them.
+        _names: The class names of each label byte; `resolve` finds them.
+        _splits: The splits; `resolve` finds them.
     """
 
     ROOTS = ("root",)
@@ -70,7 +70,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes batches by their names and lengths; see the base class."""
+        """Recognizes batches by their names and lengths."""
         # Imported here, as in `read_container`.
         from shardbeam.transforms.images.check import CIFAR_BYTES
 
@@ -88,19 +88,19 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
 
     @property
     def raw_images(self) -> bool:
-        """Whether images are stored as their values."""
+        """Whether images are stored as their bare values."""
         return self.pixels == "raw"
 
     @property
     def _label(self) -> str:
-        """Which label byte is the label."""
+        """The label byte that is the image's label."""
         return next(iter(self.label_bytes))
 
     def resolve(self) -> _CifarFormat:
-        """Finds the class names and the splits, by the files below the root; see the base class.
+        """Finds the class names and the splits by the files below the root.
 
         Raises:
-            InputError: No batch file is there, or a file of class names cannot be used.
+            InputError: There is no batch file, or a file of class names cannot be used.
         """
         splits: set[str] = set()
         names: dict[str, Sequence[str]] = {}
@@ -125,11 +125,11 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         )
 
     def predefined_splits(self) -> Sequence[str]:
-        """Those whose files are there."""
+        """Returns the splits whose files are there."""
         return self._splits
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """Number and name of the class that the other label byte gives."""
+        """Declares the number and the name of the other label byte's class."""
         types = {"label": ColumnType("int"), "text": ColumnType("string")}
         return [
             column_feature(f"image/class/{byte}/{part}", column, per_object=False)
@@ -139,18 +139,18 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         ]
 
     def place(self, path: str, *, root: int) -> Place:
-        """A batch file is a container, any other file none of the dataset's; see the base class."""
+        """Treats batch files as containers, and ignores all other files."""
         return Place(role=Role.CONTAINER if self._split_of(path) else Role.OTHER)
 
     def read_container(
         self, file: ImageRef, *, path: str, root: int
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
-        """Lists the images of a batch file, and declares all classes; see the base class.
+        """Lists the images of a batch file, and declares all classes.
 
         Raises:
-            InputError: Its length is no multiple of a record's, or it cannot be read.
+            InputError: The file's length is not a multiple of a record's, or it cannot be read.
         """
-        # Imported here: it brings NumPy and Pillow, and help does without.
+        # Imported here, because it imports NumPy and Pillow, which the help does not need.
         from shardbeam.transforms.images.check import CIFAR_BYTES
 
         labels = len(self.label_bytes)
@@ -208,7 +208,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
         )
 
     def _split_of(self, path: str) -> str:
-        """The split of a batch file; empty for any other file."""
+        """Returns the split of a batch file; empty for any other file."""
         name = "" if is_hidden(path) else path.rpartition("/")[2]
         matching = (split for split, names in self.split_files.items() if re.fullmatch(names, name))
         return next(matching, "")
@@ -230,8 +230,8 @@ class Cifar100Format(_CifarFormat, frozen=True, kw_only=True):
     """CIFAR-100: `train.bin`, `test.bin` and the files of class names.
 
     Attributes:
-        coarse: Whether the 20 superclasses are the labels; otherwise the 100 classes are. The
-            others become a feature.
+        coarse: Whether the 20 superclasses are the labels. Otherwise the 100 classes are. The
+            other ones become a feature.
     """
 
     SUMMARY = "CIFAR-100 binary files"
@@ -250,10 +250,10 @@ class Cifar100Format(_CifarFormat, frozen=True, kw_only=True):
 
 
 def _read_names(file: ImageRef, *, uri: str) -> list[str]:
-    """Reads class names, one a line; a file without any is as good as none.
+    """Reads class names, one on each line.
 
     Raises:
-        InputError: It cannot be read, is not UTF-8, or holds a name twice.
+        InputError: The file cannot be read, is not UTF-8, or holds a name twice.
     """
     names = [line.strip() for line in split_lines(decode_text(read_file(file), uri=uri))]
     names = [name for name in names if name]

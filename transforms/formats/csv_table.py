@@ -1,6 +1,6 @@
-"""CSV files (RFC 4180): `,` or another delimiter between cells, `"` around those that hold one.
+"""CSV files (RFC 4180): `,` or another delimiter between cells, and `"` around special cells.
 
-What TFRecorder reads (`split,image_uri,label`) is one of these:
+Among them are the files of TFRecorder (`split,image_uri,label`):
 https://github.com/google/tensorflow-recorder.
 """
 
@@ -28,18 +28,18 @@ _DELIMITERS = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
 _TAB_EXTENSIONS = (".tsv", ".tab")
 # The rows of keras-retinanet have no header: https://github.com/fizyr/keras-retinanet#csv-datasets.
 _RETINANET = ("image", "xmin", "ymin", "xmax", "ymax", "class")
-# `(first line, last line, cells)` of a row, or a problem instead of cells.
+# `(first line, last line, cells)` of a row, with a problem instead of cells that cannot be read.
 _Numbered = tuple[int, int, list[str] | str]
 
 
 class CsvFormat(TableFormat, frozen=True, kw_only=True):
-    """CSV files, each read by one worker, as a row's position is its line.
+    """CSV files. One worker reads a file, since a row's position is its line.
 
     Attributes:
         header: The names of the columns, where the files have no header.
-        delimiter: What stands between cells; by default tabs in .tsv and .tab, else commas.
-        multiline: Whether quoted cells may hold line ends. Where they may, one stray quote takes
-            the rows behind it along.
+        delimiter: The character between cells; by default a tab in .tsv and .tab, else a comma.
+        multiline: Whether quoted cells may hold line ends. If so, one stray quote swallows the
+            rows after it.
     """
 
     SUMMARY = "CSV and TSV tables: a row per image, per object, or without images"
@@ -65,7 +65,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         Annotated[
             str,
             msgspec.Meta(pattern=r'\A(\\t|[^"\\\r\n])\Z', description=r"one character, or \t"),
-            named("what stands between cells", metavar="CHARACTER"),
+            named("character between cells", metavar="CHARACTER"),
         ]
         | None
     ) = None
@@ -74,7 +74,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses one file; see the base class. A row's position is its line."""
+        """Parses one file; a row's position is its line."""
         _, rows = self._read(self.manifest[file_index], storage=storage)
         yield from self._read_rows(rows, file_index=file_index, unit="line")
 
@@ -87,7 +87,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
     def _read(
         self, uri: str, *, storage: Storage, end: int = sys.maxsize
     ) -> tuple[list[str], Iterator[tuple[int, Row | str]]]:
-        """Reads the names of a file's columns, and the rows that begin before `end`."""
+        """Reads the names of a file's columns, and its rows that begin before `end`."""
         lines = read_lines(uri, storage=storage, end=end)
         is_tabs = uri.lower().endswith(_TAB_EXTENSIONS)
         delimiter = (self.delimiter or ("\t" if is_tabs else ",")).replace("\\t", "\t")
@@ -112,7 +112,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
 
 
 def _header_problem(header: Sequence[str], *, delimiter: str) -> str | None:
-    """Says why the cells of a first line cannot be a header; None where they can."""
+    """Describes why the cells of a first line cannot be a header; returns None where they can."""
     if not any(header):
         return "the file begins with no header"
     if len(header) == 1:
@@ -135,26 +135,26 @@ def _header_problem(header: Sequence[str], *, delimiter: str) -> str | None:
 
 
 def split_cells(text: str, *, delimiter: str = ",") -> list[str]:
-    """Splits a line into its cells; a blank one has none.
+    """Splits a line into its cells; a blank line has none.
 
     Raises:
-        CellError: A quote does not end, or stands in the middle of a quoted cell.
+        CellError: A quote is not closed, or is in the middle of a quoted cell.
     """
     if '"' not in text and "\r" not in text:
         return text.split(delimiter) if text else []
     try:
         return next(csv.reader([text], strict=True, delimiter=delimiter), [])
     except csv.Error as error:
-        # Of one line, `unexpected end of data` says nothing to people.
+        # For a single line, `unexpected end of data` would confuse people.
         problem = str(error)
         raise CellError(OPEN_QUOTE if "end of data" in problem else problem) from error
 
 
 def header_cells(line: bytes, *, uri: str, delimiter: str = ",") -> list[str]:
-    """Splits a file's first line into cells without the spaces around them.
+    """Splits a file's first line into cells, and removes the spaces around them.
 
     Raises:
-        InputError: It is no text.
+        InputError: The line is not text.
     """
     binary = binary_problem(line)
     if binary is not None:
@@ -173,19 +173,19 @@ def read_rows(
     delimiter: str = ",",
     first_line: int = 2,
 ) -> Iterator[tuple[int, dict[str, str] | str]]:
-    r"""Reads the rows of a file behind its header; blank lines are none.
+    r"""Reads the rows of a file after its header; blank lines are not rows.
 
     Args:
-        lines: As `read_lines` gives them.
+        lines: The lines, from `read_lines`.
         header: The names of the columns.
-        multiline: Whether a quoted cell may hold line ends, which come as `\n`. Then a quote that
-            does not end takes the lines behind it along.
-        delimiter: What stands between cells.
-        first_line: The number of the first of the lines.
+        multiline: Whether a quoted cell may hold line ends, which become `\n`. If so, a quote that
+            is not closed swallows the lines after it.
+        delimiter: The character between cells.
+        first_line: The number of the first line.
 
     Yields:
-        `(number of the line, {column: cell})` of each row, or what is wrong with it: once for
-        each line that it takes.
+        `(number of the line, {column: cell})` of each row. Of a bad row, `(number, problem)` for
+        each of its lines.
     """
     read = _multiline_rows if multiline else _rows
     for first, last, cells in read(lines, delimiter=delimiter, first_line=first_line):

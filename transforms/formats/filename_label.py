@@ -20,7 +20,7 @@ from shardbeam.transforms.formats.split_folders import SplitFolderFormat
 from shardbeam.transforms.formats.table_columns import ColumnType, column_feature
 
 _LABEL = "label"
-# What stands after the last `_` of the name, up to its extension.
+# The text between the last `_` of the name and its extension.
 _AFTER_LAST_UNDERSCORE = r"_(?P<label>[^_/]+)\.[^._/]+$"
 
 
@@ -28,10 +28,10 @@ class FilenameLabelFormat(SplitFolderFormat, frozen=True, kw_only=True):
     """The label in the file's name.
 
     Attributes:
-        pattern: A regular expression (Python's `re`), searched in the image's key. Its group
-            `label` is the class; any other named group is a text feature of that name, empty where
-            the group takes no part in the match. By default the label is what stands after the
-            last `_` of the name, without the extension.
+        pattern: A regular expression (Python's `re`) that is searched in the image's key. Its
+            group `label` is the class. Each other named group becomes a text feature of that name,
+            which is empty where the group takes no part in the match. By default the label is the
+            text between the last `_` of the name and its extension.
     """
 
     SUMMARY = "the label in the file's name, found by a regular expression"
@@ -57,11 +57,11 @@ class FilenameLabelFormat(SplitFolderFormat, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """Labels, where the pattern has a group of them."""
+        """Labels, if the pattern has the group `label`."""
         return frozenset({Kind.CLASSIFICATION} if _LABEL in self._all_groups else ())
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """A text for each further named group."""
+        """Declares a text for each other named group."""
         text = ColumnType("string")
         return [
             column_feature(name, text, per_object=False)
@@ -70,11 +70,11 @@ class FilenameLabelFormat(SplitFolderFormat, frozen=True, kw_only=True):
         ]
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
-        """Takes an image's class from its name; see the base class.
+        """Reads an image's class off its name.
 
         Raises:
-            RejectedError: The pattern finds no label in it.
-            InputError: Searching it takes too long.
+            RejectedError: The pattern finds no label in the name.
+            InputError: The search takes too long.
         """
         exclusion = listing_exclusion(key)
         if exclusion is not None:

@@ -1,4 +1,4 @@
-"""A folder per class: `<class>/…/<image>`, below folders of splits where there are any."""
+"""A folder per class: `<class>/…/<image>`, inside folders of splits if there are any."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from shardbeam.transforms.storage.archives import expand_root, is_archive, list_
 from shardbeam.transforms.storage.base import Storage, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-# Files that say more about images than the names of folders.
+# Files that may annotate the images better than the names of folders do.
 _ANNOTATIONS = (".json", ".jsonl", ".xml", ".csv", ".tsv", ".mat", ".tar", ".tfrecord")
-# Names of folders that hold images of no one class; without a name those that hold classes.
+# Names of folders that are not classes. The root, without a name, holds the classes.
 _NO_CLASSES = FILE_FOLDERS | {""}
 
 
@@ -51,7 +51,7 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes two or more folders with images, named like no part of another format.
+        """Recognizes two or more folders with images, unless other formats use their names.
 
         If stray images or one folder around all others are in the way, the problem says so.
         """
@@ -99,7 +99,7 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         return read_class_ids(self.classes, storage=storage_for(self.classes))
 
     def resolve(self) -> Format:
-        """Finds the splits, and reads the file of classes, so that a bad one is found early.
+        """Finds the splits, and reads the file of classes to find its errors early.
 
         Raises:
             InputError: The root cannot be listed, or holds images where folders of classes are
@@ -137,7 +137,7 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
 
     @functools.cached_property
     def _class_folders(self) -> Set[str]:
-        """The folders that may be classes, by their names alone."""
+        """The folders that may be classes; only names are listed."""
         folders: set[str] = set()
         for uri in expand_root(self.images):
             if is_archive(uri):
@@ -150,18 +150,18 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         return {unicodedata.normalize("NFC", folder) for folder in folders}
 
     def annotation_files(self) -> Sequence[str]:
-        """The classes file, if there is one: it declares the categories."""
+        """Returns the file of classes, if there is one; it declares the categories."""
         return () if self.classes is None else (self.classes,)
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Declares the classes file's categories, each with its position as id."""
+        """Declares the classes of the file; a class's id is its position."""
         for name, class_id in (self._ids or {}).items():
             yield Category(name=name, source_id=class_id, origin=self.classes or "")
 
     def annotate_listed(self, key: str) -> ImageAnnotations | Exclusion:
-        """Takes an image's class from its folder; see the base class.
+        """Reads an image's class off its folder.
 
         Raises:
             RejectedError: The image is in no folder.
@@ -170,7 +170,7 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         if exclusion is not None:
             return exclusion
         folder, slash, _ = self.below_split(key).partition("/")
-        # The names in an archive may begin with a slash.
+        # Names in an archive may begin with a slash.
         if not folder or not slash:
             raise RejectedError(
                 Reason.NO_CLASS_FOLDER, "the image is in no class folder: <class>/<image> expected"
@@ -181,9 +181,9 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
 
 
 def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
-    """Reads a classes file: a name a line, in order of their ids.
+    """Reads a file of classes: one name on each line, in the order of their ids.
 
-    Blank lines, and spaces around a name, mean nothing.
+    Blank lines and spaces around names are ignored.
 
     Args:
         uri: The file.
@@ -193,14 +193,14 @@ def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
         `{name: id}`, ids counted from 0.
 
     Raises:
-        InputError: The file cannot be read, is not UTF-8, holds no name, a name twice, or one
-            that cannot be a folder's.
+        InputError: The file cannot be read, is not UTF-8, holds no name, a name twice, or a name
+            that no folder can have.
     """
     text = decode_text(read_annotation_file(uri, storage=storage), uri=uri)
     # {name: its line}
     lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        # Composed, as keys are.
+        # Keys are composed, too.
         name = unicodedata.normalize("NFC", line.strip())
         if not name:
             continue

@@ -1,7 +1,7 @@
-"""How listed images and annotation entries travel to the join: as bytes under a join text.
+"""Encodes listed images and annotation entries, which travel to the join as bytes.
 
-A CoGroupByKey of typed values costs nearly twice as much. They become bytes in the step that finds
-them, so that they are encoded once and counted as they are sent.
+A CoGroupByKey of typed values costs nearly twice as much. The step that finds a value encodes it,
+so that it is encoded once and counted as it is sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shardbeam.transforms.core.records import AnnotationEntry, ListedImage
 from shardbeam.transforms.formats.joining import join_text
 from shardbeam.transforms.formats.sources import Source
 
-# First byte of a value: which edge to the join it takes.
+# First byte of a value: its edge to the join.
 _SIDES = {IMAGES: b"\x00", MASKS: b"\x01", ENTRIES: b"\x02"}
 _EDGES = {side[0]: edge for edge, side in _SIDES.items()}
 
@@ -25,11 +25,11 @@ _entry_decoder = msgspec.msgpack.Decoder(AnnotationEntry)
 def encode_join_value(
     item: ListedImage | AnnotationEntry, *, text: str, edge: str, source: Source
 ) -> tuple[bytes, bytes]:
-    """Encodes what is joined: `(source and join text, value)`.
+    """Encodes an item for the join as `(source and join text, value)`.
 
     Args:
-        item: A listed image, or what is said about one.
-        text: What it has in common with what it is joined with, before `match` is applied.
+        item: A listed image, or an entry about an image.
+        text: The text that the item is joined by, before `match` is applied.
         edge: `IMAGES`, `MASKS` or `ENTRIES`.
         source: Its source.
     """
@@ -38,12 +38,12 @@ def encode_join_value(
 
 
 def decode_join_key(key: bytes) -> tuple[str, str]:
-    """Takes the key of a value apart: the source's name, and the join text."""
+    """Splits the key of a value into the source's name and the join text."""
     source, _, text = key.decode().partition("\0")
     return source, text
 
 
 def decode_join_value(value: bytes) -> tuple[str, ListedImage | AnnotationEntry]:
-    """Decodes a value: the edge that it took, and what it is."""
+    """Decodes a value; returns its edge and the item."""
     edge, payload = _EDGES[value[0]], memoryview(value)[1:]
     return edge, (_image_decoder if edge == IMAGES else _entry_decoder).decode(payload)

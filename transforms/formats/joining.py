@@ -1,4 +1,4 @@
-"""Joining what is listed with what is annotated, one key at a time."""
+"""Joins listed images and annotation entries, one key at a time."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from shardbeam.transforms.formats.base import Format, Kind
 from shardbeam.transforms.formats.key_file import KeyFile, image_groups, is_excluded
 from shardbeam.transforms.formats.names import is_linked_folder, listing_exclusion, loosened
 
-# Reasons for which a part of what a source says about an image cannot be read.
+# Defects because of which a part of an image's annotations is missing or cannot be trusted.
 _INCOMPLETE = frozenset(
     {Reason.ANNOTATION_MALFORMED, Reason.CHANGED_SINCE_LISTING, Reason.SIZE_MISMATCH}
 )
 
 
 class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the config says about the join.
+    """The config's settings of the join.
 
     Attributes:
-        splits: Which split a key belongs to.
-        labels: Which classes are written.
-        unannotated: What becomes of an image that no annotation file names; `auto` means what its
-            format says (`Format.UNANNOTATED`).
+        splits: Finds the split of a key.
+        labels: Finds the classes that are written.
+        unannotated: Whether an image that no annotation file names is kept, dropped or rejected;
+            `auto` leaves that to its format (`Format.UNANNOTATED`).
         example_per: Whether an image makes one Example, or one for each of its objects.
-        exclude: The file that names images to leave out.
+        exclude: The file of images to leave out.
         groups: The file of groups of images that stay in one split.
-        limit: How many images of each split go on at most; all where None.
+        limit: Largest number of images that each split keeps; None for all.
         ignores_sizes: Whether boxes are in pixels of the image, whatever size files give it.
     """
 
@@ -59,17 +59,17 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
     ignores_sizes: bool = False
 
     def group_of(self, *, source: str, key: str) -> tuple[str, str]:
-        """The image whose split an image goes into, by the file of groups: perhaps itself."""
+        """Returns the first image of an image's group, whose split it shares; perhaps itself."""
         image = source, key
         return image if self.groups is None else image_groups(self.groups).get(image, image)
 
     def classes_of(self, annotations: bytes) -> tuple[str, ...]:
-        """The classes, as they are written, that a record's annotations name."""
+        """Returns the written names of the classes of a record's labels and objects."""
         found = decode_annotations(annotations)
         return self._written((*found.labels, *(item.label for item in found.objects)))
 
     def shown_classes(self, annotations: bytes) -> tuple[str, ...]:
-        """The same, and the classes of regions and panoptic segments."""
+        """Returns these and the classes of regions and panoptic segments."""
         found = decode_annotations(annotations)
         items = (*found.objects, *found.stuff)
         segments = (segment.label for segment in found.segments)
@@ -81,15 +81,15 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of all that is joined by one text.
+    """The result of the join for one text.
 
     Attributes:
-        split: The split it belongs to; `NO_SPLIT` where there is no telling.
+        split: The split of the image; `NO_SPLIT` where that is unknown.
         record: The image with its annotations, if it goes on.
-        unannotated: Whether `record` has no annotations because nothing names it.
-        labels: Image-level classes that the image's name tells.
-        excluded: The rule that leaves the image out, if one does.
-        rejects: What cannot be used.
+        unannotated: Whether `record` has no annotations because nothing names the image.
+        labels: Image-level classes that the image's name gives.
+        excluded: The rule that leaves the image out, if there is one.
+        rejects: Images and entries that cannot be used.
     """
 
     split: str
@@ -101,10 +101,10 @@ class JoinedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Defect(NamedTuple):
-    """What is wrong with what is said about an image.
+    """A problem of an image or of its entries.
 
     Attributes:
-        of_split: Where only the split is wrong: the one that it cannot have.
+        of_split: Where only the split is wrong: the split that the image cannot have.
     """
 
     reason: Reason
@@ -113,10 +113,10 @@ class _Defect(NamedTuple):
 
 
 class _Merged(NamedTuple):
-    """What the entries of one image say together.
+    """The merged entries of one image.
 
     Attributes:
-        split_problem: What is wrong with the split, where the dataset has none of that name.
+        split_problem: The problem of a split that the dataset does not have.
         usable: Whether an entry without a defect gives annotations or a split.
     """
 
@@ -128,9 +128,9 @@ class _Merged(NamedTuple):
     usable: bool
 
     def lost(self) -> _Defect | None:
-        """The defect that leaves less than the source says about the image, if any does.
+        """Returns a defect because of which annotations of the image are missing, if there is one.
 
-        Written without the annotations that it has, an image would teach that nothing is there.
+        An image that is written without its annotations would teach that nothing is there.
         """
         for defect in self.defects:
             if not defect.of_split and (self.annotations is None or defect.reason in _INCOMPLETE):
@@ -139,7 +139,7 @@ class _Merged(NamedTuple):
 
 
 def join_text(text: str, *, source_format: Format) -> str:
-    """What an image or an entry is joined by, as the key `match` of its format says."""
+    """Returns the text that an image or an entry is joined by, as the format's key `match` says."""
     if Kind.ROWS in source_format.kinds:
         return text
     return loosened(text, getattr(source_format, "match", "path"))
@@ -154,16 +154,16 @@ def join_key(
     source_format: Format,
     settings: JoinSettings,
 ) -> JoinedKey:
-    """Decides what becomes of all that is joined by one text.
+    """Joins the images and the entries that have the same text.
 
     Args:
         source: The source's name.
-        key: What they are joined by: the image's key, unless the format says otherwise.
-        images: The listed images, in any order; more than one only if the format joins by less
-            than the name, or names differ in nothing but their Unicode normalization.
-        entries: What the annotation files say about it, in any order.
-        source_format: The source's format, which may tell annotations from the key.
-        settings: The config's rules.
+        key: The text: the image's key, unless the format joins by something else.
+        images: The listed images, in any order. There are several only if the format joins by
+            less than the name, or if names differ only in their Unicode normalization.
+        entries: The entries of annotation files, in any order.
+        source_format: The source's format, which may read annotations off the key.
+        settings: The config's settings.
     """
     listed = sorted(images, key=lambda image: (image.key, image.image.uri, image.image.offset))
     merged = _merge_entries(
@@ -196,15 +196,15 @@ def join_key(
 
 
 class _Case(NamedTuple):
-    """All that is known of what is joined by one text.
+    """The images and entries that have the same text, and what follows from them.
 
     Attributes:
-        key: The image's key; what the entries call it, where it is not listed.
+        key: The image's key; where no image is listed, its name in the entries.
         listed: The listed images, in order.
-        entries: What the annotation files say about it, in any order.
-        merged: The same, put together.
-        group: The image whose split it goes into.
-        split: That split, as far as it is known before its classes are.
+        entries: The entries of annotation files, in any order.
+        merged: The merged entries.
+        group: The image whose split this image shares.
+        split: Its split; a stratified one is found later, when the classes are known.
     """
 
     source: str
@@ -218,7 +218,7 @@ class _Case(NamedTuple):
     settings: JoinSettings
 
     def reject(self, defect: _Defect, *, listed: bool, key: str = "") -> Reject:
-        """Makes a reject of the image, or of one of several."""
+        """Makes a reject of the image, or of the listed image with `key`."""
         is_split = defect.of_split in self.settings.splits.predefined
         return Reject(
             split=defect.of_split if is_split else self.split,
@@ -231,11 +231,11 @@ class _Case(NamedTuple):
         )
 
     def done(self, *rejects: Reject, excluded: Exclusion | None = None) -> JoinedKey:
-        """Says that no record goes on."""
+        """Makes the result without a record."""
         return JoinedKey(split=self.split, rejects=rejects, excluded=excluded)
 
     def record(self, *, image: ImageRef | None, said: _Said, split: str) -> Record:
-        """Makes the record that goes on."""
+        """Makes the record of the image."""
         examples = 1
         if image is not None and self.settings.example_per == "annotation":
             examples = len(decode_annotations(said.annotations).objects)
@@ -249,7 +249,7 @@ class _Case(NamedTuple):
         )
 
 
-# A row without an image is the input itself.
+# Rows without images, which are inputs themselves.
 
 
 def _join_row(case: _Case) -> JoinedKey:
@@ -269,7 +269,7 @@ def _join_row(case: _Case) -> JoinedKey:
     return msgspec.structs.replace(joined, record=record)
 
 
-# What annotation files name and no listing holds.
+# Images that annotation files name and that are not listed.
 
 
 def _join_missing(case: _Case) -> JoinedKey:
@@ -277,7 +277,7 @@ def _join_missing(case: _Case) -> JoinedKey:
     if merged.exclusion is not None:
         return case.done()
     defects = merged.defects
-    # A list of a split that the config does not use says nothing.
+    # A missing image in a list of splits matters only if the config uses these splits.
     if merged.annotations is not None or (merged.usable and case.settings.splits.predefined):
         missing = _Defect(Reason.MISSING_IMAGE, "annotated, but no such image is listed")
         defects = [missing, *defects]
@@ -288,11 +288,11 @@ def _join_missing(case: _Case) -> JoinedKey:
 
 
 class _Said(NamedTuple):
-    """What is said about a listed image, by files or else by its name.
+    """The annotations of a listed image, from files or else from its name.
 
     Attributes:
-        labels: Image-level classes that its name tells.
-        unannotated: Whether nothing is said.
+        labels: Image-level classes that the name gives.
+        unannotated: Whether neither files nor the name annotate it.
     """
 
     annotations: bytes
@@ -300,7 +300,7 @@ class _Said(NamedTuple):
     unannotated: bool = False
 
 
-# What a rule says of an image: which rule of the config leaves it out, or what is wrong with it.
+# A rule excludes the image, rejects it, or returns None.
 _Verdict: TypeAlias = Exclusion | _Defect | None
 
 
@@ -354,8 +354,8 @@ def _decide(case: _Case, verdict: Exclusion | _Defect, *, rejects: Sequence[Reje
 
 
 def _find_ambiguity(case: _Case) -> _Defect | None:
-    """Says why there is no telling which image and which annotations belong together."""
-    # One annotation file has one name for an image, unless `match` takes several for the same.
+    """Describes why it is unclear which image and which annotations belong together."""
+    # A file names an image in two ways only if `match` joins by less than the name.
     named = {(entry.file_index, entry.key) for entry in case.entries}
     if case.listed[-1].key != case.key:
         names = dict.fromkeys(image.key for image in case.listed)
@@ -369,27 +369,27 @@ def _find_ambiguity(case: _Case) -> _Defect | None:
 
 
 def _find_said(case: _Case) -> _Said | Exclusion | _Defect:
-    """Finds what is said about an image, by annotation files or else by its name."""
+    """Finds the annotations of an image in the entries, or else in its name."""
     if case.merged.annotations is not None:
         return _Said(case.merged.annotations)
     try:
-        told = case.source_format.annotate_listed(case.key)
+        found = case.source_format.annotate_listed(case.key)
     except RejectedError as error:
         return _Defect(error.reason, error.detail)
-    if isinstance(told, Exclusion):
-        return told
-    if told is None:
+    if isinstance(found, Exclusion):
+        return found
+    if found is None:
         return _Said(encode_annotations(ImageAnnotations(image_id="")), unannotated=True)
-    return _Said(encode_annotations(told), labels=told.labels)
+    return _Said(encode_annotations(found), labels=found.labels)
 
 
 def _judge_unannotated(case: _Case, said: _Said) -> _Verdict:
-    """What is no image is left out; an image is kept, left out or rejected, as the config says."""
+    """Excludes other files than images; keeps, drops or rejects images, as the config says."""
     if not said.unannotated:
         return None
     rule = case.settings.unannotated
     if rule == "auto":
-        # The list of a split names it, too.
+        # An image in the list of a split is named, too.
         rule = "keep" if case.merged.usable else case.source_format.UNANNOTATED
     verdicts: dict[str, _Verdict] = {
         "drop": Exclusion.UNANNOTATED,
@@ -399,7 +399,7 @@ def _judge_unannotated(case: _Case, said: _Said) -> _Verdict:
 
 
 def _judge_labels(case: _Case, said: _Said) -> _Verdict:
-    """An image all of whose classes are excluded is left out."""
+    """Excludes an image if all of its classes are excluded."""
     written = map(case.settings.labels.written_name, said.labels)
     if said.labels and all(name is None for name in written):
         return Exclusion.LABEL_EXCLUDED
@@ -407,7 +407,7 @@ def _judge_labels(case: _Case, said: _Said) -> _Verdict:
 
 
 def _judge_split(case: _Case, said: _Said) -> _Verdict:
-    """An image in no split is left out, or rejected where a file names one that there is not."""
+    """Excludes an image without a split; rejects it if its split does not exist."""
     if case.split != NO_SPLIT:
         return None
     problem = case.merged.split_problem
@@ -415,7 +415,7 @@ def _judge_split(case: _Case, said: _Said) -> _Verdict:
 
 
 def _judge_group(case: _Case, said: _Said) -> _Verdict:
-    """An image must have a group, where groups are asked for."""
+    """Rejects an image without a group, if the config groups images."""
     splits = case.settings.splits
     if splits.matches(source=case.source, key=case.key):
         return None
@@ -423,7 +423,7 @@ def _judge_group(case: _Case, said: _Said) -> _Verdict:
     return _Defect(Reason.GROUP_NOT_MATCHED, problem)
 
 
-# The first that says something decides.
+# The first rule that does not return None decides.
 _RULES: Sequence[Callable[[_Case, _Said], _Verdict]] = (
     _judge_unannotated,
     _judge_labels,
@@ -439,12 +439,12 @@ def _merge_entries(
     has_splits: bool,
     ignores_sizes: bool,
 ) -> _Merged:
-    """Merges what is said about one image.
+    """Merges the entries of one image.
 
-    The same image may stand in several annotation files, under one id; an entry with another
-    id is another image that claims the same file.
+    Several annotation files may annotate an image, under one id. An entry with another id is
+    another image that claims the same file.
     """
-    # Files that are about one image each have no order but that of their names.
+    # Annotation files of one image each are sorted by their names.
     ordered = sorted(
         entries, key=lambda each: (each.file_index, each.position, each.image_id, each.detail)
     )
@@ -477,7 +477,7 @@ def _merge_entries(
         merged = [encode_annotations(source_format.reconcile(merge_annotations(parts)))]
     return _Merged(
         annotations=merged[0] if merged else None,
-        # What cannot be used is a reject of the split that it would have been in.
+        # Entries that cannot be used are rejects of the split that they name.
         split=split or next((entry.split for entry in ordered if entry.split), ""),
         split_problem=next((entry.detail for entry in good if entry.split), ""),
         exclusion=exclusion,
@@ -494,12 +494,11 @@ def _pixel_sizes(parts: Iterable[ImageAnnotations]) -> list[tuple[int, int]]:
 
 
 def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
-    """Merges what several annotation files say about one image.
+    """Merges the annotations of one image from several files.
 
-    An object that an earlier file gives with the same id, label and box is the same object:
-    COCO's keypoint files repeat the instances of theirs. What only the later one tells of it is
-    taken over. The image's size is that of the first part with boxes or regions in pixels, if one
-    of these has a size.
+    Objects with the same id, label and box are one object, because COCO's keypoint files repeat
+    instances; a later file only adds what the earlier ones lack. The image's size is that of the
+    first part with boxes or regions in pixels, if one of these has a size.
     """
     width, height = next(
         iter(_pixel_sizes(parts)),
@@ -556,7 +555,7 @@ def merge_annotations(parts: Sequence[ImageAnnotations]) -> ImageAnnotations:
 
 
 def _complete(known: ObjectAnnotation, other: ObjectAnnotation) -> ObjectAnnotation:
-    """An object with what it lacks and `other` has."""
+    """Adds to an object what it lacks and `other` has."""
     return msgspec.structs.replace(
         known,
         segmentation=known.segmentation or other.segmentation,

@@ -1,4 +1,4 @@
-"""JSON Lines: an object a line, Vertex AI's image import among them.
+"""JSON Lines: an object on each line, such as Vertex AI's image import.
 
 The forms: https://jsonlines.org; Vertex AI's `image_classification_single_label_io_format_1.0.0`
 and its siblings for several labels and for boxes
@@ -62,7 +62,7 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses a part of one file; see the base class."""
+        """Parses a part of one file."""
         rows = _read_rows(self.manifest[file_index], storage=storage, begin=begin, end=end)
         yield from self._read_rows(rows, file_index=file_index, unit="byte")
 
@@ -110,7 +110,7 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
 def _read_rows(
     uri: str, *, storage: Storage, begin: int, end: int
 ) -> Iterator[tuple[int, Row | str]]:
-    """Yields `(position, row)`; where a line is no row, what is wrong with it in its place."""
+    """Yields `(position, row)`, or `(position, problem)` for a line that is not a row."""
     for position, line in read_lines(uri, storage=storage, begin=begin, end=end):
         if not line or line.isspace():
             continue
@@ -132,10 +132,10 @@ def _read_rows(
 
 
 def _flatten(row: dict[str, Any]) -> dict[str, Any]:
-    """Takes Vertex AI's labels and split out of what they are wrapped in.
+    """Moves Vertex AI's labels and split out of their wrappers.
 
     Raises:
-        CellError: They are not wrapped as there.
+        CellError: The wrappers have another form.
     """
     if _URI not in row:
         return row

@@ -1,7 +1,7 @@
-"""Files that name images: those to leave out, and groups of those that belong together.
+"""Files that name images to leave out, or groups of images that belong together.
 
-Each is text with a key a line, or `duplicates.parquet` of a dataset (`dataset.duplicates`). Workers
-read it by themselves, since it may be too long to travel with the graph.
+Such a file is text with one key on each line, or a dataset's `duplicates.parquet`
+(`dataset.duplicates`). Each worker reads the file, because it may be too long for the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COLUMNS = {"source": str, "key": str, "group": int, "keep": bool}
 # Rows that are made at a time.
 _BATCH_ROWS = 1024
 
-# The source and the key of an image; of any source where the file does not say.
+# The source and the key of an image. An empty source stands for any.
 _Image = tuple[str, str]
 
 
@@ -33,7 +33,7 @@ class KeyFile(msgspec.Struct, frozen=True):
     """A file that names images, as it was when the run was launched.
 
     Attributes:
-        uri: Where it is.
+        uri: The file.
         crc32c: Checksum of its content.
     """
 
@@ -45,14 +45,14 @@ def find_key_file(uri: str) -> KeyFile:
     """Finds a file that names images.
 
     Raises:
-        InputError: It is not there, or cannot be read.
+        InputError: The file is missing or cannot be read.
     """
     return KeyFile(uri, google_crc32c.value(_read(uri)))
 
 
 @functools.lru_cache(maxsize=4)
 def excluded_images(file: KeyFile) -> frozenset[_Image]:
-    """Reads which images are left out: those of each line, or all but the kept ones of each group.
+    """Reads the images to leave out: those in a text, or all in a list of duplicates but the kept.
 
     A line is a key, or a source's name, a tab and a key.
 
@@ -82,17 +82,17 @@ def excluded_images(file: KeyFile) -> frozenset[_Image]:
 
 
 def is_excluded(file: KeyFile, *, source: str, key: str) -> bool:
-    """Says whether a file leaves an image out; see `excluded_images`."""
+    """Whether a file leaves an image out; see `excluded_images`."""
     images = excluded_images(file)
     return (source, key) in images or ("", key) in images
 
 
 @functools.lru_cache(maxsize=4)
 def image_groups(file: KeyFile) -> Mapping[_Image, _Image]:
-    """Reads which images belong together: `{image: the first of its group}`.
+    """Reads which images belong together: `{image: the first image of its group}`.
 
     Raises:
-        InputError: The file has changed since the launch, or is no list of duplicates.
+        InputError: The file has changed since the launch, or is not a list of duplicates.
     """
     first: dict[int, _Image] = {}
     groups = {}

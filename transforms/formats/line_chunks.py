@@ -1,4 +1,4 @@
-"""Reading a part of a text file: the lines that begin within a range of bytes."""
+"""Reads a part of a text file: the lines that begin in a range of bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.formats.annotation_file import foreign_content, read_part
 from shardbeam.transforms.storage.base import Storage
 
-# What is asked for at a time; a request costs about as much as this many bytes.
+# Size of a request; asking costs about as much time as reading this many bytes.
 _BLOCK_BYTES = 8 << 20
-# What is asked for beyond the range, for the line that reaches over its end.
+# Size of a request beyond the range, for the line that crosses its end.
 _TAIL_BYTES = 64 << 10
-# How many of the bytes of one parity are NUL in UTF-16 text, at least.
+# Least share of NULs among every second byte of UTF-16 text.
 _UTF16_SHARE = 0.8
 MAX_LINE_BYTES = 16 << 20
 
@@ -24,20 +24,19 @@ def read_lines(
 ) -> Iterator[tuple[int, bytes]]:
     r"""Yields `(position of its first byte, line)` of each line that begins in a range.
 
-    The ranges of a file, put together, give each of its lines once. Lines come without their
-    end (`\n` or `\r\n`), the first one without the file's UTF-8 byte order mark.
+    All ranges of a file together give each of its lines once. Lines come without their end (`\n` or
+    `\r\n`), and the first one without the file's UTF-8 byte order mark.
 
     Args:
         uri: The file.
         storage: Reads it.
         begin: First byte of the range.
-        end: The byte behind its last; by default the file's end.
+        end: The byte after its last; by default the file's end.
 
     Raises:
-        InputError: The file cannot be read, holds something else than text, or a line of more
-            than 16 MB.
+        InputError: The file cannot be read, is not text, or has a line of more than 16 MB.
     """
-    # Whether a line begins at `begin` says the byte before it.
+    # The byte before `begin` shows whether a line starts there.
     lines = _split(uri, storage=storage, begin=max(0, begin - 1), end=end)
     if begin > 0:
         next(lines, None)
@@ -50,7 +49,7 @@ def read_lines(
 
 
 def binary_problem(line: bytes) -> str | None:
-    """Says in words what a file is whose first line holds NULs; None where it holds none."""
+    """Describes a file whose first line holds NULs; returns None where it holds none."""
     if b"\0" not in line:
         return None
     halves = line[::2], line[1::2]
@@ -60,16 +59,16 @@ def binary_problem(line: bytes) -> str | None:
 
 
 def _split(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yields what stands between line ends, from `begin` to the end of the last line of a range."""
+    """Yields the texts between line ends, from `begin` to the end of the range's last line."""
     offset = position = begin
     pending = b""
     while position < end:
         if offset < end:
-            # The beginning tells what the file is, however little of it is wanted.
+            # The first request is never short, because the beginning shows what the file is.
             wanted = min(_BLOCK_BYTES, max(end - offset, 0 if offset else _TAIL_BYTES))
         else:
             wanted = max(_TAIL_BYTES, len(pending))
-        # Object stores refuse a range that begins at the file's end.
+        # Object stores refuse ranges that begin at the file's end, so one more byte is read.
         before = min(offset, 1)
         block = read_part(uri, storage=storage, offset=offset - before, size_bytes=wanted + before)[
             before:

@@ -46,7 +46,7 @@ from shardbeam.transforms.storage.find import storage_for
 _CONFIDENCE = "image/object/confidence"
 _ABSENT_LABELS = "image/class/absent/label"
 _ABSENT_TEXTS = "image/class/absent/text"
-# {column: Example key} of what is known of a box: 1 yes, 0 no, -1 unknown.
+# {column: Example key} of a box's attributes: 1 yes, 0 no, -1 unknown.
 _ATTRIBUTES = {
     "IsOccluded": "image/object/occluded",
     "IsTruncated": "image/object/truncated",
@@ -57,37 +57,37 @@ _ATTRIBUTES = {
 _SIDES = ("XMin", "YMin", "XMax", "YMax")
 _FLAGS = {"1": 1, "-1": -1, "": -1}
 
-# The columns that a file must have, and those that it may have.
+# The required columns of a file, and the optional ones.
 _BOX_COLUMNS = (("ImageID", "LabelName", *_SIDES), ("Confidence", *_ATTRIBUTES))
 _LABEL_COLUMNS = (("ImageID", "LabelName", "Confidence"), ())
 
 _Box = tuple[float, float, float, float]
 
 
-# `(first byte, key, {column: cell}, problem)`: the key is the image's id, or the row's place where
-# there is none; the problem is empty for a good row.
+# `(first byte, key, {column: cell}, problem)`: the key is the image's id, or the row's place if the
+# id cannot be used; the problem is empty for a good row.
 _Row = tuple[int, str, Mapping[str, str], str]
 
 
 class OpenImagesFormat(Format, frozen=True, kw_only=True):
     """Open Images.
 
-    An image's id is its file's name without the extension. An image with a row that
-    cannot be read is a reject: written without it, it would teach that less is there.
+    An image's id is its file's name without the extension. An image with a row that cannot be read
+    is rejected: written without that row, it would teach that less is there.
 
     Attributes:
         images: Root folder of the images, named by their ids.
         boxes: CSV files of boxes.
-        classes: The CSV file of class descriptions, which gives each class its name and its id:
-            its position, counted from 1 where there are boxes and from 0 otherwise. Labels that
-            it does not name are left out and counted. Without it, every label that rows name is
-            a class of that name (`/m/…`).
+        classes: The CSV file of class descriptions, which gives each class its name. A class's id
+            is its position, counted from 1 if there are boxes and from 0 otherwise. Labels that
+            the file does not name are left out and counted. Without the file, every label in the
+            rows (`/m/…`) is a class.
         image_labels: CSV files of image-level labels.
     """
 
     SOME_OF = ("boxes", "image_labels")
     SUMMARY = "Open Images CSV: boxes and image-level labels"
-    # Nobody has verified what is in the other images.
+    # Nobody has verified what the other images show.
     UNANNOTATED = "drop"
     chunk_bytes = 32 << 20
 
@@ -137,7 +137,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """Objects where there are boxes, labels where there are labels."""
+        """Objects if there are boxes, and labels if there are labels."""
         kinds = {Kind.DETECTION} if self.boxes else set()
         if self.image_labels:
             kinds |= {Kind.CLASSIFICATION, Kind.LABEL_CONFIDENCE}
@@ -145,22 +145,22 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def _names(self) -> Mapping[str, str] | None:
-        """`{label, as rows give it: class name}`."""
+        """`{label in the rows: class name}`."""
         if self.classes is None:
             return None
         return _read_class_names(self.classes, storage=storage_for(self.classes))
 
     def resolve(self) -> OpenImagesFormat:
-        """Reads the file of classes, so that a bad one is found before the run.
+        """Reads the file of classes to find its errors before the run.
 
         Raises:
-            InputError: It cannot be read, or is not what it should be.
+            InputError: The file cannot be read, or is not such a file.
         """
         _ = self._names
         return self
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """Attributes of boxes, and the labels that were verified to be absent."""
+        """Declares attributes of boxes, and the labels that were verified to be absent."""
         features: list[ExtraFeature] = []
         if Kind.DETECTION in self.kinds:
             confidence = value_list(_CONFIDENCE, FeatureKind.FLOAT)
@@ -174,34 +174,34 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
         return features
 
     def place(self, path: str, *, root: int) -> Place:
-        """Joins an image by its id; see the base class."""
+        """Joins an image by its id."""
         key = normalize_key(path)
-        # What is left out anyway must not stand in the way of the image beside it.
+        # An excluded file must not have the same join text as the image beside it.
         if listing_exclusion(key) is not None:
             return Place(role=Role.IMAGE, key=key, join=key)
         stem = key.rpartition("/")[2].rpartition(".")[0]
         return Place(role=Role.IMAGE, key=key, join=stem)
 
     def annotation_files(self) -> Sequence[str]:
-        """URIs of the files of boxes, of those of labels, and of the classes file."""
+        """Returns the URIs of the files of boxes, of labels, and of classes."""
         return (*self.boxes, *self.image_labels, *([self.classes] if self.classes else []))
 
     def read_chunk(
         self, *, storage: Storage, file_index: int, begin: int, end: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Parses a part of one CSV file; see the base class.
+        """Parses a part of one CSV file.
 
         Yields:
-            An entry for each run of rows of one image, one with the defect
-            `ANNOTATION_MALFORMED` for the bad ones among them, and the categories: those of the
-            classes file, or, where there is none, those that the rows of this part name.
+            An entry for consecutive rows of one image, another with the defect
+            `ANNOTATION_MALFORMED` if some of them are bad, and the categories: those of the
+            classes file, or without one, the labels in this part.
 
         Raises:
             InputError: The file cannot be read, or lacks a column.
         """
         uri = self.annotation_files()[file_index]
         if self._names is not None and file_index == len(self.boxes) + len(self.image_labels):
-            # It is small, and has been read whole.
+            # The file of classes is small, and is read whole by `_names`.
             first = int(Kind.DETECTION in self.kinds)
             for source_id, name in enumerate(self._names.values(), first):
                 if begin == 0:
@@ -220,7 +220,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
                 yield Category(name=label, origin=uri)
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
-        """Takes labels out that another file or part verified to be absent."""
+        """Removes labels that another file or part verified to be absent."""
         absent = annotations.values.get(_ABSENT_LABELS, ())
         if not absent:
             return annotations
@@ -237,7 +237,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 def _read_image(
     key: str, rows: Iterable[_Row], *, is_boxes: bool, classes: _Classes, uri: str, file_index: int
 ) -> Iterator[AnnotationEntry]:
-    """Yields an entry for consecutive rows of one image, and one for the bad ones among them."""
+    """Yields an entry for consecutive rows of one image, and another for bad rows among them."""
     objects: list[ObjectAnnotation] = []
     confidences: dict[str, float] = {}
     good = bad = 0
@@ -271,7 +271,7 @@ def _read_image(
             objects.append(ObjectAnnotation(label=label, bbox=bbox, attributes=attributes))
         else:
             known = confidences.get(label, confidence)
-            # Verified to be absent is the last word.
+            # A confidence of 0 means verified to be absent, which wins.
             confidences[label] = max(known, confidence) if known and confidence else 0.0
     if good:
         annotations = ImageAnnotations(
@@ -311,9 +311,9 @@ def _absent_values(confidences: Mapping[str, float]) -> dict[str, tuple[str, ...
 
 
 class _Classes(dict[str, str | None]):
-    """`{label: name of its class}` of the labels that rows name; None where there is no such class.
+    """`{label: name of its class}` for labels in the rows; None where there is no such class.
 
-    Without `{label: class name}` labels are the names.
+    Without a file of classes, labels are the names.
     """
 
     def __init__(self, names: Mapping[str, str] | None) -> None:
@@ -338,7 +338,7 @@ def _read_rows(
 ) -> Iterator[_Row]:
     """Reads the rows that begin in a part of a file, from `begin` to `end`.
 
-    `columns` are those that it must have, and those that it may have.
+    `columns` are the required and the optional columns.
     """
     name = uri.rpartition("/")[2]
     count, found = _find_columns(uri, storage=storage, columns=columns)
@@ -348,14 +348,14 @@ def _read_rows(
         if position == 0 or not line or line.isspace():
             continue
         problem = ""
-        # Bytes that are no text matter only in the columns that are read.
+        # Bytes that are not UTF-8 matter only in the columns that are read.
         text = line.decode("utf-8", "surrogateescape")
         try:
             cells = split_cells(text)
             if len(cells) != count:
                 problem = f"expected {count} cells, got {len(cells)}"
         except CellError as error:
-            # The row is the image's all the same, if the id can be told.
+            # If the id can be read, the bad row still belongs to the image.
             cells = text.split(",")
             problem = _problem_of(error)
         if " " in text or "\t" in text:
@@ -373,12 +373,12 @@ def _read_rows(
 
 
 def _read_box(cells: Mapping[str, str]) -> tuple[_Box, dict[str, Value]]:
-    """Reads the box of a row, and what is known of it; raises CellError."""
+    """Reads the box of a row and its attributes; raises CellError."""
     try:
         xmin, ymin, xmax, ymax = [float(cells[side]) for side in _SIDES]
     except ValueError:
         raise CellError(f"{', '.join(_SIDES)}: expected numbers") from None
-    # What is not a number is not in range either.
+    # NaN is not in range either.
     if not (
         MIN_FRACTION <= xmin <= MAX_FRACTION
         and MIN_FRACTION <= ymin <= MAX_FRACTION
@@ -394,7 +394,7 @@ def _read_box(cells: Mapping[str, str]) -> tuple[_Box, dict[str, Value]]:
         attributes[_CONFIDENCE] = confidence
     for column, key in _ATTRIBUTES.items():
         cell = cells.get(column, "-1")
-        # What is 0 is not carried along: it is the feature's default.
+        # 0 is the feature's default.
         if cell != "0":
             if cell not in _FLAGS:
                 raise CellError(f"{key.rpartition('/')[2]}: expected 0, 1 or -1")
@@ -416,8 +416,8 @@ def _read_confidence(cell: str) -> float:
 def _read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
     """Reads a file of class descriptions: `{label: class name}`, in its order.
 
-    A first line `LabelName,DisplayName` is a header. Of classes with one name each gets its
-    label added.
+    A first line `LabelName,DisplayName` is a header. If classes share a name, their labels are
+    added to it.
     """
     names: dict[str, str] = {}
     for number, (_, line) in enumerate(read_lines(uri, storage=storage), 1):
@@ -427,7 +427,7 @@ def _read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
             ]
             if not any(cells) or (not names and cells[0].casefold() == "labelname"):
                 continue
-            # A name may hold the comma that should have been quoted.
+            # A name may hold a comma that is not quoted.
             label, name = cells[0], ", ".join(cells[1:])
             if not label or not cells[1:]:
                 raise CellError("expected a label and a name: /m/0abc,Name")
@@ -451,14 +451,14 @@ def _read_class_names(uri: str, *, storage: Storage) -> dict[str, str]:
 
 def _problem_of(error: Exception) -> str:
     problem = str(error)
-    mend = '; a row is one line, with "" for a quote in a cell' if problem == OPEN_QUOTE else ""
-    return f"{problem}{mend}"
+    fix = '; a row is one line, with "" for a quote in a cell' if problem == OPEN_QUOTE else ""
+    return f"{problem}{fix}"
 
 
 def _find_columns(
     uri: str, *, storage: Storage, columns: tuple[Sequence[str], Sequence[str]]
 ) -> tuple[int, dict[str, int]]:
-    """Reads the header: how many columns there are, and where the known ones stand."""
+    """Reads the header; returns the number of columns, and the positions of the known ones."""
     required, optional = columns
     _, line = next(read_lines(uri, storage=storage, end=1), (0, b""))
     cells = header_cells(line, uri=uri)

@@ -1,4 +1,4 @@
-"""A source of the config, as the transforms see it."""
+"""A source of the config, and how its files are listed and read."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from shardbeam.transforms.storage.archives import begin_root, list_root_part, no
 from shardbeam.transforms.storage.base import ListingPart
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
-# (source, which of its roots, folder or archive)
+# (source, number of its root, folder or archive)
 Root: TypeAlias = tuple[str, int, str]
-# (source, which of its annotation files, where to begin, where to end); the last two are 0 where
-# the file is read whole.
+# (source, number of its annotation file, first byte, the byte after the last); the last two are 0
+# where the file is read whole.
 FilePart: TypeAlias = tuple[str, int, int, int]
 
 # Masks sort after annotation files.
@@ -41,9 +41,9 @@ _MASK_FILE_INDEX = 1 << 30
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Where images and annotations come from.
+    """A source of images and annotations.
 
-    It goes to workers as the format's name and keys (`restore_format`).
+    Workers receive it as the format's name and keys (`restore_format`).
 
     Attributes:
         name: The source's name in the config; with its key it identifies an image.
@@ -54,7 +54,7 @@ class Source(msgspec.Struct, frozen=True):
     format: Format
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Takes it apart for workers."""
+        """Prepares the source for workers."""
         return _restore, (self.name, name_format(self.format), msgspec.msgpack.encode(self.format))
 
 
@@ -63,7 +63,7 @@ def _restore(name: str, format_name: str, keys: bytes) -> Source:
 
 
 def list_roots(sources: Sequence[Source]) -> list[Root]:
-    """Lists the roots of all sources: where the listing begins."""
+    """Lists the roots of all sources, at which the listing begins."""
     return [
         (source.name, index, root)
         for source in sources
@@ -72,7 +72,7 @@ def list_roots(sources: Sequence[Source]) -> list[Root]:
 
 
 def list_annotation_files(sources: Sequence[Source]) -> list[FilePart]:
-    """Lists the annotation files that sources name, each as one part."""
+    """Lists the annotation files of all sources, each as one part."""
     return [
         (source.name, index, 0, 0)
         for source in sources
@@ -81,14 +81,14 @@ def list_annotation_files(sources: Sequence[Source]) -> list[FilePart]:
 
 
 class PlacedFile(NamedTuple):
-    """A listed file, and what it is to its source's format.
+    """A listed file, and its place in its source's format.
 
     Attributes:
         source: The source's name.
-        root: Which of the source's roots it lies below.
+        root: Number of the source's root that the file is below.
         path: Its path below the root.
-        place: What it is.
-        file: Where it lies.
+        place: What the file is to the format.
+        file: The file.
     """
 
     source: str
@@ -98,7 +98,7 @@ class PlacedFile(NamedTuple):
     file: ImageRef
 
     def item(self) -> ListedImage | AnnotationEntry | ListedFile | None:
-        """An image, what a mask says, or a file to read; None for any other."""
+        """Returns an image, the entry of a mask, or a file to read; None for any other file."""
         place = self.place
         if place.role is Role.IMAGE:
             return ListedImage(key=place.key, image=self.file)
@@ -129,16 +129,16 @@ def list_files(
 
     Args:
         source: The source.
-        where: The root, one of the archives that it stands for, or a part of a long listing.
-        root: Which of the source's roots it is, or belongs to.
+        where: The root, one of the archives of a pattern, or a part of a long listing.
+        root: Number of the source's root that this belongs to.
         splits: Finds the split of a reject.
 
     Yields:
-        Each file, a reject for each whose name is not valid Unicode, and the parts of a long
+        Each file, a reject for each file whose name is not valid Unicode, and the parts of a long
         listing that are left for other calls.
 
     Raises:
-        InputError: The root cannot be listed, or there is nothing below it.
+        InputError: The root cannot be listed, or is empty.
     """
     if isinstance(where, ListingPart):
         for path, file in list_root_part(where):
@@ -158,14 +158,14 @@ def list_files(
 def read_listed_file(
     file: ListedFile, *, source_format: Format
 ) -> Iterator[AnnotationEntry | Category | ListedImage]:
-    """Reads what was listed beside the images.
+    """Reads a listed annotation file or container.
 
     Yields:
         What the format finds in it. An annotation file that cannot be read gives an entry with a
         defect, so that its image is rejected and the run goes on.
 
     Raises:
-        InputError: A container cannot be read, or is not what it should be.
+        InputError: A container cannot be read, or has another form.
     """
     if file.is_container:
         yield from source_format.read_container(file.file, path=file.path, root=file.root)
@@ -212,7 +212,7 @@ def _place(
             listed=True,
         )
     if is_linked_folder(path):
-        # An input of every format, so that the join counts it as excluded.
+        # Every format treats it as an image, so that the join counts it as excluded.
         place = Place(role=Role.IMAGE, key=path, join=path)
     else:
         place = source.format.place(path, root=root)

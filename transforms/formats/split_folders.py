@@ -172,7 +172,7 @@ def _look(root: str, *, by_name: bool) -> TopFolders:
 
 
 def _look_into_archive(uri: str) -> Iterator[tuple[str, bool]]:
-    """Yields the top folder of each image, and whether it lies in a folder in there."""
+    """Yields the top folder of each image, and whether the image is in a folder below it."""
     for path, _ in list_root(uri):
         folder, slash, below = path.partition("/")
         if slash and folder and is_image_name(path) and not is_hidden(path):
@@ -180,7 +180,7 @@ def _look_into_archive(uri: str) -> Iterator[tuple[str, bool]]:
 
 
 def _look_into_folder(uri: str, *, by_name: bool) -> Iterator[tuple[str, bool]]:
-    """Yields the same of some images of each top folder, those named like splits first."""
+    """Yields the same for some images of each top folder; folders named like splits come first."""
     storage = storage_for(uri)
     limit = _LOOK_AT if by_name else None
     names = list(itertools.islice(storage.names(uri), limit and limit + 1))
@@ -195,7 +195,7 @@ def _look_into_folder(uri: str, *, by_name: bool) -> Iterator[tuple[str, bool]]:
                 found.add(name.endswith("/"))
             if True in found:
                 break
-        # A folder in it may hold anything.
+        # The folders in it may hold no image.
         if found == {True} and not any(
             is_image_name(path) and not is_hidden(path) for path, _ in list_root(below)
         ):

@@ -1,7 +1,7 @@
-"""Tables with a row an image, a row an object, or rows without images: what CSV and JSON share.
+"""Tables in CSV or JSON Lines, with a row for each image, for each object, or without images.
 
-What the columns of a table are follows from the first rows of each of its files, a few megabytes,
-which are read before the run. A later row that does not fit is a reject with its place.
+The first rows of each file, a few megabytes, are read before the run and show what the columns
+are. A later row that does not fit becomes a reject with its place.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from shardbeam.transforms.formats.table_roots import TableRoots, short_names
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
-# How much is read of all files together to find out what their columns are; and of each at least.
+# Bytes that are read of all files together to find out what the columns are, and least of each.
 _FIRST_BYTES, _FIRST_BYTES_OF_A_FILE = 4 << 20, 64 << 10
 
-# Names of columns, without case, spaces, `_` and `-`; the first that a table has is taken.
+# Names of columns in lower case, without spaces, `_` and `-`; the first that a table has is taken.
 _IMAGE_NAMES = (
     *("imageuri", "imagegcsuri", "image", "imagepath", "imagefile", "imagefilename", "imagename"),
     *("filename", "filepath", "file", "path", "uri", "gcsuri", "imageid", "img", "imgpath"),
 )
-# These name images and nothing else.
+# Columns with these names hold nothing but images.
 _URI_NAMES = ("imageuri", "imagegcsuri")
 _LABEL_NAMES = ("label", "labels", "labelname", "class", "classname", "category", "categoryname")
 _SPLIT_NAMES = ("split", "mluse")
@@ -82,29 +82,29 @@ _SPLITS = {
 _FIRST_SPLITS = ("train", "validation", "test")
 _DISCARD = "discard"
 _MAX_SPLITS = 100
-# Beyond, they are numbers that happen to label: label files would not hold a line for each.
+# Larger numbers are labels by accident: label files could not have a line for each.
 _MAX_CLASS_ID = 100_000
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*\Z")
 _MAX_NAME_BYTES = 200
-# So many tables of a folder are looked into.
+# Tables of a folder that are opened.
 _MAX_TABLES = 20
 _NUMBER = ColumnType("float", "optional")
 _NUMBER_TYPES = {"int", "int?", "float", "float?"}
-# A box in fractions may reach a little over the image; further out it is in pixels, or nonsense.
+# A box in fractions may reach a little beyond the image; one further out is in pixels, or wrong.
 MIN_FRACTION, MAX_FRACTION = -1.0, 2.0
 
-# Of a file, `{column: cell}`.
+# A row of a file, `{column: cell}`.
 Row = Mapping[str, Any]
 
 
 class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What the columns of a table are, as its first rows have them.
+    """The columns of a table and their meaning, as its first rows show them.
 
-    A column's name is empty where there is no such column.
+    The name of a missing column is empty.
 
     Attributes:
         names: All columns.
-        image: The column of the image's path or URI; empty where rows are no images.
+        image: The column of the image's path or URI; empty for rows without images.
         label: The column of labels.
         one_hot: The columns of classes, in the order of their ids.
         split: The column of the split.
@@ -136,17 +136,17 @@ class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
 class TableFormat(Format, frozen=True, kw_only=True):
     """A table.
 
-    With `image_root` each row is an image, or an object of one where there are columns xmin,
-    ymin, xmax and ymax. Without, each row is an Example of its own. Columns that no key names are
-    found by their names, and their types follow from the first rows; docs/formats/csv.md says how.
+    With `image_root` each row is an image, or an object of an image if there are columns xmin,
+    ymin, xmax and ymax. Without it, each row becomes an Example. Columns that no key names are
+    found by their names, and their types follow from the first rows, as docs/formats/csv.md says.
 
     Attributes:
         columns: `{column: type}` of columns whose types should not be inferred: `int`, `float`,
             `bool` or `string`, with a `?` if a value may be missing, or `list[int]` and so on.
         cells_are_text: Whether all cells are texts, and all rows have all columns.
-        extensions: Those of its files.
-        guessed_keys: With which keys a table is tried, in turn, that no config describes.
-        _layout: What `resolve` found.
+        extensions: Extensions of the files.
+        guessed_keys: Keys that `recognize` tries one after the other.
+        _layout: The columns; `resolve` finds them.
     """
 
     ROOTS = ("image_root",)
@@ -198,7 +198,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes tables that name images and their labels or boxes; see the base class."""
+        """Recognizes tables of images and their labels or boxes."""
         sources: dict[str, dict[str, Any]] = {}
         files = folder.named(*cls.extensions)
         for path in files[:_MAX_TABLES]:
@@ -228,15 +228,15 @@ class TableFormat(Format, frozen=True, kw_only=True):
         return Recognized(what=what, sources=sources, rank=TABLE)
 
     def _recognize(self, path: str, *, folder: Folder) -> tuple[str, dict[str, Any]] | None:
-        """Gives the split and the keys of a table whose images are there; None of any other."""
+        """Returns the split and the keys of a table whose images are there; None for others."""
         made = self.resolve()
         layout = made._layout
         (uri,) = self.manifest
         _, rows = made._first_rows(uri, storage=storage_for(uri), size_bytes=_FIRST_BYTES_OF_A_FILE)
         names = [row[layout.image] for row in rows if isinstance(row.get(layout.image), str)]
         images = folder.find_images(names, near=path)
-        tells = layout.label or layout.one_hot or layout.boxes or layout.objects
-        if images is None or not tells:
+        is_annotated = layout.label or layout.one_hot or layout.boxes or layout.objects
+        if images is None or not is_annotated:
             return None
         source: dict[str, Any] = {
             "manifest": [folder.uri(path)],
@@ -248,7 +248,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """What the columns have: rows alone, labels or objects."""
+        """Rows alone, labels or objects, as the columns have it."""
         layout = self._layout
         found = {
             Kind.ROWS: not layout.image,
@@ -266,7 +266,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         return TableRoots(self.image_root) if self.image_root else None
 
     def resolve(self) -> TableFormat:
-        """Reads the first rows of the files, to find out what their columns are."""
+        """Reads the first rows of the files to find out what their columns are."""
         names: dict[str, None] = {}
         rows: list[Row] = []
         size_bytes = max(_FIRST_BYTES_OF_A_FILE, _FIRST_BYTES // len(self.manifest))
@@ -286,9 +286,9 @@ class TableFormat(Format, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, _layout=self._lay_out(list(names), rows))
 
     def warnings(self) -> Iterator[str]:
-        """Says that rows name images and no classes; see the base class.
+        """Warns of rows that name images and no classes.
 
-        Columns with a type in the config are known to be none.
+        Columns with a type in the config are known not to be classes.
         """
         layout = self._layout
         unused = [name for name in layout.columns if name not in self.columns]
@@ -301,22 +301,22 @@ class TableFormat(Format, frozen=True, kw_only=True):
             )
 
     def predefined_splits(self) -> Sequence[str]:
-        """The splits that rows name."""
+        """Returns the splits that rows name."""
         return self._layout.splits
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """A feature for each further column."""
+        """Declares a feature for each other column."""
         return [
             column_feature(name, column, per_object=bool(self._layout.boxes))
             for name, column in self._layout.columns.items()
         ]
 
     def annotation_files(self) -> Sequence[str]:
-        """URIs of the files."""
+        """Returns the URIs of the files."""
         return self.manifest
 
     def place(self, path: str, *, root: int) -> Place:
-        """Joins an image by its path below the roots; see the base class."""
+        """Joins an image by its path below the roots."""
         key = normalize_key(path) if self._roots is None else self._roots.key_below(path, root=root)
         join = key
         if self._layout.by_stem and is_image_name(key):
@@ -326,14 +326,14 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def _first_rows(
         self, uri: str, *, storage: Storage, size_bytes: int
     ) -> tuple[Sequence[str], Sequence[Row]]:
-        """Reads the columns of a file, and its rows that begin in so many bytes and can be read.
+        """Reads the columns of a file, and the valid rows that begin in its first bytes.
 
         Raises:
-            InputError: The file cannot be read or is not what it should be.
+            InputError: The file cannot be read, or is not such a table.
         """
         raise NotImplementedError
 
-    # What the columns are
+    # Finding the columns
 
     def _lay_out(self, names: Sequence[str], rows: Sequence[Row]) -> TableLayout:
         def values(name: str) -> Iterator[object]:
@@ -349,7 +349,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
         image = self._image_column(names, values=values)
         split = self._find("split", self.split_column, _SPLIT_NAMES, names)
-        # The columns of rows without images have no meaning but their names.
+        # Without images, every column is a feature.
         if (self.label_column or self.one_hot) and not image:
             raise self._error(
                 f"{'one_hot' if self.one_hot else 'label_column'}: rows without images have "
@@ -363,7 +363,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             label = self._find("label", self.label_column, _LABEL_NAMES, names)
         free = [name for name in names if image and name not in self.columns and name != label]
         boxes = find_all(_BOX_NAMES)
-        # A decimal comma makes a text of a number: its row is a reject, the others are objects.
+        # A number with a decimal comma is text, and only rejects its row.
         if not any(is_number(value) for name in boxes for value in values(name)):
             boxes = ()
         if boxes and not label:
@@ -378,7 +378,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         columns: dict[str, ColumnType] = {}
         for name in dict.fromkeys([*names, *self.columns]):
             text = self.columns.get(name)
-            # Where rows may lack columns, a later row may have one that the first ones lack.
+            # In JSON, a later row may have columns that the first rows lack.
             if text and (self.cells_are_text or did_you_mean(name, known=names)):
                 self._check_there(name, names, setting=f"columns.{name}")
             if name not in used and text != "ignore":
@@ -485,17 +485,17 @@ class TableFormat(Format, frozen=True, kw_only=True):
     def _error(self, problem: str) -> InputError:
         return InputError(uri=self.manifest[0], problem=problem)
 
-    # What the rows say
+    # Reading rows
 
     def _read_rows(
         self, rows: Iterable[tuple[int, Row | str]], *, file_index: int, unit: str
     ) -> Iterator[AnnotationEntry | Category]:
-        """Reads rows, and declares the classes that they label.
+        """Reads rows, and declares the classes of their labels.
 
         Args:
-            rows: `(position, row)`; of a row that cannot be read, what is wrong with it.
-            file_index: Their file.
-            unit: What positions count.
+            rows: `(position, row)`, or `(position, problem)` for a row that cannot be read.
+            file_index: Number of their file.
+            unit: The unit of positions, such as `line`.
         """
         seen: set[str] = set()
         for position, row in rows:
@@ -545,7 +545,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
             annotations=annotations,
             file_index=file_index,
             position=position,
-            # Values of two rows would contradict each other; labels and objects add up.
+            # Two rows of an image cannot be merged if they give features of the whole image.
             image_id=place if layout.image and layout.columns and not layout.boxes else "",
             defect=defect,
             detail=detail,
@@ -564,7 +564,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         if key is None and self._roots is not None and self.match != "path":
             return normalize_key(name)
         if key is None:
-            # As it is there, it equals no listed key.
+            # No listed image has this key.
             raise CellError(
                 "the image lies in none of the image_root folders",
                 reason=Reason.OUTSIDE_ROOTS,
@@ -573,7 +573,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         return key
 
     def _annotations(self, row: Row) -> ImageAnnotations:
-        """Reads all that a row says about its image."""
+        """Reads a row's annotations of its image."""
         layout = self._layout
         labels = self._labels(row)
         values = {
@@ -618,7 +618,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         """
         if self._layout.one_hot:
             return class_names(name for name in self._layout.one_hot if self._is_one(row, name))
-        # `""` would be the column without a name: pandas' row numbers.
+        # A column without a name is that of pandas' row numbers.
         if not self._layout.label:
             return []
         cell = row.get(self._layout.label)
@@ -662,10 +662,10 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
 
 def class_names(labels: Iterable[str]) -> list[str]:
-    """Makes names of classes of labels, without empty ones.
+    """Turns labels into names of classes, and leaves empty ones out.
 
     Raises:
-        CellError: A label holds NUL or several lines, as when an open quote took rows along.
+        CellError: A label holds NUL or several lines, perhaps because of an open quote.
     """
     stripped = (unicodedata.normalize("NFC", label.strip()) for label in labels)
     names = [name for name in stripped if name]
@@ -676,13 +676,13 @@ def class_names(labels: Iterable[str]) -> list[str]:
 
 
 def _split_name(cell: object) -> str:
-    """The split that a cell names; empty where it names none."""
+    """Returns the split that a cell names; empty where it names none."""
     text = "" if cell is None else json_text(cell).strip()
     return _SPLITS.get(text.casefold(), text)
 
 
 def _are_class_ids(values: Iterable[object]) -> bool:
-    """Whether labels are nothing but ids of classes."""
+    """Whether all labels are ids of classes."""
     found: list[object] = []
     for value in values:
         found += value if isinstance(value, list) else [] if value is None else [value]

@@ -1,6 +1,6 @@
-"""Types of a table's columns: predefined, inferred, and what cells of each become.
+"""Types of a table's columns, and how their cells become values.
 
-A cell of a CSV file is a text, and becomes a value as JSON has it by `value_of_text`.
+`value_of_text` turns the text of a CSV cell into a value as in JSON.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS = {
 }
 _DECIMAL_COMMA = re.compile(r"\s*-?[0-9]+,[0-9]+\s*\Z")
 _BOOLS = {"true": True, "false": False}
-# Numbers as a program would write them: `007`, a code, is none, and stays text.
+# Numbers as a program would write them; `007` is a code and stays text.
 _INT = re.compile(r"-?(0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(
     r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\Z|(?i:nan|[+-]?inf(inity)?)\Z"
@@ -47,7 +47,7 @@ class CellError(ValueError):
 
     Attributes:
         reason: The stable reason code.
-        key: What the row names as its image, if that is what cannot be used.
+        key: The image that the row names, if that name is the problem.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class CellError(ValueError):
 
 
 class ColumnType(msgspec.Struct, frozen=True):
-    """What a column's cells are.
+    """The type of a column's cells.
 
     Attributes:
         base: The type of each value.
-        form: `one` value, `optional`: one or none, or a `list` of any number.
+        form: `one` value, one or none (`optional`), or any number (`list`).
     """
 
     base: Base
@@ -76,7 +76,7 @@ class ColumnType(msgspec.Struct, frozen=True):
 
 
 def parse_type(text: str) -> ColumnType | None:
-    """Reads a type as a config names it; None where there is no such type."""
+    """Reads a type as a config writes it; returns None where there is no such type."""
     match = _TYPE.match(text)
     if match is None:
         return None
@@ -85,7 +85,7 @@ def parse_type(text: str) -> ColumnType | None:
 
 
 def infer_type(values: Iterable[object]) -> ColumnType:
-    """Finds the type that all values of a column have; None stands for a missing one."""
+    """Finds the type of all values of a column; None stands for a missing value."""
     bases: set[Base] = set()
     has_list = has_missing = False
     for value in values:
@@ -105,9 +105,9 @@ def infer_type(values: Iterable[object]) -> ColumnType:
 
 
 def column_feature(name: str, column: ColumnType, *, per_object: bool) -> ExtraFeature:
-    """Describes the feature that a column becomes.
+    """Describes the feature of a column.
 
-    A value that is missing for an object, of which there must be one, is NaN or -1.
+    Where an object lacks a value, the feature holds NaN, -1 or an empty text.
     """
     unknown: dict[str, Value] = {"float": math.nan, "string": ""}
     return ExtraFeature(
@@ -123,7 +123,7 @@ def column_feature(name: str, column: ColumnType, *, per_object: bool) -> ExtraF
 
 
 def value_of_text(text: str) -> object:
-    """Reads a cell of a CSV file: None where it is empty, the text where it is nothing else."""
+    """Reads a CSV cell as JSON would write it; None if it is empty, and any other text as it is."""
     stripped = text.strip()
     if not stripped:
         return None
@@ -143,7 +143,7 @@ def value_of_text(text: str) -> object:
 
 
 def is_number(value: object) -> bool:
-    """Whether a cell is a number, or would be one if its decimal comma were a point."""
+    """Whether a cell is a number, with a decimal point or a decimal comma."""
     if isinstance(value, str):
         return _DECIMAL_COMMA.match(value) is not None
     return isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -153,12 +153,12 @@ def read_cell(cell: object, column: ColumnType, *, is_text: bool) -> tuple[Value
     """Reads a cell.
 
     Args:
-        cell: What the file has; None where a row has none.
-        column: What it should be.
+        cell: The cell; None where a row has none.
+        column: The column's type.
         is_text: Whether all cells are texts, as in a CSV file.
 
     Raises:
-        CellError: It is not of the column's type.
+        CellError: The cell does not have the column's type.
     """
     if is_text and isinstance(cell, str):
         if column.base == "string" and column.form != "list":
@@ -175,18 +175,18 @@ def read_cell(cell: object, column: ColumnType, *, is_text: bool) -> tuple[Value
 
 
 def json_text(value: object) -> str:
-    """A text as it is, any other value as JSON."""
+    """Returns a text as it is, and any other value as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def join_names(names: Iterable[str]) -> str:
-    """Shows some of a table's columns, in one line."""
+    """Lists the first of a table's columns in one line."""
     shown = [name if name.isprintable() else ascii(name) for name in names]
     return ", ".join(shown[:30]) + (", ..." if len(shown) > 30 else "") or "none"
 
 
 def first_of(candidates: Iterable[str], names: Collection[str]) -> str:
-    """Finds the first of some names, whatever its case, spaces, `_` and `-`; empty if none."""
+    """Finds the first candidate among names, ignoring case, spaces, `_` and `-`; empty if none."""
     by_plain = {re.sub(r"[\s_-]", "", name).casefold(): name for name in reversed(list(names))}
     return next((by_plain[name] for name in candidates if name in by_plain), "")
 
@@ -221,7 +221,7 @@ def _typed(value: object, base: Base) -> Value:
 
 
 def _fits_float32(value: float) -> bool:
-    # An integer may be too large for Python's float.
+    # Comparing works for integers that are too large for Python's float.
     return value != value or value in (math.inf, -math.inf) or abs(value) <= MAX_FLOAT32
 
 

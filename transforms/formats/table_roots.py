@@ -1,4 +1,4 @@
-"""Where the images that a table names lie below the declared roots, by their names alone."""
+"""Finds the images that a table names below the declared roots, by their names alone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
 
 
 class TableRoots:
-    """The folders that hold a table's images.
+    """The folders of a table's images.
 
-    An image's key is its path below its root, or below the roots' common parent where there are
-    several.
+    An image's key is its path below the root, or below the common parent of several roots.
 
     Args:
         roots: Absolute paths or URIs.
 
     Raises:
-        ValueError: One lies below another, or they lie in different systems.
+        ValueError: A root is below another, or the roots are in different file systems.
     """
 
     def __init__(self, roots: Sequence[str]) -> None:
@@ -41,12 +40,12 @@ class TableRoots:
 
         Args:
             path: Its path below its root.
-            root: Which of the roots.
+            root: Number of the root.
         """
         return self._key(f"{self._roots[root]}/{path}")
 
     def key_of(self, name: str) -> str | None:
-        """Finds the key of an image as a row names it; None where it lies outside of all roots.
+        """Finds the key of an image that a row names; returns None if it is outside of all roots.
 
         Args:
             name: An absolute path, a URI, or a path relative to the root (with several roots: to
@@ -63,7 +62,7 @@ class TableRoots:
 
 
 def short_names(uris: Sequence[str]) -> list[str]:
-    """Names files by what tells them apart: their base names, or paths below a common parent."""
+    """Returns short, different names of files: base names, or paths below a common parent."""
     names = [posixpath.basename(uri) for uri in uris]
     if len(set(names)) < len(names):
         parent = common_folder([posixpath.dirname(uri) for uri in uris])
@@ -74,7 +73,7 @@ def short_names(uris: Sequence[str]) -> list[str]:
 
 
 def _resolve(name: str) -> str:
-    """A path or URI without `.`, `..` and a last `/`; local files without a scheme."""
+    """Removes `.`, `..` and a last `/` from a path or URI, and the scheme of local files."""
     scheme, path = _split_scheme(name)
     return scheme + posixpath.normpath(f"/{path.lstrip('/')}").rstrip("/").removeprefix(
         "/" if scheme else ""
@@ -90,7 +89,7 @@ def _split_scheme(name: str) -> tuple[str, str]:
 
 
 def common_folder(folders: Sequence[str]) -> str:
-    """The folder that holds all of these."""
+    """Returns the innermost folder that holds all of these folders."""
     common = folders[0].split("/")
     for folder in folders[1:]:
         parts = folder.split("/")

@@ -1,11 +1,11 @@
-"""A test kit for formats: reads a source as a build does, without its pixels, and checks it.
+"""A test kit for formats, which reads a source as a build does, without pixels, and checks it.
 
     def test_my_format() -> None:
         report = check_format(MyFormat(images="images", annotations=["boxes.txt"]))
         assert report.annotations["a.jpg"].objects[0].label == "cat"
 
-What a build relies on is asserted; what is particular to a format is for its own tests, which
-find all that was read in the report.
+It asserts what a build relies on. A format's own tests check the rest by the report, which holds
+everything that was read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from shardbeam.transforms.storage.local import LocalStorage
 
 _SOURCE = "source"
 _SPLIT = "train"
-# In so many parts a file is read that may be read in parts.
+# Number of parts that a file is read in, if it can be read in parts.
 _PARTS = 7
 _MASK_KINDS = {
     MaskRole.PANOPTIC: Kind.PANOPTIC,
@@ -56,14 +56,14 @@ _MASK_KINDS = {
 
 
 class FormatReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build would see of a source.
+    """The content of a source, as a build would see it before it reads images.
 
     Attributes:
         annotations: `{key: annotations}` of every image, or row, that would be written.
         splits: `{key: split}` of these.
-        rejects: What would be rejected, before any image is read.
+        rejects: The rejects.
         excluded: `{rule: count}` of the images that rules leave out.
-        categories: The categories that are declared.
+        categories: The declared categories.
     """
 
     annotations: Mapping[str, ImageAnnotations]
@@ -74,7 +74,7 @@ class FormatReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Read(msgspec.Struct, frozen=True):
-    """What was read: `(join, image)` of each image, and all that is said about them."""
+    """What was read: `(join, image)` of each image, the entries, and the categories."""
 
     images: list[tuple[str, ListedImage]] = []
     entries: list[AnnotationEntry] = []
@@ -89,29 +89,28 @@ class _Read(msgspec.Struct, frozen=True):
             self.entries.append(item)
 
     def sorted(self) -> list[bytes]:
-        """All of it, in an order that does not depend on that of reading."""
+        """Returns everything, in an order that does not depend on the order of reading."""
         items = [*self.images, *self.entries, *set(self.categories)]
         return sorted(msgspec.msgpack.encode(item, order="deterministic") for item in items)
 
 
 def check_format(source_format: Format, *, damages: int = 100) -> FormatReport:
-    """Checks that a format keeps to what `Format` demands, on a source of its kind.
+    """Checks on a source that a format fulfils the contract of `Format`.
 
-    Checked is that its fields and what they resolve to can travel to workers; that everything
-    comes out the same when it is read again, or in other parts; that keys, positions, kinds, extra
-    features, categories and splits fit together; that details of defects name no folder of this
-    machine; and that damaged annotation files give entries or an `InputError` that names the
-    file, and nothing else.
+    The checks are: its fields, resolved or not, can travel to workers; everything is the same when
+    it is read again, or in other parts; keys, positions, kinds, extra features, categories and
+    splits fit together; details of defects name no folder of this machine; and damaged annotation
+    files only give entries or an `InputError` that names the file.
 
     Args:
         source_format: The format, made of keys whose paths are absolute.
-        damages: How many damaged versions of each annotation file are read.
+        damages: Number of damaged versions of each annotation file that are read.
 
     Returns:
-        What was read.
+        Everything that was read.
 
     Raises:
-        AssertionError: The format does not keep to it; the text says where.
+        AssertionError: The format breaks the contract; the text says where.
         InputError: The source cannot be read.
     """
     made = _travelled(_travelled(source_format).resolve())
@@ -128,7 +127,7 @@ def check_format(source_format: Format, *, damages: int = 100) -> FormatReport:
 
 
 def _require(condition: object, problem: str) -> None:
-    # Not `assert`, which a Python run with -O leaves out.
+    # Python's option -O removes `assert` statements.
     if not condition:
         raise AssertionError(problem)
 
@@ -265,7 +264,7 @@ def _check_parts(made: Format, read: _Read) -> None:
 
 
 def _size(entry: AnnotationEntry) -> int:
-    """Counts what an entry says; entries of one image may be cut differently by other parts."""
+    """Counts an entry's annotations; other parts may cut the entries of an image differently."""
     if entry.defect is not None or not entry.annotations:
         return 1
     annotations = decode_annotations(entry.annotations)
@@ -340,7 +339,7 @@ def _check_annotations(made: Format, report: FormatReport) -> None:
 
 
 def _found_kinds(found: ImageAnnotations) -> dict[Kind, str]:
-    """`{kind: what there is of it}`; empty where there is nothing."""
+    """Returns `{kind: its annotations, in words}`; the words are empty where there are none."""
     objects = found.objects
     kinds = {
         Kind.CLASSIFICATION: "labels" if found.labels else "",
@@ -390,7 +389,7 @@ def _check_damaged(made: Format, *, damages: int) -> None:
 
 
 def _damaged(content: bytes, *, count: int) -> Iterator[bytes]:
-    """Yields versions with bytes cut off, out, changed or put in: the same ones every time."""
+    """Yields versions with bytes removed, changed or inserted; they are the same every time."""
     chance = random.Random(len(content))
     yield b""
     for _ in range(count):
@@ -417,7 +416,7 @@ def _allowing(uri: str, damaged: bytes) -> Iterator[None]:
 
 
 class _OneFile(LocalStorage):
-    """A file with other content, in memory; all other files as they are."""
+    """A storage in which one file has other content."""
 
     def __init__(self, uri: str, content: bytes) -> None:
         self._uri = uri

@@ -1,7 +1,7 @@
-"""WebDataset: tar files in which the files of a sample stand together.
+"""WebDataset: tar files in which the files of a sample follow each other.
 
-The format: https://github.com/webdataset/webdataset (README, "The WebDataset Format"): what
-files of a sample have in common is their path up to the first dot of the base name.
+The format: https://github.com/webdataset/webdataset (README, "The WebDataset Format"): the files
+of a sample have the same path up to the first dot of the base name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from shardbeam.transforms.storage.reader import StorageReader
 
 _TAR = re.compile(r"\.(tar(\.(gz|bz2|xz|zst))?|tgz)$", re.IGNORECASE)
 _KEY_AND_EXTENSION = re.compile(r"(?P<key>(?:.*/)?[^./]+)\.(?P<extension>[^/]*)", re.DOTALL)
-# So many files of a tar, and of so many tars, tell what they are.
+# Files of a tar that show what it is, and tars that are opened.
 _LOOK_AT, _LOOK_INTO = 50, 5
 _CLASS = "cls"
 _CAPTION = "txt"
@@ -52,7 +52,7 @@ _json_decoder = msgspec.json.Decoder()
 _MAX_TEXT_BYTES = 16 << 20
 _MAX_INT64 = 2**63 - 1
 _LINK = "a link to another file; make the tar with --dereference --hard-dereference"
-# Of a class's number: those of 64 bits, without the greatest.
+# Every number with this many digits fits into 64 bits.
 _MAX_DIGITS = 18
 
 
@@ -60,10 +60,10 @@ class _File(NamedTuple):
     """One file of a sample.
 
     Attributes:
-        key: The sample; empty where the file belongs to none.
-        extension: What stands behind the key and a dot, in small letters.
+        key: The sample; empty for a file outside of samples.
+        extension: The text after the key and a dot, in lower case.
         member: The file.
-        content: What is in it, where it is one that is read.
+        content: The file's content, if this format reads it.
     """
 
     key: str
@@ -77,20 +77,20 @@ class _File(NamedTuple):
 
 
 class WebDatasetFormat(Format, frozen=True, kw_only=True):
-    """WebDataset: tar files in which a sample's files stand together.
+    """WebDataset: tar files in which a sample's files follow each other.
 
-    Of a sample `key.jpg` (or any other image), `key.cls` (a class: its number or its name),
-    `key.txt` (a caption) and `key.json` are read, and no other file. JSON's `label` is the class
-    where there is no `cls`, its `caption` the caption where there is no `txt`.
+    Of each sample, these files are read: `key.jpg` (or any other image), `key.cls` (a class: its
+    number or its name), `key.txt` (a caption) and `key.json`. Without a `cls`, the JSON's `label`
+    is the class; without a `txt`, its `caption` is the caption.
 
     Attributes:
-        tars: The tar files, folders or patterns of them.
-        fields: `{field of the JSON: type}` of what else is written, under the field's name: `int`,
-            `float`, `bool` or `string`.
+        tars: The tar files, folders of them, or patterns.
+        fields: `{field of the JSON: type}` of other fields that are written under their names; a
+            type is `int`, `float`, `bool` or `string`.
         _keeps_ids: Whether a class's number is its id (`labels.ids: source` in the config), so that
-            all classes are numbers or none is.
+            either all classes are numbers or none is.
         _numbered: Whether most classes of the first samples are numbers; None where that does not
-            matter, or nothing tells.
+            matter or is unknown.
     """
 
     SUMMARY = "WebDataset tar files"
@@ -108,7 +108,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
-        """Recognizes tar files that begin with samples: an image, and what is said about it."""
+        """Recognizes tar files that begin with samples: an image and files about it."""
         tars = [path for path in folder.named(".tar") if _TAR.search(path)]
         if not tars or not _has_samples(folder.files[tars[0]]):
             return None
@@ -120,7 +120,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
             above = folder.uri(common_folder([posixpath.dirname(path) for path in tars]))
             return Recognized(what=what, sources={"": {"tars": [above]}})
         for split, paths in by_split(tars).items():
-            # One pattern for all, where it matches nothing else.
+            # Use one pattern for all tars of a split, if it matches nothing else.
             pattern = f"{posixpath.commonprefix(paths)}*.tar"
             if [path for path in tars if fnmatch.fnmatchcase(path, pattern)] == paths:
                 sources[split] = {"tars": [folder.uri(pattern)]}
@@ -133,10 +133,10 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         )
 
     def resolve(self) -> WebDatasetFormat:
-        """Finds out whether classes are numbers; see the base class.
+        """Finds out whether classes are numbers.
 
         Raises:
-            InputError: There is no tar in a folder, or it cannot be listed.
+            InputError: A folder holds no tar file, or cannot be listed.
         """
         self._check_tars()
         if not self._keeps_ids:
@@ -148,7 +148,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         )
 
     def _check_tars(self) -> None:
-        """Looks into the folders, so that one without tars is found before the run."""
+        """Lists the folders to find those without tars before the run."""
         for root in self.tars:
             if _TAR.search(root) or is_pattern(root):
                 continue
@@ -179,37 +179,37 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 members = itertools.islice(tar_members(reader), _LOOK_AT)
                 files = [_file(member, reader=reader) for member in members]
             except (InputError, OSError):
-                # It ends the run later, or is a reject.
+                # The run itself reports the error.
                 continue
             for key, sample in itertools.groupby(files, operator.attrgetter("key")):
                 with contextlib.suppress(RejectedError):
                     yield from self._annotate(list(sample)).labels if key else ()
 
     def extra_features(self) -> Sequence[ExtraFeature]:
-        """The declared fields of the JSON files."""
+        """Declares the fields of the JSON files."""
         return [
             column_feature(name, ColumnType(base), per_object=False)
             for name, base in self.fields.items()
         ]
 
     def place(self, path: str, *, root: int) -> Place:
-        """A tar file is a container; what lies beside is none of the dataset's."""
+        """Treats tar files as containers, and ignores the files beside them."""
         is_tar = _TAR.search(path) is not None and not is_hidden(path)
         return Place(role=Role.CONTAINER if is_tar else Role.OTHER)
 
     def read_container(
         self, file: ImageRef, *, path: str, root: int
     ) -> Iterator[ListedImage | AnnotationEntry | Category]:
-        """Lists the samples of a tar file; see the base class.
+        """Lists the samples of a tar file.
 
-        An image's key is the tar's name and its own, so that tars may repeat keys.
+        An image's key begins with the tar's name, so that several tars may have the same keys.
 
         Raises:
-            InputError: It is no tar file, or truncated, damaged or compressed.
+            InputError: The file is not a tar file, or is truncated, damaged or compressed.
         """
         tar = file.uri.removeprefix(f"{self._folder}/")
         reader = StorageReader(file)
-        # What must not come again: keys of samples, and of images.
+        # Keys of samples and of images, which must not repeat.
         seen: set[str] = set()
         labels: dict[str, None] = {}
         files = (_file(member, reader=reader) for member in tar_members(reader))
@@ -227,7 +227,7 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
                 _check_sample(sample, images=len(images), is_repeated=key in seen)
                 annotations = self._annotate(sample)
             except RejectedError as error:
-                # Of two images with one name the join rejects the second by itself.
+                # If two images share a name, the join rejects the second.
                 for image_key in dict.fromkeys(keys or [f"{tar}/{_as_key(key)}"]):
                     if image_key not in seen:
                         yield AnnotationEntry(
@@ -258,13 +258,13 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
         }
         document, lone = _decode_object(texts[_JSON]) if _JSON in texts else ({}, 0)
         if _CLASS in texts:
-            told_by, labels = _CLASS, [_label(texts[_CLASS], place=f".{_CLASS}")]
+            extension, labels = _CLASS, [_label(texts[_CLASS], place=f".{_CLASS}")]
         else:
-            told_by, values = _JSON, _listed(document.get("label"))
+            extension, values = _JSON, _listed(document.get("label"))
             labels = [_label(value, place=".json: label") for value in values]
         for label in labels:
             if self._numbered is not None and _is_number(label) is not self._numbered:
-                member = next(each.member.name for each in sample if each.extension == told_by)
+                member = next(each.member.name for each in sample if each.extension == extension)
                 raise _malformed(
                     f"{member!a}: the class {label!a} is {'no' if self._numbered else 'a'} number, "
                     "unlike those of the first samples; labels.ids: contiguous takes both"
@@ -296,8 +296,8 @@ def _has_samples(file: ImageRef) -> bool:
     except (InputError, OSError):
         return False
     images = {each.key for each in files if each.key and each.is_image}
-    told = {each.key for each in files if each.extension in (_CLASS, _CAPTION, _JSON)}
-    return bool(images & told)
+    annotated = {each.key for each in files if each.extension in (_CLASS, _CAPTION, _JSON)}
+    return bool(images & annotated)
 
 
 def _as_key(name: str) -> str:
@@ -305,7 +305,7 @@ def _as_key(name: str) -> str:
 
 
 def _file(member: TarMember, *, reader: StorageReader) -> _File:
-    """Tells which sample a member belongs to, and reads it if need be: now, for it is near."""
+    """Finds the sample of a member, and reads the member now if it is needed, while it is near."""
     name = posixpath.normpath(member.name)
     match = None if is_hidden(name) else _KEY_AND_EXTENSION.fullmatch(name)
     if match is None:
@@ -323,14 +323,14 @@ def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) ->
         held = ", ".join(sorted(ascii(each.extension) for each in sample)[:10])
         raise RejectedError(
             Reason.MISSING_IMAGE,
-            f"no image among its files ({held}), which must stand together in the tar",
+            f"no image among its files ({held}), which must follow each other in the tar",
         )
     if images > 1:
         raise RejectedError(Reason.AMBIGUOUS_STEM, f"{images} images in one sample")
     if is_repeated:
         raise RejectedError(
             Reason.DUPLICATE_KEY,
-            "its key was there before; the files of a sample must stand together in the tar",
+            "its key was there before; the files of a sample must follow each other in the tar",
         )
     extensions = [each.extension for each in sample]
     for extension in (_CLASS, _CAPTION, _JSON):
@@ -365,7 +365,7 @@ def _listed(value: object) -> list[object]:
 
 
 def _label(value: object, *, place: str) -> str:
-    """Names a class; a number is its decimal text."""
+    """Returns the name of a class; a number becomes its decimal text."""
     if type(value) is int and abs(value) <= _MAX_INT64:
         return str(value)
     text = _text(value, place=place).strip()

@@ -1,7 +1,7 @@
-"""YOLO: a text file of boxes, polygons or poses an image, and a file that names the classes.
+"""YOLO: a text file of boxes, polygons or poses for each image, and a file that names the classes.
 
-The format: a line an object, `class cx cy w h`, `class x1 y1 x2 y2 x3 y3 …`, or a box with the
-keypoints `x y` or `x y visibility` behind it, coordinates in fractions of the image
+The format: a line for each object, `class cx cy w h`, `class x1 y1 x2 y2 x3 y3 …`, or a box
+followed by keypoints `x y` or `x y visibility`, with coordinates in fractions of the image
 (https://docs.ultralytics.com/datasets/detect/, /segment/ and /pose/).
 """
 
@@ -47,15 +47,15 @@ from shardbeam.transforms.storage.base import Storage
 _NUMBER = re.compile(rb"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _VISIBILITY = re.compile(rb"[012](\.0*)?")
 _CLASS = re.compile(rb"([0-9]{1,9})(\.0*)?")
-# How a file of labels begins: a class, and four numbers or more.
+# The beginning of a file of labels: a class, and at least four numbers.
 _LABELS = re.compile(rb"\s*[0-9]{1,9}(\.0*)?([ \t]+[-+.0-9eE]+){4,}[ \t\r]*(\n|\Z)")
-# Tools round, and boxes at the border reach over it by as much.
+# Because tools round, boxes at the border may reach beyond it by this much.
 _TOLERANCE = 0.01
-# Centre and size have six digits: an edge may be off by three quarters of the last one.
+# Centre and size have six digits, so an edge may be wrong by three quarters of the last one.
 _ROUNDING = 1e-6
 
 _BOX_VALUES = 5
-# What detectors write behind a box.
+# Detectors write a confidence after the box.
 _BOX_AND_CONFIDENCE = 6
 # A class and three points.
 _MIN_POLYGON_VALUES = 7
@@ -66,7 +66,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Pose(NamedTuple):
-    """How many keypoints an object has, and how many values each of them."""
+    """The number of keypoints of an object, and the number of values of a keypoint."""
 
     points: int
     point_values: int
@@ -75,16 +75,16 @@ class Pose(NamedTuple):
 class YoloFormat(Format, frozen=True, kw_only=True):
     """YOLO: `images/` and `labels/`, with `data.yaml` or `classes.txt`.
 
-    Class 0 of the files has the id 1: to readers of the TF Object Detection API 0 is the
-    background.
+    Class 0 of the files gets the id 1, because 0 is the background to readers of the TF Object
+    Detection API.
 
     Attributes:
-        root: The folder of `images/` and `labels/`; by default that of `data`.
-        data: The `data.yaml`, Darknet's `obj.data`, or a file with a class name a line; by default
-            the one in the root.
-        splits: Which of the predefined splits are used; by default all.
+        root: The folder of `images/` and `labels/`; by default the folder of `data`.
+        data: The `data.yaml`, Darknet's `obj.data`, or a file with a class name on each line; by
+            default the one in the root.
+        splits: The predefined splits that are used; by default all.
         _masks: Whether objects carry their polygons.
-        _layout: What `resolve` has found.
+        _layout: The classes, splits and folders; `resolve` finds them.
     """
 
     SOME_OF = ("root", "data")
@@ -133,7 +133,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        """Objects, their keypoints if they have any, and their masks if these are asked for."""
+        """Objects, their keypoints if they have any, and their masks if these are wanted."""
         more = {Kind.INSTANCE_MASKS: self._masks, Kind.KEYPOINTS: self._layout.keypoints}
         return frozenset({Kind.DETECTION, *(kind for kind, is_there in more.items() if is_there)})
 
@@ -152,11 +152,11 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return {labels_of_folder(path): split for path, split in self._layout.folders.items()}
 
     def roots(self) -> tuple[str, ...]:
-        """The root, which by default is the folder of `data`."""
+        """Returns the root, which by default is the folder of `data`."""
         return (self.root or (self.data or "").rpartition("/")[0] or "/",)
 
     def resolve(self) -> YoloFormat:
-        """Finds classes, splits and labels; see the base class.
+        """Finds classes, splits and labels.
 
         Raises:
             InputError: As for `LayoutFinder`.
@@ -166,7 +166,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, _layout=layout)
 
     def predefined_splits(self) -> Sequence[str]:
-        """The splits that the `data.yaml` names, or folders named like splits.
+        """Returns the splits that the `data.yaml` names, or the folders named like splits.
 
         Raises:
             InputError: They cannot be found.
@@ -177,7 +177,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return self._layout.splits
 
     def place(self, path: str, *, root: int) -> Place:
-        """Tells images and labels by folders and extensions; see the base class."""
+        """Distinguishes images and labels by their folders and extensions."""
         key = normalize_key(path)
         if key in self._layout.known:
             return Place(role=Role.OTHER)
@@ -188,17 +188,17 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         return Place(role=Role.IMAGE, key=key, join=key)
 
     def split_listed(self, key: str) -> str:
-        """The split whose folder holds an image; see the base class."""
+        """Returns the split whose folder holds an image."""
         return _split_of(key, folders=self._layout.folders)
 
     def annotation_files(self) -> Sequence[str]:
-        """The files that name the classes, then the lists of the splits."""
+        """Returns the files that name the classes, then the lists of the splits."""
         return [*self._layout.files, *(item.file.uri for item in self._layout.lists)]
 
     def read_annotations(
         self, *, storage: Storage, file_index: int
     ) -> Iterator[AnnotationEntry | Category]:
-        """Declares the classes, or says which images a list puts into its split."""
+        """Declares the classes, or puts the images of a list into its split."""
         if file_index == 0:
             keypoints = self._layout.keypoints or itertools.repeat(())
             for (class_index, name), own in zip(self._layout.names, keypoints, strict=False):
@@ -216,10 +216,10 @@ class YoloFormat(Format, frozen=True, kw_only=True):
             yield item.entry(key, line=line, file_index=file_index)
 
     def read_listed(self, data: bytes, *, path: str, root: int) -> Iterator[AnnotationEntry]:
-        """Parses the labels of one image; see the base class.
+        """Parses the labels of one image.
 
         Raises:
-            InputError: It is no file of labels.
+            InputError: The file is not a file of labels.
         """
         objects, corrections = parse_yolo_labels(data, names=self._names, pose=self._pose, uri=path)
         if not self._masks:
@@ -235,7 +235,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
-            # Two files about one image are not to be added up.
+            # The path as image id prevents that two files of one image are merged.
             image_id=path,
             split=_split_of(key, folders=self._label_folders),
         )
@@ -256,17 +256,17 @@ def parse_yolo_labels(
     Args:
         data: Its content.
         names: `{class: name}`.
-        pose: The keypoints that stand behind each box; None for files of boxes and polygons.
+        pose: The keypoints after each box; None for files of boxes and polygons.
         uri: The file, for errors.
 
     Returns:
-        The objects in the file's order, in fractions of the image, those with polygons with a
-        segmentation; and what was left out.
+        The objects in the file's order, in fractions of the image, with a segmentation if they
+        have a polygon; and the corrections.
 
     Raises:
-        InputError: A line has another number of values, holds something else than numbers, a
-            class without name, or a coordinate outside the image, other than that of a corner of
-            an oriented box whose centre is inside.
+        InputError: A line has a wrong number of values, a value that is not a number, a class
+            without a name, or a coordinate outside the image. Corners of an oriented box may be
+            outside if its centre is inside.
     """
     corrections = Corrections()
     # {a line's values: its object}
@@ -323,7 +323,7 @@ def _posed_object(
     keypoints: list[float] = []
     for first in range(_BOX_VALUES, len(values), pose.point_values):
         x, y = _fractions(values[first : first + 2])
-        # Without visibilities, what is not labelled is put into the corner.
+        # Without visibilities, keypoints that are not labelled are at 0 0.
         visibility = 2.0 if x or y else 0.0
         if pose.point_values == 3:
             visibility = _visibility(values[first + 2])
@@ -352,7 +352,7 @@ def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def _edge(value: float) -> float:
-    """Puts an edge that reaches over the image's border by rounding alone onto it."""
+    """Moves an edge onto the image's border if only rounding has put it outside."""
     nearest = 0.0 if value < 0.5 else 1.0
     over = -value if value < 0.5 else value - 1
     return nearest if 0 < over <= _ROUNDING else value
@@ -360,7 +360,7 @@ def _edge(value: float) -> float:
 
 def _polygon(coordinates: list[float], *, label: str) -> ObjectAnnotation:
     xs, ys = coordinates[0::2], coordinates[1::2]
-    # The shoelace formula; the last point is joined to the first.
+    # The shoelace formula, with a line from the last point to the first.
     doubled = sum(
         x * next_y - next_x * y
         for x, y, next_x, next_y in zip(xs, ys, [*xs[1:], xs[0]], [*ys[1:], ys[0]], strict=True)
@@ -385,7 +385,7 @@ def _label(value: bytes, *, names: Mapping[int, str]) -> str:
 
 def _fractions(values: Sequence[bytes]) -> list[float]:
     numbers = [_number(value) for value in values]
-    # The corners of an oriented box may lie outside of the image; its centre may not.
+    # The corners of an oriented box may be outside the image; its centre may not.
     is_oriented_box = len(numbers) == _CORNER_VALUES
     if is_oriented_box and all(0 <= sum(numbers[axis::2]) / 4 <= 1 for axis in (0, 1)):
         return numbers

@@ -1,9 +1,9 @@
-"""YOLO's classes, splits and folders: found once, at launch.
+"""Finds YOLO's classes, splits and folders, once at launch.
 
-They stand in a `data.yaml`, Darknet's `obj.data`, or a file of names; the formats:
+A `data.yaml`, Darknet's `obj.data` or a file of names describes them. The formats:
 https://docs.ultralytics.com/datasets/detect/#ultralytics-yolo-format and the section "How to train
-(to detect your custom objects)" of Darknet's README. Everything is given as paths below the root,
-so that workers need not look again.
+(to detect your custom objects)" of Darknet's README. The result holds paths below the root, so that
+workers do not have to search again.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ _NAMES_FILES = ("classes.txt", "obj.names", "labels/classes.txt", "images/classe
 
 _IMAGE_FOLDERS = frozenset({"images", "image"})
 _LABEL_FOLDERS = frozenset({"labels", "label", "annotations"})
-# What the swap of folders makes of either.
+# Replaces either of them in the text that joins images and labels.
 _LABELS = "labels"
 
-# Where no file names the splits: folders named like this, with or without `images/` before them.
+# Names of folders of splits, inside `images/` or around it, if no file names the splits.
 _SPLIT_FOLDERS = {
     "train": ("train",),
     "val": ("val", "valid", "validation"),
     "test": ("test",),
 }
-# Text files beside images that are no labels, whatever the layout.
+# Text files that are never labels.
 _KNOWN_TEXTS = frozenset({"classes.txt", "license.txt", "requirements.txt"})
 
-# How many images of a list are looked for, before it is taken to be one of another folder.
+# Images of a list that are looked for, before the list is considered one of another folder.
 _LIST_SAMPLE = 5
 # Folders that an error names.
 _SHOWN_FOLDERS = 3
 
 _MAX_KEYPOINTS = 1_000
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
-# In the order in which splits are written.
+# In the order of the splits.
 _SPLIT_KEYS = ("train", "val", "valid", "validation", "test")
 _NULL_TAG = "tag:yaml.org,2002:null"
 
@@ -66,32 +66,32 @@ class ImageList(SplitList, frozen=True, kw_only=True):
     """A list of a split's images.
 
     Attributes:
-        prefix: What stands before its paths, relative to the root.
-        strip: How many leading parts of its paths are to be left out.
+        prefix: The folder below the root that its paths are relative to.
+        strip: Number of leading parts of its paths to leave out.
     """
 
     prefix: str = ""
     strip: int = 0
 
     def image_path(self, name: str) -> str:
-        """The path below the root of an image that the list names."""
+        """Returns the path below the root of an image that the list names."""
         return _join_path(self.prefix, *_parts(name)[self.strip :])
 
 
 class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found at launch. All paths are keys: normalized, and relative to the root.
+    """The classes, splits and folders of a source. Paths are normalized and relative to the root.
 
     Attributes:
         names: `(class, name)` of all classes, in order.
-        keypoints: Names of the keypoints of each of these; empty where objects have none.
-        point_values: How many values a keypoint has: 2, or 3 with its visibility.
-        files: URIs of the files that say so: the `data.yaml` or `obj.data`, the file of names.
+        keypoints: Names of the keypoints of each class; empty where objects have none.
+        point_values: Number of values of a keypoint: 2, or 3 with its visibility.
+        files: URIs of the `data.yaml` or `obj.data`, and of the file of names.
         known: The files below the root that are neither images nor labels.
         splits: The splits, in order.
         folders: `{folder of images: split}`.
         lists: The lists of images.
-        beside: Whether labels are beside their images, and not in a folder of their own.
-        problem: Why the splits cannot be found: file, place and words; None if they are.
+        beside: Whether labels are beside their images, and not in folders of labels.
+        problem: Why the splits cannot be found: file, place and words; None if they were found.
     """
 
     names: tuple[tuple[int, str], ...] = ()
@@ -107,9 +107,9 @@ class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def join_of_image(key: str) -> str:
-    """What an image and its labels have in common: the path of the label file, without `.txt`.
+    """Returns the text that joins an image and its labels: the label file's path without `.txt`.
 
-    As YOLO has it, the last folder `images` is swapped for `labels`.
+    As in YOLO, the last folder `images` is replaced by `labels`.
 
     Args:
         key: The image's path below the root.
@@ -119,7 +119,7 @@ def join_of_image(key: str) -> str:
 
 
 def join_of_labels(key: str) -> str:
-    """The same of a label file."""
+    """Returns the same text for a label file."""
     return _swap(key.rpartition(".")[0], (_LABEL_FOLDERS, _IMAGE_FOLDERS))
 
 
@@ -133,7 +133,7 @@ def _swap(path: str, names: Sequence[frozenset[str]]) -> str:
 
 
 def labels_of_folder(folder: str) -> str:
-    """The folder of the labels of a folder's images."""
+    """Returns the folder with the labels of a folder's images."""
     return join_of_image(_join_path(folder, "x")).rpartition("/")[0]
 
 
@@ -146,7 +146,7 @@ def _join_path(*parts: str) -> str:
 
 
 def find_roots(paths: Iterable[str]) -> list[str]:
-    """The folders that may be a root, by the files that they hold: the upper ones first."""
+    """Returns the folders that may be a root because of their files, the upper ones first."""
     roots = {""}
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -156,16 +156,16 @@ def find_roots(paths: Iterable[str]) -> list[str]:
 
 
 class LayoutFinder:
-    """Looks around below a root.
+    """Finds the classes, splits and folders below a root.
 
     Args:
         root: The root.
-        data: The file that the config names, if it names one.
-        labels_anywhere: Whether labels may lie apart from their images, in folders of any name.
+        data: The `data` of the config, if it is set.
+        labels_anywhere: Whether labels may be in folders of any name.
 
     Raises:
-        InputError: A file cannot be read or is not what it should be, no file names the classes,
-            or there are no labels.
+        InputError: A file cannot be read or has another form, no file names the classes, or there
+            are no labels.
     """
 
     def __init__(self, root: str, *, data: str | None, labels_anywhere: bool = False) -> None:
@@ -174,17 +174,17 @@ class LayoutFinder:
         self._files = RootFiles(root)
         self._files.check()
         self._data_uri, file = self._data_file(data)
-        # {URI: where it lies} of the files that name the classes.
+        # {URI: file} of the files that name the classes.
         self._named = {self._data_uri: file}
         folder = resolve_path(self._data_uri.rpartition("/")[0], "")
-        # What paths in the file may be relative to.
+        # The folders that paths in the file may be relative to.
         self._bases = [folder, root]
         self._described = self._describe(read_file(file, max_bytes=MAX_CONFIG_BYTES))
         if self._described.path:
             self._bases.insert(0, resolve_path(folder, self._described.path.replace("\\", "/")))
 
     def find(self, splits: Sequence[str] | None) -> YoloLayout:
-        """Finds the classes, the splits that are wanted (or all) and the labels."""
+        """Finds the classes, the wanted splits (None stands for all) and the labels."""
         wanted: Sequence[str] = ()
         folders: list[tuple[str, str]] = []
         lists: list[ImageList] = []
@@ -192,7 +192,7 @@ class LayoutFinder:
         try:
             wanted, folders, lists = self._find_splits(splits)
         except InputError as error:
-            # Where the config names the splits this is no problem.
+            # This matters only if the config leaves the splits to the source.
             problem = (error.uri, error.place, error.problem)
         named = [relative_path(uri, root=self._root) for uri in self._named]
         known = {normalize_key(path) for path in (*named, *(item.path for item in lists)) if path}
@@ -212,7 +212,7 @@ class LayoutFinder:
     def _find_splits(
         self, splits: Sequence[str] | None
     ) -> tuple[Sequence[str], list[tuple[str, str]], list[ImageList]]:
-        """Finds the splits, their `(folder, split)`, and their lists."""
+        """Finds the splits, `(folder, split)` of their folders, and their lists."""
         described = self._described.splits
         if not described:
             guessed = dict(self._guess_folders())
@@ -280,7 +280,7 @@ class LayoutFinder:
         return next(filter(self._files.holds, self._candidates(value, key=key, least=2)))
 
     def _sample_list(self, found: ImageList) -> ImageList:
-        """Finds out how a list's paths are to be read, by some of its images."""
+        """Finds out by its first images how a list's paths must be read."""
         uri = join_uri(self._root, found.path)
         lines = text_lines(read_file(found.file), uri=uri)
         names = [name for _, name in itertools.islice(lines, _LIST_SAMPLE)]
@@ -301,13 +301,13 @@ class LayoutFinder:
         return found
 
     def _candidates(self, value: str, *, key: str, least: int) -> Iterator[str]:
-        """Yields paths below the root that a path of the file may mean, the likeliest first.
+        """Yields the paths below the root that a path in the file may mean, the likeliest first.
 
-        Many files were written for another machine, or for another folder to start in, so a path
-        is tried without its leading parts as well, until only `least` are left.
+        Many files were written on another machine or for another working folder, so the path is
+        also tried without its leading parts, until only `least` parts are left.
 
         Raises:
-            InputError: None of them was taken.
+            InputError: The caller has taken none of them.
         """
         value = value.replace("\\", "/")
         parts = _parts(value)
@@ -327,7 +327,7 @@ class LayoutFinder:
             uri=self._data_uri,
             place=key,
             problem=f"{value!r} is not there: tried {', '.join(tried) or 'nothing'} below the "
-            "root; mend the path, or name the root with `root` and the splits that are there with "
+            "root; correct the path, or name the root with `root` and the existing splits with "
             "`splits`",
         )
 
@@ -339,14 +339,14 @@ class LayoutFinder:
                     break
 
     def _labels_beside(self, folders: Sequence[str], *, known: Collection[str]) -> bool:
-        """Says whether labels are beside their images, listing no more than it takes."""
+        """Finds out whether labels are beside their images; lists no more than necessary."""
         likely = dict.fromkeys(labels_of_folder(folder) for folder in folders)
         for folder in (*likely, _LABELS):
             if _in_label_folder(f"{folder}/x") and any(
                 is_labels(path, beside=False) for path, _ in self._files.walk(folder)
             ):
                 return False
-        # Folders of text files, and of images.
+        # Folders of text files, and folders of images.
         texts: dict[str, None] = {}
         images = set()
         for path, _ in self._files.walk():
@@ -368,7 +368,7 @@ class LayoutFinder:
 
 
 def is_labels(key: str, *, beside: bool) -> bool:
-    """Whether a file is one of labels.
+    """Whether a file is a file of labels.
 
     Args:
         key: Its path below the root.
@@ -404,18 +404,17 @@ def _check_apart(folders: Sequence[tuple[str, str]], *, root: str) -> None:
             raise InputError(
                 uri=root,
                 problem=f"{other} ({other_path or '.'}) lies within {split} ({path or '.'}): an "
-                "image can be in one split only; name the splits that are to be written with "
-                "`splits`",
+                "image can be in one split only; name the splits to write with `splits`",
             )
 
 
 class YoloData(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `data.yaml` or `obj.data` says.
+    """The content of a `data.yaml` or `obj.data`.
 
     Attributes:
-        names: `{class: name}`; empty where it names none.
-        names_file: The file that names them, as it is written; empty where it names none.
-        path: The root, as it is written; empty where it is not said.
+        names: `{class: name}`; empty where it names no classes.
+        names_file: The path of the file with the names, as written; empty where there is none.
+        path: The root, as written; empty where there is none.
         splits: `{split: folders of images, or lists of them, as written}`.
         keypoints: `{class: names of its keypoints}`; empty where objects have none.
         point_values: As in `YoloLayout`.
@@ -432,11 +431,11 @@ class YoloData(msgspec.Struct, frozen=True, kw_only=True):
 def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
     """Parses a `data.yaml`.
 
-    All scalars are read as the text that is there: a class named `no` is no boolean.
+    All scalars are read as text: a class named `no` is not a boolean.
 
     Raises:
-        InputError: It is not YAML, names no classes, or gives a key that matters twice or as
-            something else than what is expected.
+        InputError: The file is not YAML, names no classes, or gives a key that is read twice or
+            with another type.
     """
     try:
         root = compose_yaml(decode_text(data, uri=uri))
@@ -468,10 +467,13 @@ def parse_data_yaml(data: bytes, *, uri: str) -> YoloData:
 def _read_keypoints(
     document: _Document, nodes: Mapping[str, yaml.Node], *, classes: Iterable[int]
 ) -> tuple[dict[int, tuple[str, ...]], int]:
-    """Reads `kpt_shape`, `flip_idx` and `kpt_names`: the names by class, and values a keypoint.
+    """Reads `kpt_shape`, `flip_idx` and `kpt_names`.
 
-    `flip_idx` says which keypoint is which in a mirrored image; no image is mirrored here, so it
-    is only checked.
+    `flip_idx` exchanges keypoints in mirrored images. No image is mirrored here, so it is only
+    checked.
+
+    Returns:
+        `{class: names of its keypoints}`, and the number of values of a keypoint.
     """
     shape = nodes.get("kpt_shape")
     if shape is None or shape.tag == _NULL_TAG:
@@ -501,10 +503,10 @@ def _read_keypoints(
 
 
 def parse_obj_data(data: bytes, *, uri: str) -> YoloData:
-    """Parses Darknet's `obj.data`: `key = value` a line.
+    """Parses Darknet's `obj.data`, with `key = value` on each line.
 
     Raises:
-        InputError: A line is something else, a key is given twice, or no `names` are.
+        InputError: A line has another form, a key is given twice, or `names` is missing.
     """
     values: dict[str, str] = {}
     for number, line in text_lines(data, uri=uri):
@@ -522,10 +524,10 @@ def parse_obj_data(data: bytes, *, uri: str) -> YoloData:
 
 
 def parse_names(data: bytes, *, uri: str) -> dict[int, str]:
-    """Parses a file with a name a line, in the order of the classes: `{class: name}`.
+    """Parses a file with the names of classes 0, 1, … on its lines: `{class: name}`.
 
     Raises:
-        InputError: It is empty, or a line between others is.
+        InputError: The file is empty, or a line before the last name is.
     """
     lines = [line.strip() for line in split_lines(decode_text(data, uri=uri))]
     while lines and not lines[-1]:
