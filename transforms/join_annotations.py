@@ -35,7 +35,12 @@ from shardbeam.transforms.core.sharding import (
 from shardbeam.transforms.dataset.census import Census
 from shardbeam.transforms.formats.base import Kind
 from shardbeam.transforms.formats.join_values import decode_join_key, decode_join_value
-from shardbeam.transforms.formats.joining import JoinedKey, JoinSettings, join_key
+from shardbeam.transforms.formats.joining import (
+    JoinedKey,
+    JoinSettings,
+    join_key,
+    without_loose_masks,
+)
 from shardbeam.transforms.formats.sources import Source
 
 _MAIN = "main"
@@ -228,7 +233,7 @@ class _Found(NamedTuple):
     source: str
     key: str
     images: list[ListedImage]
-    entries: list[AnnotationEntry]
+    entries: Sequence[AnnotationEntry]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -252,14 +257,15 @@ class _KeyFn(CensusFn):
         identity, values = element
         source, key = decode_join_key(identity)
         images: list[ListedImage] = []
-        entries: list[AnnotationEntry] = []
+        found: list[AnnotationEntry] = []
         for value in values:
             edge, item = decode_join_value(value)
             self.edges.receive(edge + to, identity, value)
             if isinstance(item, ListedImage):
                 images.append(item)
             else:
-                entries.append(item)
+                found.append(item)
+        entries = without_loose_masks(found)
         # A missing image has the name that the annotations give it.
         key = min((entry.key for entry in entries), default=key)
         joined = join_key(

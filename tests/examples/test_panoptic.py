@@ -184,7 +184,7 @@ def test_an_image_without_panoptic_annotations_is_void() -> None:
 
 
 def test_segments_without_their_mask_are_refused() -> None:
-    with pytest.raises(RejectedError, match="4 panoptic segments, and no mask file") as caught:
+    with pytest.raises(RejectedError, match="4 panoptic segments, and no PNG of them") as caught:
         maps_of(None)
 
     assert caught.value.reason is Reason.MASK_UNREADABLE

@@ -194,10 +194,10 @@ def test_files_without_annotations_are_of_objects(tmp_path: Path) -> None:
     ]
 
 
-def test_masks_are_tasks() -> None:
-    assert CocoFormat(images="i", panoptic="p.json", panoptic_masks="p").resolve().tasks == [
-        "panoptic"
-    ]
+def test_masks_are_tasks(tmp_path: Path) -> None:
+    (file,) = _write(tmp_path, p=[])
+    source = CocoFormat(images="i", panoptic=file, panoptic_masks=str(tmp_path))
+    assert source.resolve().tasks == ["panoptic"]
     assert CocoFormat(images="i", semantic_masks="s").resolve().tasks == ["semantic"]
 
 

@@ -60,3 +60,37 @@ def test_pngs_in_an_archive(words: tuple[str | Path, ...], tmp_path: Path) -> No
 
     assert (expected.exit_code, built.exit_code) == (0, 0), built.stderr
     assert built.examples()[0].features == expected.examples()[0].features
+
+
+def test_pngs_that_no_annotation_names_do_not_matter(
+    words: tuple[str | Path, ...], tmp_path: Path
+) -> None:
+    expected = build(*words, tmp_path / "masks", output=tmp_path / "out")
+    write_mask(tmp_path / "masks" / "b.png", segment=1)
+    (tmp_path / "images" / "b.jpg").write_bytes(plain_jpeg())
+
+    built = build(*words, tmp_path / "masks", output=tmp_path / "more")
+
+    assert built.exit_code == 0, built.stderr
+    assert built.rejects() == []
+    assert built.counts()["excluded"] == {"unannotated": 1}
+    assert [each.features for each in built.examples()] == [
+        each.features for each in expected.examples()
+    ]
+
+
+def test_a_missing_png_rejects_its_image(words: tuple[str | Path, ...], tmp_path: Path) -> None:
+    document = json.loads((tmp_path / "panoptic.json").read_bytes())
+    document["images"].append({"id": 2, "file_name": "b.jpg", "width": 32, "height": 24})
+    document["annotations"].append(
+        document["annotations"][0] | {"image_id": 2, "file_name": "b.png"}
+    )
+    write_coco(tmp_path / "panoptic.json", document)
+    (tmp_path / "images" / "b.jpg").write_bytes(plain_jpeg())
+
+    words = (*words, tmp_path / "masks", "--set", "rejects.max_ratio=1")
+    built = build(*words, output=tmp_path / "out")
+
+    assert built.exit_code == 0, built.stderr
+    assert dict(built.reasons()) == {("b.jpg", "mask_unreadable"): 1}
+    assert [example.key for example in built.examples()] == ["a.jpg"]

@@ -75,7 +75,7 @@ def _panoptic_values(subject: AnnotatedImage) -> Values:
     if data is None and known:
         raise RejectedError(
             Reason.MASK_UNREADABLE,
-            f"{len(subject.annotations.segments)} panoptic segments, and no mask file",
+            f"{len(subject.annotations.segments)} panoptic segments, and no PNG of them",
         )
     if data is None:
         subject.corrections.note(Correction.MAP_MISSING_LEFT_VOID)

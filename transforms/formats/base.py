@@ -39,8 +39,8 @@ class Role(enum.Enum):
         IMAGE: An input, which is written, rejected or excluded in the end.
         ANNOTATION: Annotations of one image, read with `Format.read_listed`.
         MASK: An image whose pixels annotate another image.
-        ATTACHED: A file that an annotation file names and `Format.read_annotations` attaches. It
-            only counts as input.
+        ATTACHED: A mask that belongs to an annotation file's entry: without such an entry, it
+            annotates nothing.
         CONTAINER: A file that holds several images, read with `Format.read_container`.
         OTHER: Any other file that the format knows, such as a list of classes.
     """
@@ -51,6 +51,11 @@ class Role(enum.Enum):
     ATTACHED = enum.auto()
     CONTAINER = enum.auto()
     OTHER = enum.auto()
+
+
+# Masks sort after the entries of annotation files.
+MASK_FILE_INDEX = 1 << 30
+ATTACHED_FILE_INDEX = MASK_FILE_INDEX + 1
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

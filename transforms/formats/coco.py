@@ -6,27 +6,23 @@ The format: https://cocodataset.org/#format-data.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Annotated
 
 import msgspec
 
 from shardbeam.configs.keys import Location, named
 from shardbeam.configs.problem import Problem
-from shardbeam.transforms.core.corrections import Corrections
-from shardbeam.transforms.core.errors import InputError, RejectedError
-from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import (
     AnnotationEntry,
     Category,
     ImageAnnotations,
-    ImageRef,
     MaskRole,
-    Segment,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Match, Place, Role
 from shardbeam.transforms.formats.coco_annotations import AnnotationReader
-from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage, Int64
+from shardbeam.transforms.formats.coco_file import CocoFile, CocoImage
+from shardbeam.transforms.formats.coco_panoptic import PanopticReader, PngNames, find_png_names
 from shardbeam.transforms.formats.coco_sniff import (
     TASKS,
     Task,
@@ -37,7 +33,6 @@ from shardbeam.transforms.formats.coco_sniff import (
 )
 from shardbeam.transforms.formats.names import listing_exclusion, normalize_key, without_extension
 from shardbeam.transforms.formats.recognition import Folder, Recognized
-from shardbeam.transforms.formats.root_files import list_keys
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
@@ -50,8 +45,9 @@ class CocoFormat(Format, frozen=True, kw_only=True):
     annotation that repeats the id (or the lack of one), category and box of an earlier one is left
     out.
 
-    Images and annotations are joined by the key. With semantic masks, which have another
-    extension, they are joined by the key without its extension.
+    Images and annotations are joined by the key. With maps, which have another extension, they are
+    joined by the key without its extension. Panoptic PNGs may differ from their images in the
+    beginnings and endings of their names.
 
     Attributes:
         images: Root folder of the images.
@@ -62,6 +58,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         tasks: The keys to fill. Where None, `resolve` finds out what the files hold; until then,
             the tasks are objects and the masks that are given.
         _masks: Whether objects carry their segmentation.
+        _png_names: How names of panoptic PNGs differ from those of their images.
     """
 
     SOME_OF = ("annotations", "panoptic", "semantic_masks")
@@ -84,6 +81,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         None
     )
     _masks: bool = False
+    _png_names: PngNames = PngNames()
 
     def __post_init__(self) -> None:
         self.check_some()
@@ -122,13 +120,22 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         """Finds the tasks from the beginnings of the files, unless they are given.
 
         Without annotation files, the source has objects: every image is a negative.
+
+        Raises:
+            InputError: A file cannot be read, or its panoptic PNGs are missing or are not named
+                like their images.
         """
+        names = self._png_names
+        if self.panoptic and self.panoptic_masks and Kind.PANOPTIC in self.kinds:
+            names = find_png_names(self.panoptic, masks=self.panoptic_masks)
         if self.tasks is not None:
-            return self
+            is_same = names == self._png_names
+            return self if is_same else msgspec.structs.replace(self, _png_names=names)
         found: set[Task] = set()
         for uri in self.annotations:
             found |= sniff_tasks(uri, storage=storage_for(uri))
-        return msgspec.structs.replace(self, tasks=self._with_maps(found) or ["detection"])
+        tasks = self._with_maps(found) or ["detection"]
+        return msgspec.structs.replace(self, tasks=tasks, _png_names=names)
 
     def warnings(self) -> Sequence[str]:
         """Warns of files without annotations."""
@@ -138,8 +145,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         """Tells images, and the PNGs of segments and of classes, by their root.
 
         The roots are those of the images, of `panoptic_masks` and of `semantic_masks`, as far as
-        they are given. PNGs of segments are named by their JSON file; here they only count as
-        input.
+        they are given.
         """
         key = normalize_key(path)
         if root == 0:
@@ -147,7 +153,10 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         if listing_exclusion(path) is not None:
             return Place(role=Role.OTHER)
         if root == 1 and self.panoptic_masks is not None:
-            return Place(role=Role.ATTACHED)
+            if Kind.PANOPTIC not in self.kinds:
+                return Place(role=Role.OTHER)
+            join = self._png_names.join_of(key)
+            return Place(role=Role.ATTACHED, join=join, mask=MaskRole.PANOPTIC)
         if Kind.SEMANTIC not in self.kinds:
             return Place(role=Role.OTHER)
         return Place(role=Role.MASK, join=self._join_of(key), mask=MaskRole.SEMANTIC)
@@ -172,7 +181,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         reader = (
             AnnotationReader(file, wanted=self._wanted(uri))
             if file_index < len(self.annotations)
-            else PanopticReader(file, masks=list_keys(self.panoptic_masks or ""))
+            else PanopticReader(file, names=self._png_names)
         )
         yield from file.entries(
             reader.annotate,
@@ -182,6 +191,14 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         )
         yield from reader.categories()
 
+    def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
+        """Leaves out a panoptic PNG of which no annotation names a segment."""
+        if annotations.segments or MaskRole.PANOPTIC not in annotations.masks:
+            return annotations
+        masks = dict(annotations.masks)
+        del masks[MaskRole.PANOPTIC]
+        return msgspec.structs.replace(annotations, masks=masks)
+
     def _with_maps(self, tasks: Set[Task]) -> list[Task]:
         if self.panoptic is not None:
             tasks = tasks | {"panoptic"}
@@ -190,7 +207,8 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return [task for task in TASKS if task in tasks]
 
     def _join_of(self, key: str) -> str:
-        return key if self.semantic_masks is None else without_extension(key)
+        has_maps = self.semantic_masks is not None or self.panoptic_masks is not None
+        return without_extension(key) if has_maps else key
 
     def _wanted(self, uri: str) -> frozenset[Kind]:
         # Where objects are not wanted, a file of stuff may have any name.
@@ -198,102 +216,3 @@ class CocoFormat(Format, frozen=True, kw_only=True):
             is_stuff_name(uri) or Kind.DETECTION not in self.kinds
         )
         return self.kinds - {Kind.DETECTION if is_stuff else Kind.SEMANTIC}
-
-
-class _Segment(msgspec.Struct, gc=False):
-    id: Int64
-    category_id: Int64 | None = None
-    iscrowd: bool | int | None = None
-
-
-class _Annotation(msgspec.Struct, gc=False):
-    file_name: str
-    segments_info: list[_Segment]
-
-
-class _Named(msgspec.Struct, gc=False):
-    file_name: str = ""
-
-
-_annotation_decoder = msgspec.json.Decoder(_Annotation)
-_named_decoder = msgspec.json.Decoder(_Named)
-
-
-class PanopticReader:
-    """Reads the segments of a file's images, whose PNGs are as `list_keys` gives them.
-
-    Raises:
-        InputError: It is no file of panoptic segments, or names none of the PNGs.
-    """
-
-    def __init__(self, file: CocoFile[CocoImage], *, masks: Mapping[str, ImageRef]) -> None:
-        file.require("annotations", "categories")
-        self._file = file
-        self._masks = masks
-        names = []
-        for index in range(len(file.annotations)):
-            names.append(file.decode(index, decoder=_named_decoder).file_name)
-            if not names[-1]:
-                raise InputError(
-                    uri=file.uri,
-                    place=f"$.annotations[{index}]",
-                    problem="expected file_name and segments_info; is this a file of panoptic "
-                    "segments?",
-                )
-        if names and not any(normalize_key(name) in masks for name in names):
-            listed = min(masks, default="")
-            below = min((path for path in masks if path.endswith(f"/{names[0]}")), default="")
-            hint = f"; add /{below.removesuffix(f'/{names[0]}')} to it" if below else ""
-            raise InputError(
-                uri=file.uri,
-                place="$.annotations",
-                problem=f"none of the {len(names)} PNGs that it names is in panoptic_masks: it "
-                f"names {names[0]!r}, the folder holds {repr(listed) if listed else 'no file'}"
-                f"{hint}",
-            )
-
-    def annotate(self, image: CocoImage, rows: Sequence[int]) -> ImageAnnotations:
-        """Reads the segments of one image from the first of its annotations (`rows`)."""
-        found = ImageAnnotations(
-            image_id=str(image.id), width=int(image.width or 0), height=int(image.height or 0)
-        )
-        if not rows:
-            return found
-        annotation = self._file.decode(rows[0], decoder=_annotation_decoder)
-        mask = self._masks.get(normalize_key(annotation.file_name))
-        if mask is None:
-            raise RejectedError(
-                Reason.MASK_UNREADABLE,
-                f"$.annotations[{rows[0]}].file_name: there is no {annotation.file_name!r} in "
-                "panoptic_masks",
-            )
-        corrections = Corrections({Correction.DUPLICATE_ANNOTATION_DROPPED.value: len(rows) - 1})
-        segments: dict[int, Segment] = {}
-        for item in annotation.segments_info:
-            label = self._file.names.get(item.category_id)
-            if label is None:
-                corrections.note(Correction.OBJECT_OF_UNKNOWN_CATEGORY_DROPPED, item.category_id)
-            elif item.id in segments:
-                corrections.note(Correction.DUPLICATE_SEGMENT_DROPPED, item.id)
-            else:
-                segments[item.id] = Segment(
-                    segment_id=item.id, label=label, is_crowd=bool(item.iscrowd)
-                )
-        return msgspec.structs.replace(
-            found,
-            segments=tuple(segments.values()),
-            masks={MaskRole.PANOPTIC: mask},
-            corrections=corrections.counts(),
-            changes=corrections.changes,
-        )
-
-    def categories(self) -> Iterator[Category]:
-        """Declares each category once."""
-        for category in self._file.categories.values():
-            yield Category(
-                name=category.name,
-                source_id=category.id,
-                origin=self._file.uri,
-                is_thing=category.isthing is None or bool(category.isthing),
-                is_background=self._file.is_dummy(category),
-            )

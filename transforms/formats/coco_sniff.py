@@ -64,6 +64,23 @@ def sniff_tasks(uri: str, *, storage: Storage) -> frozenset[Task]:
     return _tasks_of(annotations, uri=uri)
 
 
+def sniff_png_names(uri: str, *, storage: Storage) -> list[tuple[str, str]]:
+    """Reads `(file name of an image, file name of its PNG)` off the first panoptic annotations.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    images = {
+        str(image.get("id")): str(image.get("file_name"))
+        for image in _first_items(_IMAGES, uri, storage=storage) or []
+    }
+    return [
+        (images[image_id], str(annotation["file_name"]))
+        for annotation in _first_items(_ANNOTATIONS, uri, storage=storage) or []
+        if (image_id := str(annotation.get("image_id"))) in images and "file_name" in annotation
+    ]
+
+
 def warn_of_missing_section(uris: Iterable[str]) -> Iterator[str]:
     """Warns of files without the section `annotations`, as COCO's files of test images are."""
     for uri in uris:

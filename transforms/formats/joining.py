@@ -24,7 +24,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import NO_SPLIT, SplitAssignment
-from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.base import ATTACHED_FILE_INDEX, Format, Kind
 from shardbeam.transforms.formats.key_file import KeyFile, image_groups, is_excluded
 from shardbeam.transforms.formats.names import is_linked_folder, listing_exclusion, loosened
 
@@ -143,6 +143,12 @@ def join_text(text: str, *, source_format: Format) -> str:
     if Kind.ROWS in source_format.kinds:
         return text
     return loosened(text, getattr(source_format, "match", "path"))
+
+
+def without_loose_masks(entries: Sequence[AnnotationEntry]) -> Sequence[AnnotationEntry]:
+    """Leaves attached masks out if no other entry names their image."""
+    is_named = any(entry.file_index != ATTACHED_FILE_INDEX for entry in entries)
+    return entries if is_named else ()
 
 
 def join_key(

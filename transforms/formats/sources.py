@@ -22,7 +22,13 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
-from shardbeam.transforms.formats.base import Format, Place, Role
+from shardbeam.transforms.formats.base import (
+    ATTACHED_FILE_INDEX,
+    MASK_FILE_INDEX,
+    Format,
+    Place,
+    Role,
+)
 from shardbeam.transforms.formats.load import name_format, restore_format
 from shardbeam.transforms.formats.names import escape_key, is_encodable, is_linked_folder
 from shardbeam.transforms.storage import limits
@@ -35,9 +41,6 @@ Root: TypeAlias = tuple[str, int, str]
 # (source, number of its annotation file, first byte, the byte after the last); the last two are 0
 # where the file is read whole.
 FilePart: TypeAlias = tuple[str, int, int, int]
-
-# Masks sort after annotation files.
-_MASK_FILE_INDEX = 1 << 30
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -102,12 +105,12 @@ class PlacedFile(NamedTuple):
         place = self.place
         if place.role is Role.IMAGE:
             return ListedImage(key=place.key, image=self.file)
-        if place.role is Role.MASK and place.mask is not None:
+        if place.role in (Role.MASK, Role.ATTACHED) and place.mask is not None:
             masks = ImageAnnotations(image_id="", masks={place.mask: self.file})
             return AnnotationEntry(
                 key=place.join,
                 annotations=encode_annotations(masks),
-                file_index=_MASK_FILE_INDEX,
+                file_index=MASK_FILE_INDEX if place.role is Role.MASK else ATTACHED_FILE_INDEX,
                 position=list(MaskRole).index(place.mask),
             )
         if place.role in (Role.ANNOTATION, Role.CONTAINER):

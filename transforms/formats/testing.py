@@ -34,7 +34,12 @@ from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.examples.features import ExtraFeature, FeatureKind, FeatureRole
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind, Role
-from shardbeam.transforms.formats.joining import JoinSettings, join_key, join_text
+from shardbeam.transforms.formats.joining import (
+    JoinSettings,
+    join_key,
+    join_text,
+    without_loose_masks,
+)
 from shardbeam.transforms.formats.names import key_problem, normalize_key
 from shardbeam.transforms.formats.sources import PlacedFile, Source, list_files, read_listed_file
 from shardbeam.transforms.storage.archives import expand_root
@@ -190,10 +195,13 @@ def _check_place(made: Format, listed: PlacedFile) -> None:
         f"place: {path!r} is a {place.role.name}; set lists_annotations = True",
     )
     _require(
-        place.join or place.role not in (Role.IMAGE, Role.MASK, Role.ANNOTATION),
+        place.join or place.role in (Role.CONTAINER, Role.OTHER),
         f"place: {path!r} has no `join`",
     )
-    _require(place.mask or place.role is not Role.MASK, f"place: {path!r} is a MASK without `mask`")
+    _require(
+        place.mask or place.role not in (Role.MASK, Role.ATTACHED),
+        f"place: {path!r} is a {place.role.name} without `mask`",
+    )
     _require(
         place.role is not Role.IMAGE
         or (place.key == normalize_key(place.key) and key_problem(place.key) is None),
@@ -289,7 +297,7 @@ def _join(made: Format, read: _Read) -> FormatReport:
             source=_SOURCE,
             key=join,
             images=images[join],
-            entries=entries[join],
+            entries=without_loose_masks(entries[join]),
             source_format=made,
             settings=settings,
         )
