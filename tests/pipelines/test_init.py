@@ -325,7 +325,7 @@ def test_layouts(
         (
             {**images("a.jpg"), "a.json": coco("a.jpg"), "b.json": coco("a.jpg")},
             "",
-            "d: it looks like coco (2 annotation files: a.json and b.json both tell detection)",
+            "d: it looks like coco (2 annotation files: a.json and b.json both hold detection)",
         ),
         (
             {**images("a/1.jpg", "b/2.jpg"), "a/x.json": "{}"},
