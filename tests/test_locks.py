@@ -1,4 +1,4 @@
-"""The lock files agree: a package has one version, whichever of them it is installed from."""
+"""The lock files agree: a package has the same version in all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page, and what it shares with other pages: commands run, links lead somewhere."""
+"""The first page and others: their commands run, and their links lead somewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING: each is done in a copy of the project, which builds a dataset."""
+"""Each recipe of CONTRIBUTING is applied to a copy of the project, which builds a dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slice of the chaos, and that it finds what is to be found. `make soak` plays 500 chains."""
+"""A slice of the chaos, which must find known faults. `make soak` plays 500 chains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every part of the benchmarks, with a few of everything: what is tested is that they run."""
+"""Runs every part of the benchmarks on little data, to see that they run."""
 
 from __future__ import annotations
 

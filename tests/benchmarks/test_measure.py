@@ -1,4 +1,4 @@
-"""Measuring processes, and writing down what was measured."""
+"""Measuring processes, and reporting the measurements."""
 
 from __future__ import annotations
 

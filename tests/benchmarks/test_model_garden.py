@@ -1,4 +1,4 @@
-"""The part on masks, with Shardbeam itself in the Model Garden's place: that is not installed."""
+"""The part on masks, with Shardbeam instead of the Model Garden, which is not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs: what is accepted, and what is said about the rest."""
+"""Configs that are accepted, and the errors of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passwords in URIs are hidden in any text, and nothing else is."""
+"""In any text, passwords in URIs are hidden, and nothing else."""
 
 from __future__ import annotations
 

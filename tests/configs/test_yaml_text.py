@@ -1,4 +1,4 @@
-"""YAML as configs use it."""
+"""YAML for configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns of users find what `re` finds, and end in an error instead of never."""
+"""Users' patterns find what `re` finds, and end with an error instead of running forever."""
 
 from __future__ import annotations
 

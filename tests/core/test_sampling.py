@@ -1,4 +1,4 @@
-"""The sample of a split: against brute force, in any order, and merged from any parts."""
+"""The sample of a split, in any order and merged from any parts, compared with brute force."""
 
 from __future__ import annotations
 

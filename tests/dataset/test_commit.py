@@ -1,4 +1,4 @@
-"""The commit's steps, each repeated and interrupted at will."""
+"""The steps of a commit, each repeated and interrupted in many ways."""
 
 from __future__ import annotations
 

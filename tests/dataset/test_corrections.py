@@ -1,4 +1,4 @@
-"""Which corrections are named: the first of each kind, whatever the order of images and shards."""
+"""The first corrections of each kind are named, in any order of images and shards."""
 
 from __future__ import annotations
 

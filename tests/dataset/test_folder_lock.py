@@ -1,4 +1,4 @@
-"""The lock of an output on disk: who has it, and what frees it."""
+"""The lock of an output on disk: who holds it, and when it is released."""
 
 from __future__ import annotations
 

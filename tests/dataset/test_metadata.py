@@ -1,4 +1,4 @@
-"""TensorFlow Datasets itself loads the directories that the tests write; protobuf, label maps."""
+"""TensorFlow Datasets loads the folders that the tests write; protobuf reads the label maps."""
 
 from __future__ import annotations
 

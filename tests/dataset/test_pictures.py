@@ -1,4 +1,4 @@
-"""Examples read back as pictures: of our datasets, of anyone's, and what does not fit together."""
+"""Examples read back as pictures: of our datasets, of others, and of contradictory ones."""
 
 from __future__ import annotations
 

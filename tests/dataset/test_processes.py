@@ -1,4 +1,4 @@
-"""Shards that are made by this process and by worker processes beside it."""
+"""This process and its worker processes write shards together."""
 
 from __future__ import annotations
 

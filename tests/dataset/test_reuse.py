@@ -1,4 +1,4 @@
-"""The record of a shard: what it keeps, and which ones are believed."""
+"""The record of a shard: its content, and the checks that it must pass."""
 
 from __future__ import annotations
 

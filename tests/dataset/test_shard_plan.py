@@ -1,4 +1,4 @@
-"""How many shards a split gets, and how their files are named."""
+"""The number of a split's shards, and the names of their files."""
 
 from __future__ import annotations
 

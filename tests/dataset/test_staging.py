@@ -1,4 +1,4 @@
-"""Finished shards are found again, by keys that change with all that decides their bytes."""
+"""Finished shards are found by keys that change with everything that decides their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken archives: every outcome is members, which can be read or say why not, or an error."""
+"""Broken archives: the outcome is an error, or members that can be read or have a problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any name under any of some patterns: a label, a rule that excludes, or a reject."""
+"""Any name with some patterns: the outcome is a label, an exclusion or a reject."""
 
 from __future__ import annotations
 

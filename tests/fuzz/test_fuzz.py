@@ -1,4 +1,4 @@
-"""A short, seeded slice of what `make fuzz` does for long."""
+"""A short, seeded part of `make fuzz`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives on `gs://`: the same datasets as from local disk, and what they cost in requests."""
+"""Archives on `gs://` give the same datasets as local ones; the tests count their requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same dataset from and to `gs://`, and what it costs in requests."""
+"""Builds from and to `gs://` give the same dataset; the tests count their requests."""
 
 from __future__ import annotations
 

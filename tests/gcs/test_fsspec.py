@@ -1,4 +1,4 @@
-"""Failures of fsspec's file systems: repeated where they may pass, said plainly where not."""
+"""Failures of fsspec's file systems are repeated if that helps, or end with a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards of the previous version are copied on the server, and what that costs in requests."""
+"""Shards of the previous version are copied on the server; the tests count the requests."""
 
 from __future__ import annotations
 

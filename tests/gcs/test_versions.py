@@ -1,4 +1,4 @@
-"""Versions and the pointer to the latest, on `gs://`: what is asked for, and when."""
+"""Versions and the pointer to the latest on `gs://`, with their requests in order."""
 
 from __future__ import annotations
 

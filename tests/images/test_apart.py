@@ -1,4 +1,4 @@
-"""Images whose decoders hold the interpreter are converted by another process, to the same."""
+"""Another process converts images whose decoders hold the interpreter, with equal results."""
 
 from __future__ import annotations
 

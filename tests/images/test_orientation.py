@@ -1,4 +1,4 @@
-"""Orientations against the words of the EXIF standard, pixel by pixel."""
+"""Orientations, compared pixel by pixel with the wording of the EXIF standard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes stay on what they were drawn around, and each correction of one is counted by name."""
+"""Boxes stay on the pixels they were drawn around, and each correction is counted by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines: what they mean, and what is said about the wrong ones."""
+"""Command lines: their meaning, and the errors of wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command as a whole: help, exit codes, and what goes to stdout and stderr."""
+"""The command as a whole: help, exit codes, and output on stdout and stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corrections by name: which ones, what they changed, and where they can be seen."""
+"""Named corrections: their values, and the places that show them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same input and config give the same bytes, wherever, however often and on what they run."""
+"""The same input and config give the same bytes, on any runner and in any folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures with their annotations drawn: which pixels change, and what can be drawn at all."""
+"""Annotations drawn on pictures: the changed pixels, and values that cannot be drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds of pictures that are there several times."""
+"""Builds with pictures that occur several times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the graph gathers anything in one worker, as docs/scale.md says, and what it shuffles."""
+"""The graph gathers and shuffles only where docs/scale.md says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shardbeam init`: what it recognizes, and that the config that it writes builds."""
+"""`shardbeam init` recognizes datasets, and the configs that it writes can be built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`limit`: a sample of a dataset, in a folder of its own."""
+"""`limit`: a sample of a dataset, in its own folder."""
 
 from __future__ import annotations
 

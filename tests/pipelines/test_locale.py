@@ -1,4 +1,4 @@
-"""Names of files are read as UTF-8, or not at all."""
+"""File names are read as UTF-8, or the command ends with an error."""
 
 from __future__ import annotations
 

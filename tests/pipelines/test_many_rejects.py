@@ -1,4 +1,4 @@
-"""Rejects in numbers: several files of them, so that no worker ever holds them all."""
+"""Many rejects are written to several files, so that no worker ever holds them all."""
 
 from __future__ import annotations
 

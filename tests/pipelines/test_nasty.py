@@ -1,4 +1,4 @@
-"""Each bad file, name and annotation ends as what a table says, and nothing is lost."""
+"""Each bad file, name and annotation has the outcome of a table, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Panoptic PNGs are inputs as images are: their changes count, and archives may hold them."""
+"""Panoptic PNGs are inputs like images: changes of them count, and archives may hold them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a config comes to: sources, splits, labels, output, and the plan's own name."""
+"""The plan of a config: sources, splits, labels, output, and the plan's own name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many processes write shards, by the runner and by the flag."""
+"""The number of processes that write shards, by runner and by flag."""
 
 from __future__ import annotations
 

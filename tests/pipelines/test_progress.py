@@ -1,4 +1,4 @@
-"""Progress, with a clock of its own."""
+"""Progress, with a simulated clock."""
 
 from __future__ import annotations
 

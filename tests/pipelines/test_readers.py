@@ -1,4 +1,4 @@
-"""Readers that share no code with Shardbeam find in the shards what the sources hold."""
+"""Readers without Shardbeam's code find the content of the sources in the shards."""
 
 from __future__ import annotations
 

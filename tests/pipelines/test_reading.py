@@ -1,4 +1,4 @@
-"""`load_dataset`, against parsing by hand, TFDS, and TFRecord files of anyone's."""
+"""`load_dataset`, compared with parsing by hand and TFDS, and on other TFRecord files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds over the real samples: every file ends as an example, or as the reject a table names."""
+"""Builds of the real samples: every file becomes an Example, or the reject in a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the sample: its layout, its determinism, and that its annotations are true."""
+"""The sample: its layout, its determinism, and the truth of its annotations."""
 
 from __future__ import annotations
 

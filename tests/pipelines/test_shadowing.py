@@ -1,4 +1,4 @@
-"""The command finds its own packages in a folder that holds others of their names."""
+"""The command finds its own packages in a folder with packages of the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shardbeam show`: datasets of ours, TFRecord files of anyone's, and what is wrong with them."""
+"""`shardbeam show` on our datasets and on other TFRecord files, whole and damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever has the name of a file: no command hangs, and its error names the file in one line."""
+"""No command hangs on a special file, and its error names the file in one line."""
 
 from __future__ import annotations
 

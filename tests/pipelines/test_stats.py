@@ -1,4 +1,4 @@
-"""`shardbeam stats`: of datasets of ours, of anyone's files, and what is wrong with them."""
+"""`shardbeam stats` on our datasets and on other files, whole and damaged."""
 
 from __future__ import annotations
 

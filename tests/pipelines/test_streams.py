@@ -1,4 +1,4 @@
-"""A stdout or stderr that is closed, full, or has no reader ends nothing with a traceback."""
+"""No command ends with a traceback because stdout or stderr is closed, full or unread."""
 
 from __future__ import annotations
 

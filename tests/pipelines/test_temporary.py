@@ -1,4 +1,4 @@
-"""The folder that a command has for the temporary files of all that it starts."""
+"""The folder for the temporary files of a command and of everything it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runs of one output on disk: one of them writes it, the other one says so."""
+"""Two runs of one output on disk: one writes it, and the other ends with an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A browser, which answers nothing from elsewhere and tells of every complaint."""
+"""A browser that blocks other requests and collects all complaints of the page."""
 
 from __future__ import annotations
 

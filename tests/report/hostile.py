@@ -1,4 +1,4 @@
-"""Texts that would do something if a page took them for more than texts."""
+"""Texts that would have an effect if a page did not escape them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: what it draws, and what its controls do."""
+"""The page in a real browser: its pictures and its controls."""
 
 from __future__ import annotations
 

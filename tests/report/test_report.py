@@ -1,4 +1,4 @@
-"""`shardbeam report`: what is in the page, and what may not be."""
+"""`shardbeam report`: the content of the page, and content that it must not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pictures the gallery shows."""
+"""The choice of pictures for the gallery."""
 
 from __future__ import annotations
 

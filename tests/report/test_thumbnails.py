@@ -1,4 +1,4 @@
-"""Thumbnails, and what is laid over them."""
+"""Thumbnails, and the layers over them."""
 
 from __future__ import annotations
 

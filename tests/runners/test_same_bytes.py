@@ -1,4 +1,4 @@
-"""The one test above all: the same bytes and the same counts from every runner and storage."""
+"""The most important test: every runner and storage gives the same bytes and counts."""
 
 from __future__ import annotations
 

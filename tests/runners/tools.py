@@ -1,4 +1,4 @@
-"""Programs that the tests of runners need, and that not every machine has."""
+"""Finds programs that the tests of runners need, and that not every machine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samples in docs/scheduling start what there is, and mean what the page says of them."""
+"""The samples in docs/scheduling start existing commands, and do what the page says."""
 
 from __future__ import annotations
 

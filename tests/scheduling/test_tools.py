@@ -1,4 +1,4 @@
-"""The samples in docs/scheduling, before the tools that they are for."""
+"""The tools that the samples in docs/scheduling are for accept these samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The join of whole collections is that of each key, which `formats/test_joining.py` proves."""
+"""The join of collections joins each key; `formats/test_joining.py` tests the join of a key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records into shards: how many, which names, what is in them, and what goes wrong."""
+"""Records are written into shards: their number, names, content and errors."""
 
 from __future__ import annotations
 

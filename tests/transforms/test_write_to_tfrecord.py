@@ -1,4 +1,4 @@
-"""Beam's WriteToTFRecord, with what it refuses."""
+"""WriteToTFRecord, with the arguments of Beam's transform, and its refusals."""
 
 from __future__ import annotations
 

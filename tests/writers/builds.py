@@ -1,4 +1,4 @@
-"""A build without Beam: the lease, the shards' staging and the commit, as they ship."""
+"""A build without Beam, with the real lease, staging and commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search for a schedule of two or three runs that spoils a dataset.
+"""Searches for a schedule of two or three runs that spoils a dataset.
 
 `python -m tests.writers.search` plays all schedules of two runs with at most two preemptions, of
 each case, and 100,000 random ones of three runs: `make search-writers`.
