@@ -10,6 +10,7 @@ import pytest
 
 from shardbeam.configs.schema import DuplicatesConfig
 from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.labels import LabelMap
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
 from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus, merge_censuses
@@ -550,3 +551,27 @@ def test_lost_shards_and_moves_are_found(
         moves=moves,
     )
     assert [line.split(":")[0] for line in found] == lost
+
+
+def test_a_class_with_the_id_0_is_named() -> None:
+    labels = LabelMap(ids={"cat": 1}, names={"cat": "cat"})
+    for change, begin in (
+        ({"background": ("bg",)}, "the category with the id 0, bg, is taken for the background"),
+        ({"shifted_by": "cat"}, "class 'cat' has the id 0"),
+    ):
+        (line,) = find_warnings(
+            Census(),
+            splits={},
+            label_map=msgspec.structs.replace(labels, **change),
+            dataset=make_dataset(config={"image": {"annotated_size": "scale"}}),
+        )
+        assert line.startswith(begin)
+
+
+def test_rows_of_no_split_are_counted() -> None:
+    """A table without images has no listing: what the join has counted is all there is."""
+    census = Census(splits={"a": SplitOutcome(listed=3), "": SplitOutcome(listed=2)})
+    counts = count_splits(splits=["a"], census=census, shards=[], rejects=[])
+    assert {split: count.listed for split, count in counts.items()} == {"a": 3, "": 2}
+    census = Census(splits={"a": SplitOutcome(listed=3)})
+    assert list(count_splits(splits=["a"], census=census, shards=[], rejects=[])) == ["a"]

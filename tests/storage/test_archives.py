@@ -607,3 +607,23 @@ def test_a_tar_with_endless_zeros_behind_it(tmp_path: Path) -> None:
     write_tar(path, {"a.jpg": b"1"})
     os.truncate(path, 30 << 30)
     assert "1 GiB of zeros follows the end of the tar" in refusal(path).problem
+
+
+@pytest.mark.parametrize("times", [b"", b"14000000000\0" * 2], ids=["plain", "with times"])
+def test_the_longest_name_of_a_header_of_gnu(times: bytes, tmp_path: Path) -> None:
+    """Times stand where the ustar format has the first part of a name."""
+    member = tarfile.TarInfo("a/" + "b" * 94 + ".jpg")
+    member.size = 3
+    header = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    header[345 : 345 + len(times)] = times
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    path = tmp_path / "gnu.tar"
+    path.write_bytes(bytes(header) + b"one".ljust(512, b"\0") + b"\0" * 1024)
+    assert contents(path) == {member.name: b"one"}
+
+
+def test_a_name_in_two_parts_of_a_header_of_ustar(tmp_path: Path) -> None:
+    name = "a" * 90 + "/" + "b" * 90 + ".jpg"
+    path = write_tar(tmp_path / "ustar.tar", {name: b"one"}, tar_format=tarfile.USTAR_FORMAT)
+    assert contents(path) == {name: b"one"}
