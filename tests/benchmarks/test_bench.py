@@ -66,6 +66,7 @@ def test_storage_part_measures_each_read_ahead(
     assert len(targets) == 1 + 1
 
 
+@pytest.mark.slow
 def test_records_part_measures_every_stage(tmp_path: Path) -> None:
     processes, stages, targets = tables(_run_quick("records", tmp_path))
     assert [row[0] for row in processes[1:]] == [

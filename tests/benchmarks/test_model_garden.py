@@ -48,6 +48,7 @@ def test_masks_part_measures_and_compares(stand_in: Path, tmp_path: Path) -> Non
     assert "of 6 images were compared" in report
 
 
+@pytest.mark.slow
 def test_other_masks_are_an_error(stand_in: Path, tmp_path: Path) -> None:
     stand_in.write_text(_STAND_IN.replace("{masks}", "none"))
 

@@ -115,7 +115,8 @@ def test_what_is_not_there_is_one_line(bucket: str, source: str) -> None:
         assert f" --reuse: no committed dataset of Shardbeam's in {previous}; name " in line
 
 
-@pytest.mark.parametrize("fault", ["503", "lost", "reset", "closed"])
+# Every fault of every request is tried in test_faults.py.
+@pytest.mark.parametrize("fault", ["503", "lost", "reset"])
 def test_faults_of_the_copy_are_repeated(
     fault: str, gcs: ProxiedGcs, bucket: str, first: str, expected: Tree
 ) -> None:
