@@ -1,4 +1,4 @@
-"""`shardbeam init`: looks at a folder, and writes a config for the dataset that is in it."""
+"""`shardbeam init`: recognizes the dataset in a folder, and writes a config for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FOLDERS = 3
 _COLUMNS = 200
 _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 _ONE_LINE = 1_000_000
-# {what a format does with images that no annotation file names: what a config says of it}
+# {what a format does with images that no annotation file names: the comment in a config}
 _UNANNOTATED = {
     "drop": "leaves out images that no annotation file names; keep writes them as negatives",
     "keep": "writes images that no annotation file names as negatives; drop leaves them out",
@@ -41,7 +41,7 @@ _UNANNOTATED = {
 
 
 class _Candidate(NamedTuple):
-    """A dataset that a format recognizes, and the config that reads it."""
+    """A dataset that a format recognizes, with the config that reads it."""
 
     name: str
     recognized: Recognized
@@ -51,12 +51,12 @@ class _Candidate(NamedTuple):
 
 
 def run_init(arguments: InitArguments) -> int:
-    """Writes a config for the dataset that a folder holds, and says on stderr what that is.
+    """Writes a config for the dataset in a folder, and says on stderr what it is.
 
     Raises:
-        FormatError: There is no format of the name that is asked for.
-        InputError: The folder cannot be listed, or it takes a person to say what is in it.
-        UsageError: The file is there already, or cannot be written.
+        FormatError: There is no format with the given name.
+        InputError: The folder cannot be listed, or only a person can say what is in it.
+        UsageError: The file exists already, or cannot be written.
     """
     if arguments.format is not None:
         find_format(arguments.format)
@@ -76,7 +76,7 @@ def run_init(arguments: InitArguments) -> int:
     storage = storage_for(arguments.output)
     try:
         if not arguments.overwrite and storage.stat(arguments.output) is not None:
-            raise UsageError(f"{arguments.output}: is there already; --overwrite replaces it")
+            raise UsageError(f"{arguments.output}: exists already; --overwrite replaces it")
         storage.replace(arguments.output, text.encode())
     except OSError as error:
         raise UsageError(f"{arguments.output}: {error.strerror or error}") from error
@@ -87,16 +87,16 @@ def run_init(arguments: InitArguments) -> int:
 
 
 def _choose(folder: Folder, *, only: str | None) -> _Candidate:
-    """Finds the one dataset that is in a folder.
+    """Finds the dataset in a folder.
 
     Raises:
-        InputError: There is none, or several may be meant, or something is left to decide.
+        InputError: There is none, or there may be several, or a person has to decide.
     """
     found: list[_Candidate] = []
     for name, format_class in built_in_formats().items():
         if only in (None, name) and (recognized := format_class.recognize(folder)) is not None:
             if only is not None and recognized.sources:
-                # It is decided.
+                # The user has decided.
                 recognized = msgspec.structs.replace(recognized, problem="")
             found.append(_try(name, recognized, folder=folder))
     best = min((each.recognized.rank for each in found), default=0)
@@ -108,7 +108,7 @@ def _choose(folder: Folder, *, only: str | None) -> _Candidate:
 
 
 def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
-    """Makes the config of a dataset, and finds out whether it can be used."""
+    """Makes the config of a dataset, and checks whether it can be used."""
     base = os.path.basename(absolute_path(folder.root).rstrip("/"))
     dataset = re.sub(r"[^a-zA-Z0-9]+", "_", base).strip("_").lower()
     if not dataset[:1].isalpha():
@@ -128,7 +128,7 @@ def _try(name: str, recognized: Recognized, *, folder: Folder) -> _Candidate:
 
 
 def _describe(found: _Candidate, *, plan: Plan, folder: Folder) -> Iterator[str]:
-    """Says in a line or two what the config reads, and which images it does not."""
+    """Describes in a line or two what the config reads, and which images it does not."""
     roles = {path: _role(path, plan=plan, folder=folder) for path in folder.images}
     images = sum(role is Role.IMAGE for role in roles.values())
     others = [path for path, role in roles.items() if role is Role.OTHER]
@@ -196,7 +196,7 @@ def _hint(folder: Folder) -> str:
 
 
 def _write_yaml(found: _Candidate, *, plan: Plan, told: Iterable[str]) -> str:
-    """Writes a config, with what it is, and with keys that are often set, as comments."""
+    """Writes a config, with a description and with common keys as comments."""
     dumped = yaml.safe_dump(
         dict(found.raw),
         sort_keys=False,
@@ -217,7 +217,7 @@ def _write_yaml(found: _Candidate, *, plan: Plan, told: Iterable[str]) -> str:
 
 
 def _write_unannotated(plan: Plan) -> str:
-    """Writes what becomes of images without annotations, where the format knows such images."""
+    """Writes what happens to images without annotations, if the format has such images."""
     (rule,) = {source.format.UNANNOTATED for source in plan.sources}
     if rule == "keep" and Kind.DETECTION not in plan.encoder.kinds:
         return ""

@@ -1,27 +1,27 @@
-"""The sample dataset: pictures of shapes with every kind of COCO annotation, made to try with.
+"""The sample dataset: pictures of shapes with every kind of COCO annotation, to try things with.
 
-In the folder that it is written to:
+The folder contains:
 
     images/000000000001.jpg …             the pictures; every sixteenth shows no shape, and has no
-                                          annotation of any kind
+                                          annotations
     annotations/instances.json            boxes, polygons and, for crowds, RLE
-    annotations/person_keypoints.json     the same with the shapes' corners; the name is COCO's
-    annotations/captions.json             two captions an image
+    annotations/person_keypoints.json     the same with the shapes' corners, under COCO's name
+    annotations/captions.json             two captions per image
     annotations/panoptic.json             the segments of panoptic/000000000001.png …
     class_folders/<shape>/000000000001.jpg …
-                                          as many pictures again, of one shape each and smaller
-                                          (160 to 224 pixels a side)
+                                          the same number of smaller pictures, with one shape
+                                          each (sides of 160 to 224 pixels)
 
-The pixels of a shape are those that pycocotools draws of its polygon, so that polygon, area, box
+The pixels of a shape are those that pycocotools draws for its polygon, so that polygon, area, box
 and picture agree to the pixel. Annotations have the structure of
-https://cocodataset.org/#format-data. Of what that leaves open:
+https://cocodataset.org/#format-data. It leaves some points open; here
 
-- Instances hold a whole shape, also where another covers it. A crowd is the set of pixels that
-  its members take, in uncompressed RLE.
-- Keypoints are a shape's corners, clockwise. All categories have the same five, as in pose
-  datasets of several species; those that a shape lacks are (0, 0, 0), and those that another shape
-  covers are labelled but not visible (v = 1).
-- Panoptic segments hold the pixels in which a thing, or a part of the background, is seen.
+- an instance is a whole shape, even if another covers part of it. A crowd is the set of its
+  members' pixels, in uncompressed RLE;
+- keypoints are a shape's corners, clockwise. All categories have the same five, as in pose
+  datasets of several species. Missing ones are (0, 0, 0), and ones that another shape covers are
+  labelled but not visible (v = 1);
+- a panoptic segment is the visible pixels of a thing, or of a part of the background.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ SHAPES = tuple(_OUTLINES)
 
 
 def _categories() -> dict[str, list[Json] | None]:
-    """`categories` of each annotation file; captions have none."""
+    """Returns `categories` for each annotation file; captions have none."""
     things: list[Json] = [
         {"supercategory": "shape", "id": category_id, "name": name}
         for name, category_id in _THING_IDS.items()
@@ -195,33 +195,33 @@ def write_shapes(
     """Draws the sample dataset.
 
     The same arguments give the same bytes (with the same releases of NumPy, Pillow and
-    pycocotools), whatever `workers` is; a picture and its annotations depend on its number, not on
-    how many there are.
+    pycocotools) for any `workers`. A picture and its annotations depend on its number, not on how
+    many there are.
 
-    With several workers, a script that calls this must keep its main code under
-    `if __name__ == "__main__":`, as everything that spawns processes.
+    With several workers, a script that calls this needs `if __name__ == "__main__":` around its
+    main code, because processes are spawned.
 
     Args:
-        output: The folder to write to: a new one, or an empty one.
-        images: How many pictures.
+        output: The folder to write to, new or empty.
+        images: The number of pictures.
         seed: Decides what is drawn; 0 or more.
-        workers: Processes to draw with; one for each processor where None.
-        width: Of the pictures, in pixels, from 64 up.
-        height: Of the pictures, in pixels, from 64 up.
+        workers: The number of processes; None for one per processor.
+        width: Width of the pictures in pixels, at least 64.
+        height: Height of the pictures in pixels, at least 64.
         report: Called with the number of pictures done, after each.
 
     Returns:
         The number of annotated shapes, in which a crowd is one.
 
     Raises:
-        FileExistsError: `output` is not empty, or no folder.
+        FileExistsError: `output` is not empty, or not a folder.
     """
     if output.exists() and not output.is_dir():
         raise FileExistsError(f"{output} is a file; name a new or an empty folder")
     if output.exists() and any(output.iterdir()):
         raise FileExistsError(f"{output} is not empty; delete it, or name another folder")
     workers = min(workers or usable_cpus(), math.ceil(images / _CHUNK))
-    # Absolute, as a spawned process may start in another working directory.
+    # Absolute, because a spawned process may start in another working directory.
     draw = functools.partial(_draw, output.absolute(), seed, (width, height))
     drawn = []
     try:
@@ -249,7 +249,7 @@ def _draw_all(
     if workers == 1:
         yield from map(draw, numbers)
         return
-    # The only way to start a process that is safe on every platform, and beside threads.
+    # Only spawning is safe on every platform, and beside threads.
     context = multiprocessing.get_context("spawn")
     executor = concurrent.futures.ProcessPoolExecutor(workers, mp_context=context)
     try:
@@ -261,7 +261,7 @@ def _draw_all(
 
 
 def _draw(output: Path, seed: int, size: tuple[int, int], number: int) -> _Drawn:
-    """Draws and describes the pictures of a number, which is also the image's id."""
+    """Draws and describes the pictures with a number, which is also the image's id."""
     name = f"{number:012}"
     rng = _random(seed, _SCENES, number)
     picture = Picture(rng=rng, width=size[0], height=size[1])
@@ -340,7 +340,7 @@ class Thing(NamedTuple):
         shape: Its name in `SHAPES`.
         colour: Its name in `COLOURS`.
         outline: The polygon's vertices in pixels, of shape (vertices, 2); None for a crowd.
-        mask: The pixels that it takes, bool of shape (height, width).
+        mask: Its pixels, bool of shape (height, width).
     """
 
     shape: str
@@ -350,13 +350,13 @@ class Thing(NamedTuple):
 
 
 class Picture:
-    """A picture and what is in it.
+    """A picture and its content.
 
     Attributes:
-        things: The shapes, each before those that may cover it.
+        things: The shapes; each may be covered by later ones.
         stuff: Names of the background's parts.
-        segments: What is seen at each pixel, as an index into `stuff` followed by `things`; uint8
-            of shape (height, width).
+        segments: What each pixel shows, as an index into `stuff` followed by `things`; uint8 of
+            shape (height, width).
     """
 
     def __init__(self, *, rng: np.random.Generator, width: int, height: int) -> None:
@@ -371,14 +371,14 @@ class Picture:
             self.segments[: int(rng.uniform(0.25, 0.55) * height)] = 1
 
     def add_shape(self, name: str, *, radius_range: tuple[float, float]) -> None:
-        """Adds a shape at a random place; one that would hide too much of others is left out.
+        """Adds a shape at a random place, unless it would hide too much of others.
 
         Args:
             name: The shape's name.
             radius_range: The smallest and greatest radius, relative to the shorter side.
         """
         for _ in range(_PLACING_TRIES):
-            # As many small ones as large ones, by ratio.
+            # Small and large ones are equally frequent, by ratio.
             radius = math.exp(self._rng.uniform(*np.log(radius_range))) * self._size.min()
             margin = max(radius, _SMALLEST_RADIUS_PX) + 1
             centre = self._rng.uniform(margin, self._size - margin)
@@ -404,7 +404,7 @@ class Picture:
     def render(self) -> Image.Image:
         """Colours the picture, with the unevenness and the grain of a photograph."""
         width, height = self._size.tolist()
-        # So much grain that a JPEG of 640 x 480 pixels has the 140 KB of a photograph.
+        # With this grain, a JPEG of 640 x 480 pixels has 140 KB, like a photograph.
         noise = self._rng.standard_normal((height, width), np.float32) * 6
         for cell in (8, 64):
             coarse = self._rng.standard_normal((height // cell + 2, width // cell + 2), np.float32)

@@ -429,7 +429,7 @@ def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:
     path.write_text("mine")
     result = run("init", str(tmp_path / "d"), "--output", str(path))
     assert (result.exit_code, path.read_text()) == (2, "mine")
-    assert result.stderr.endswith(f"{path}: is there already; --overwrite replaces it\n")
+    assert result.stderr.endswith(f"{path}: exists already; --overwrite replaces it\n")
     text, told = init(tmp_path / "d", "--output", str(path), "--overwrite")
     assert text == ""
     assert told.endswith(f"wrote {path}; next: shardbeam plan {path}\n")
