@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -330,3 +331,22 @@ class TestDigest:
 )
 def test_refusals(source: object, keys: Json, message: str, data: Path) -> None:
     assert message.format(data=data) in problem(source, **keys)
+
+
+@pytest.mark.usefixtures("data")
+def test_the_name_of_a_plan_is_hexadecimal() -> None:
+    """It is part of paths in staging, which must not change between runs."""
+    assert re.fullmatch("[0-9a-f]{16}", plan().digest)
+
+
+def test_a_split_of_a_source_s_own_is_a_name(data: Path) -> None:
+    write_files(data / "split", {"1st half/cat/a.jpg": plain_jpeg()})
+    source = {**SPLIT_FOLDERS, "split_folders": True}
+    assert "the split '1st half' cannot be one: expected a letter" in problem(source)
+
+
+@pytest.mark.usefixtures("data")
+def test_one_source_with_a_file_an_image_is_enough() -> None:
+    labelme = {"format": "labelme", "root": "images"}
+    assert plan({"train": [COCO, labelme]}).dataset.file_per_image
+    assert not plan().dataset.file_per_image
