@@ -34,14 +34,14 @@ from shardbeam.transforms.dataset.read.difference import (
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.dataset.statistics_file import read_statistics
 
-# As many examples of each kind of change are named unless the caller says otherwise.
+# Examples of each kind of change that are named by default.
 _NAMED = 10
-# What of the statistics is shown side by side; JSON has all.
+# Statistics that are shown side by side; JSON has all.
 _FIGURES = (
     *("examples", "num_bytes", "images", "image_bytes", "unannotated", "labels", "objects"),
     *("crowds", "masks", "empty_masks", "captions"),
 )
-# What is said of each kind of change.
+# Words for each kind of change.
 _KINDS = {
     ChangeKind.REMOVED: "removed",
     ChangeKind.ADDED: "added",
@@ -153,7 +153,7 @@ def _changes_table(changes: Iterable[Change]) -> Table:
 
 
 def describe_change(change: Change) -> tuple[str, str]:
-    """Says what has changed in an example, and in which split, or from which one to which."""
+    """Describes what has changed in an example, and its split, or both splits if it moved."""
     splits = dict.fromkeys(split for split in (change.old_split, change.new_split) if split)
     return ", ".join(_KINDS[kind] for kind in change.kinds), " to ".join(splits)
 

@@ -50,7 +50,7 @@ _Point: TypeAlias = tuple[float, float]
 # reduced to the largest side. One below the coarse side is enlarged with its pixels as squares.
 _USUAL_SIDE, _MAX_SIDE, _COARSE_SIDE = 960, 1600, 128
 _MIN_WIDTH = 480
-# Size of the gray area that stands for a picture that cannot be decoded, or is not there.
+# Size of the gray area in place of a picture that is missing or cannot be decoded.
 _PLACEHOLDER = (640, 160)
 _FONT_SIZE = 16
 _MARGIN, _LINE_HEIGHT = 8, 22

@@ -80,7 +80,7 @@ class StagedProgress:
 
 
 class ProgressMonitor:
-    """Shows a run's progress from a thread of its own while the context is entered.
+    """Shows a run's progress from a thread while the context is entered.
 
     On a terminal a live line, otherwise a line about every ten seconds and one at the end.
     What fails here is logged for debugging and never reaches the run.
@@ -228,7 +228,7 @@ def _render(snapshot: ProgressSnapshot, images_per_s: float, *, as_json: bool) -
 
 
 def describe(snapshot: ProgressSnapshot, images_per_s: float) -> str:
-    """Says in a line how far a run is."""
+    """Describes in one line how far a run is."""
     if snapshot.images_total is None:
         return "listing and joining..."
     parts = [

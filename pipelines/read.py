@@ -53,9 +53,9 @@ def load_dataset(
 ) -> tf.data.Dataset:
     """Reads a dataset as parsed Examples, `{key: tensor}`, one by one; batching is the caller's.
 
-    What a key holds is told by the folder's `features.json`. For TFRecord files of anyone's, which
-    have none, it is inferred from about 64 records (`infer_features`); a record further on that
-    does not fit ends the iteration with an `InvalidArgumentError` that names the key.
+    The folder's `features.json` says what a key holds. For other TFRecord files, which have none,
+    it is inferred from about 64 records (`infer_features`); a later record that does not
+    fit ends the iteration with an `InvalidArgumentError` that names the key.
 
     - A single value is a scalar, of dtype `tf.string`, `tf.int64` or `tf.float32`.
     - A list whose length varies is a tensor of shape `[None]`, empty where there is nothing:
@@ -67,8 +67,8 @@ def load_dataset(
       16 bits (`panoptic.bits`) are `tf.uint16`.
 
     `interleave` files are read at a time, 16 Examples of each in turn, in the same order every
-    time, unless the files are shuffled. Shuffling is of files, anew in each epoch: add
-    `.shuffle(n)` for Examples. A dataset's folder also tells how many Examples there are, so
+    time, unless the files are shuffled. Files are shuffled again in each epoch; add
+    `.shuffle(n)` for Examples. A dataset's folder also says how many Examples there are, so
     that `cardinality()` is known, and a shard that lacks some is an error.
 
     Args:
@@ -147,7 +147,7 @@ def _open(path: PathLike | Sequence[PathLike], *, split: str | None) -> _Source:
     if dataset.features is not None:
         features = read_features(dataset.features)
     else:
-        # Of all splits, so that they are alike.
+        # From all splits, so that their features are the same.
         features = infer_features([shard for each in dataset.splits for shard in each.shards])
     return _Source(files=chosen.shards, features=features, examples=chosen.examples)
 

@@ -56,7 +56,7 @@ _HEX_BYTES = 8
 _SEPARATOR = ", "
 _MORE = "…"
 _TIMES = "\N{MULTIPLICATION SIGN}"
-# As many are shown unless the caller says otherwise.
+# Examples, and lines of rejects, that are shown by default.
 _EXAMPLES, _LINES = 3, 20
 _NO_SPLIT = "(no split)"
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -264,7 +264,7 @@ def _json_feature(feature: Feature) -> dict[str, object]:
 
 def _json_value(value: bytes | int | float) -> object:
     if isinstance(value, float):
-        # As short as tells a 32-bit float from all others; JSON has no other floats.
+        # The shortest text of a 32-bit float; JSON knows only 64-bit floats.
         return float(str(np.float32(value))) if math.isfinite(value) else str(value)
     if isinstance(value, int):
         return value
@@ -447,7 +447,7 @@ def describe_values(values: Sequence[bytes | int | float]) -> str:
 def _describe_value(value: bytes | int | float) -> str:
     if isinstance(value, bytes):
         return _describe_bytes(value)
-    # The shortest text that tells a 32-bit float from all others.
+    # The shortest text of a 32-bit float.
     return str(np.float32(value)) if isinstance(value, float) else str(value)
 
 

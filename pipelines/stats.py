@@ -186,7 +186,7 @@ def _range(sides: Sequence[int]) -> str:
 
 
 def _overview_table(splits: Mapping[str, Statistics]) -> Table:
-    # What no split has is left out, but for what every dataset has.
+    # Rows that no split has are left out, except those of every dataset.
     shown = [
         name
         for name, column in _COLUMNS.items()

@@ -93,10 +93,10 @@ def print_summary(
 
 
 def _reason(result: PlanResult, *, lines: int | None = None) -> str:
-    """Says in one line what a run has come to, and why: by the first lines of its message."""
+    """Describes in one line how a run ended and why, by the first lines of its message."""
     message = result.message
     if message and result.status is Status.FAILED:
-        # What went wrong begins with the file that it concerns.
+        # The message begins with the file that it is about.
         return message
     return _join(_heading(result), *message.split("\n")[:lines])
 
@@ -120,7 +120,7 @@ def render_json(result: PlanResult, *, exit_code: int = 0) -> str:
         wall_time_s: Seconds.
         images_per_s: Images a second, without those of shards that were copied or resumed.
         sources: `{source: images}` that go on to be read, where a split has several sources.
-        message: What went wrong and how to mend it; empty if nothing.
+        message: What went wrong and how to fix it; empty if nothing did.
         warnings: What is written and may not be meant.
         notes: What is worth knowing, and no reason for a warning.
         num_classes: How many classes the dataset has.
@@ -323,7 +323,7 @@ def _describe_reuse(reuse: Reuse, *, shards: int) -> Iterator[str]:
         f"{escape(reuse.previous)}, {reuse.unread_images:,} images not read"
     )
     if reuse.damaged_shards:
-        yield f"damaged there or gone, and written anew: {reuse.damaged_shards:,}"
+        yield f"damaged there or gone, and written again: {reuse.damaged_shards:,}"
     elif not reuse.copied_shards:
         yield (
             "no shard is as it was there: where splits have another number of shards, other "

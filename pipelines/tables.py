@@ -32,10 +32,10 @@ class Layout(NamedTuple):
 # Classes in one table: a person reads no more, and JSON has them all.
 PRINTED_CLASSES = 50
 
-# What stands for a name that is empty.
+# Shown for an empty name.
 NO_NAME = "(no name)"
 
-# Where nothing limits the width, nothing is to be folded.
+# Without a limit of the width, nothing is folded.
 PLAIN = Layout(columns=10_000, styled=False)
 
 
@@ -74,7 +74,7 @@ def describe_value(value: object) -> str:
 
 
 def add_rest(table: Table, left: int) -> None:
-    """Says in a last row how many rows a table leaves out, if it does."""
+    """Adds a last row that counts the rows that a table leaves out, if it does."""
     if left > 0:
         table.add_row(f"... and {left:,} more (--json has all)")
 

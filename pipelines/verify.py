@@ -38,7 +38,7 @@ def run_verify(arguments: VerifyArguments) -> int:
     """
     mark = Mark("result of verify", dataset_name(arguments.path))
     if arguments.report:
-        # Whether it can be written shows now; what is there is of another look at the dataset.
+        # This shows early whether it can be written; an older report is replaced.
         check_report(arguments.report, mark=mark, overwrite=arguments.overwrite)
     checks = plan_checks(arguments.path)
     repair = _plan_repair(checks, arguments=arguments) if arguments.repair else None
@@ -65,18 +65,18 @@ def run_verify(arguments: VerifyArguments) -> int:
 
 
 def _find_mendable(found: CheckReport, *, checks: Checks) -> list[str]:
-    """Says what is wrong that a build can mend."""
+    """Returns the problems that a build can repair."""
     strays = set(checks.strays)
     return [str(problem) for problem in found.problems if problem not in strays]
 
 
 def _plan_repair(checks: Checks, *, arguments: VerifyArguments) -> BuildArguments:
-    """Makes the command that builds the damaged shards of a dataset anew, where it is."""
+    """Returns the command that builds the damaged shards of a dataset again, in place."""
     if not checks.is_ours:
         raise UsageError(f"--repair: {checks.path}: no manifest says how this dataset was built")
     # Escapes of JSON are those of YAML up to U+FFFF.
     path = json.dumps(checks.path.replace("{", "{{").replace("}", "}}"), ensure_ascii=False)
-    # Where readers are led to does not change.
+    # The pointer stays as it is.
     overrides = [f"output.path={path}", "output.latest=null"]
     return BuildArguments(
         command="build",

@@ -11,7 +11,7 @@ from shardbeam.pipelines.tables import NO_NAME
 from shardbeam.transforms.dataset.read.dataset import StoredDataset, open_dataset
 from shardbeam.transforms.dataset.read.difference import Difference, compare_datasets
 
-# So many examples of each kind of change are named, and so many classes.
+# Examples of each kind of change, and classes, that are named at most.
 _NAMED, _CLASSES = 10, 50
 
 

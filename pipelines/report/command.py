@@ -117,7 +117,7 @@ def make_page(
         keys: Which ones it shows, instead.
         roots: Folders of images that rejected ones are looked for in.
         previous: An earlier dataset, to show what has changed since.
-        seen: Is told how often an Example of each split is read.
+        seen: Counts the Examples read of each split.
 
     Raises:
         InputError: The dataset cannot be read.

@@ -21,13 +21,13 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.parquet import read_parquet
 
-# So many groups are drawn, those that do harm first, and so many pictures of each.
+# Groups that are drawn at most, the harmful ones first, and pictures of each.
 _GROUPS, _OF_GROUP = 40, 4
 _COLUMNS = [
     *("group", "key", "split", "shard", "row", "sha256", "labels", "distance"),
     *("leak", "contradiction"),
 ]
-# What datasets of older versions do not have, and what it is there.
+# Columns that older datasets do not have, and their values there.
 _NEW_COLUMNS = {"classes": "", "near_contradiction": False}
 # Columns that say what is wrong with a group, the worst first.
 _FLAGS = ("contradiction", "leak", "near_contradiction")
@@ -157,7 +157,7 @@ def _read_picture(
     legend: Legend,
     indexes: dict[str, Sequence[int]],
 ) -> Picture:
-    """Reads one Example, whose place its shard's index tells.
+    """Reads one Example; its shard's index gives its place.
 
     Args:
         row: Its row of `duplicates.parquet`.

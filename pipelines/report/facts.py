@@ -19,7 +19,7 @@ from shardbeam.transforms.dataset.read.dataset import StoredDataset
 from shardbeam.transforms.dataset.read.rejects import StoredReject, read_lines, spread
 from shardbeam.transforms.storage.base import join_uri
 
-# As many rejects are listed, and as many corrections; all of them are counted.
+# Rejects that are listed at most, and corrections; all of them are counted.
 LISTED_REJECTS = 200
 
 _Line = TypeVar("_Line", bound=msgspec.Struct)
@@ -32,7 +32,7 @@ class SplitFacts(NamedTuple):
         name: Its name.
         shards: How many files it has.
         num_bytes: Their length.
-        examples: How many Examples it has; None where only reading it tells.
+        examples: How many Examples it has; None if it has to be read to know.
         outcome: What became of its inputs, where the dataset says so.
     """
 

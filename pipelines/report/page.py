@@ -36,7 +36,7 @@ from shardbeam.transforms.core.records import Corrected
 from shardbeam.transforms.dataset.read.difference import SplitDifference
 from shardbeam.transforms.dataset.read.rejects import StoredReject
 
-# So much of one text is shown.
+# Characters of a text, and of the config, that are shown at most.
 _TEXT_CHARACTERS = 400
 _CONFIG_CHARACTERS = 100_000
 _SHARDS = 1000

@@ -12,7 +12,7 @@ from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import storage_for
 
 _MAX_SIDE = 160
-# So many are drawn, and larger files are not read.
+# Rejects that are drawn at most, and the size of the largest file that is read.
 _DRAWN = 60
 _MAX_FILE_BYTES = 64 << 20
 

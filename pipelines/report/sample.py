@@ -86,7 +86,7 @@ def sample_pictures(
     return Sample(
         pictures=pictures,
         examples=dict(looks.examples),
-        # What is only in maps that were not looked into is counted in the gallery.
+        # Classes found only in maps that were not decoded are counted in the gallery.
         classes={**shown, **looks.classes},
         absent=tuple(sorted(looks.classes.keys() - shown)),
     )

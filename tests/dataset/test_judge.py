@@ -185,7 +185,7 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             "too many rejects: split 'train': 2 of 7 inputs rejected "
             "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
             "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
-            "mend them, or let them pass: --set rejects.max_ratio=0.286",
+            "fix them, or let them pass: --set rejects.max_ratio=0.286",
         ),
         # All that belongs to no split is rejected, which no ratio forbids.
         (
@@ -196,7 +196,7 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
             "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
             "no split: 1 truncated; the first: \\n (corrupt: why)\n"
-            "mend them, or let them pass: --set rejects.max_ratio=0.286",
+            "fix them, or let them pass: --set rejects.max_ratio=0.286",
         ),
         (
             count(listed=7),

@@ -350,7 +350,7 @@ def test_what_cannot_be_counted_again_is_written_again(
     assert copied_and_damaged(build(mixed, tmp_path / "out", previous, *more)) == (copied, 0)
     (message,) = caplog.messages
     assert message.startswith("another version has counted coco-")
-    assert message.endswith(f", and {problem}; the shard is written anew from its images")
+    assert message.endswith(f", and {problem}; the shard is written again from its images")
     assert read_dataset(tmp_path / "out") == written
 
 
@@ -519,11 +519,11 @@ def test_what_is_damaged_is_written_anew(
     result = run(*coco_words(mixed, output, *SETTINGS, "--reuse", str(previous)))
     assert result.exit_code == 0
     assert f"\nreused: {SHARDS - 1} of {SHARDS} shards copied" in result.stdout
-    assert "\ndamaged there or gone, and written anew: 1\n" in result.stdout
+    assert "\ndamaged there or gone, and written again: 1\n" in result.stdout
     (warning,) = caplog.messages
     assert str(previous) in warning
     assert problem in warning
-    assert warning.endswith("the shard is written anew from its images")
+    assert warning.endswith("the shard is written again from its images")
     assert last_run(output)["outcome"]["reuse"]["damaged_shards"] == 1
     assert read_dataset(output) == read_dataset(first)
 

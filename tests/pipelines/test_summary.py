@@ -217,7 +217,7 @@ def test_why_little_was_copied() -> None:
     assert "reused: 0 of 5 shards copied from out/c, 0 images not read\nno shard is as it" in none
     assert "output.num_shards keeps the number\n" in none
     damaged = render_text(summary(reuse=Reuse(previous="out/c", damaged_shards=2)))
-    assert "\ndamaged there or gone, and written anew: 2\n" in damaged
+    assert "\ndamaged there or gone, and written again: 2\n" in damaged
     assert "output.num_shards" not in damaged
 
 

@@ -177,7 +177,7 @@ def gate(
         resumed=count_resumed(shards),
         sources=count_sources(census, dataset=dataset),
         notes=make_notes(census, dataset=dataset),
-        # Of a run that is refused; one that commits finds all of them when it ends.
+        # The warnings of a refused run; the finish finds all of those of a run that commits.
         warnings=dataset.warnings,
         **name_classes(label_map),
     )

@@ -41,10 +41,10 @@ from shardbeam.transforms.storage.find import storage_for
 
 DUPLICATES = "duplicates.parquet"
 
-# What the file holds at most: of each group in each split, and in all.
+# Rows of the file at most: for each group in each split, and in all.
 _MOST_OF_GROUP = 1_000
 MOST_ROWS = 100_000
-# As many pairs are named where there are leaks or contradictions.
+# Pairs that a message names.
 _NAMED = 3
 
 SCHEMA = pa.schema(

@@ -19,7 +19,7 @@ def find_unmet(
     statistics: Mapping[str, Statistics],
     classes: Collection[str],
 ) -> Iterator[str]:
-    """Says which expectations are not met, and what was found instead, a line each.
+    """Describes the expectations that are not met and what was found, one line each.
 
     Args:
         expect: The expectations.

@@ -1,7 +1,7 @@
 """The files of a dataset, and what is known of each shard: in staging, in the commit and after it.
 
 `ShardResult` is what the writer of a shard reports, what its done-file holds, and what the dataset
-keeps of it for the next version; `DatasetFile` stands in the manifest, too.
+keeps of it for the next version; the manifest lists `DatasetFile`s, too.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def convert_result(fields: object) -> ShardResult:
         msgspec.ValidationError: It is no such result.
     """
     if isinstance(fields, dict) and fields.get("statistics_version") != STATISTICS_VERSION:
-        # They may have other fields.
+        # Another version may have other fields.
         fields = {**fields, "statistics": {}}
     return msgspec.convert(fields, ShardResult)
 

@@ -1,7 +1,7 @@
 """The lease of an output on disk: a lock of the kernel on the folder itself (flock(2)), no file.
 
-A process that is stopped keeps it, one that ends in any way frees it, and processes that it starts
-do not inherit it. The same folder by another path (a link, a bind mount) has the same lock.
+A process that is stopped keeps the lock; one that ends in any way frees it; child processes do not
+inherit it. A folder has one lock, whatever path leads to it (a link, a bind mount).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class FolderLock(Lease):
-    """A lock on a folder: from now on where the folder is there, otherwise from `take` on.
+    """A lock on a folder; one that does not exist yet is made and locked by `take`.
 
     Args:
         output: The folder.
@@ -29,14 +29,14 @@ class FolderLock(Lease):
 
     def __init__(self, output: str) -> None:
         super().__init__(output)
-        # The folders that were made for the lock, the deepest first.
+        # Folders that were made for the lock, the deepest first.
         self._made: list[str] = []
         self._descriptor: int | None = None
         if os.path.isdir(output):
             self._lock()
 
     def take(self) -> bool:
-        """Makes the folder if it is not there, and locks it; see the base class."""
+        """Makes the folder if it is not there, and locks it."""
         if self._descriptor is not None:
             return True
         self._lock()
@@ -46,7 +46,7 @@ class FolderLock(Lease):
         """Unlocks the folder, and removes it if it was made for the lock and is empty.
 
         Args:
-            wait_s: Without effect: the kernel does not keep anything waiting.
+            wait_s: Unused: the kernel answers at once.
         """
         del wait_s
         descriptor, self._descriptor = self._descriptor, None
@@ -68,7 +68,7 @@ class FolderLock(Lease):
                 # Python opens with O_CLOEXEC.
                 descriptor = os.open(self.output, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
-                # Another run that had made it has just removed it.
+                # Another run made it and has just removed it.
                 continue
             try:
                 _flock(descriptor, folder=self.output)

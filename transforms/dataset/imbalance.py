@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterator, Mapping
 from shardbeam.transforms.core.labels import list_classes
 from shardbeam.transforms.dataset.statistics import Statistics
 
-# So many times fewer than the median is rare.
+# A class is rare if it has this many times fewer images than the median.
 RARE = 50
 _TRAIN = "train"
 
 
 def find_imbalances(splits: Mapping[str, Statistics]) -> Iterator[str]:
-    """Says which classes are in one split and not in another, and which are rare, a line each.
+    """Describes classes that are missing in a split, and rare ones, one line each.
 
     Splits are compared with `train`, or with the largest where none has that name. A class is rare
     if the split has at most a fiftieth of the median class's objects (of its images, where there

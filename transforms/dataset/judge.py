@@ -174,7 +174,7 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
     """Refuses a join in which no annotation of a source names a listed image: a root is wrong.
 
     Raises:
-        InputError: With one listed key, one annotated one, and the likely mend.
+        InputError: Names a listed key, an annotated one, and the likely fix.
     """
     for source in sources:
         seen = census.sources.get(source.name, SourceCensus())
@@ -194,7 +194,7 @@ def check_join(census: Census, *, sources: Iterable[Source]) -> None:
 
 
 def _mend(seen: SourceCensus, *, source_format: Format) -> str:
-    """Says how most names would match, of those that the census has kept."""
+    """Returns what would make most of the names match that the census has kept."""
     roots, root_key = source_format.roots(), source_format.ROOTS[0]
     by_name = {loosened(key, "name"): key for key in sorted(seen.listed_sample)}
     mends: Counter[str] = Counter()
@@ -226,7 +226,7 @@ def _mend(seen: SourceCensus, *, source_format: Format) -> str:
         mend = (
             f"join them by {_MATCHES[mend]}: --match {mend} (`match: {mend}`)"
             if hasattr(source_format, "match")
-            else f"rename the images or mend the annotations: they agree in {_MATCHES[mend]}"
+            else f"rename the images or fix the annotations: they agree in {_MATCHES[mend]}"
         )
     return f"{mend}; {count} of {len(seen.referenced_sample)} names that were tried match then"
 
@@ -275,7 +275,7 @@ def _listed_by_split(splits: Sequence[str], *, census: Census) -> dict[str, int]
         return files
     counts = {split: census.splits.get(split, SplitOutcome()).listed for split in splits}
     if files:
-        # What the listing has and the join has not would come to light here.
+        # Files listed but never joined show up here.
         if others := files[NO_SPLIT] - sum(counts.values()):
             counts[NO_SPLIT] = others
     elif NO_SPLIT in census.splits:
@@ -381,7 +381,7 @@ def judge(
     if over and not (lost_elements or lost or empty):
         ratios = (split.reject_ratio for name, split in splits.items() if name != NO_SPLIT)
         ratio = math.ceil(1000 * max(ratios)) / 1000
-        lines.append(f"mend them, or let them pass: --set rejects.max_ratio={ratio:g}")
+        lines.append(f"fix them, or let them pass: --set rejects.max_ratio={ratio:g}")
     return Outcome(
         status=status,
         splits=splits,
@@ -391,7 +391,7 @@ def judge(
 
 
 def _ending(status: Status) -> str:
-    # The summary says of a refused build that nothing is committed; an error stands alone.
+    # The summary says of a refused build that nothing is committed; an error has no heading.
     return ", nothing was committed" if status is Status.FAILED else ""
 
 
@@ -509,7 +509,7 @@ def _warn_of_sizes(
     corrected: Sequence[Corrected],
     config: Mapping[str, Any],
 ) -> Iterator[str]:
-    """Says which images are annotated in another size than theirs, unless the config says so."""
+    """Warns of images that are annotated in another size, unless the config allows it."""
     for correction, text in _SIZE_WARNINGS.items():
         count = sum(split.corrections.get(correction.value, 0) for split in splits.values())
         lines = (line for line in corrected if line.what == correction.value)
@@ -571,7 +571,7 @@ def _describe_left_out(census: Census, *, dataset: DatasetSettings) -> tuple[str
 
 
 def _warn_of_exclude(splits: Mapping[str, SplitOutcome], *, named: int) -> Iterator[str]:
-    """Says that a file names images to leave out that are not there."""
+    """Warns if the file of `exclude` names images that are not there."""
     code = Exclusion.EXCLUDED_BY_FILE.value
     found = sum(split.excluded.get(code, 0) for split in splits.values())
     if found < named:
@@ -590,7 +590,7 @@ def _warn_of_classes(
     dataset: DatasetSettings,
     statistics: Mapping[str, Statistics] | None,
 ) -> Iterator[str]:
-    """Says which classes, and which ids of classes, may not be meant."""
+    """Warns of classes, and ids of classes, that are probably a mistake."""
     names = sorted(label_map.ids, key=label_map.ids.__getitem__)
     labels = dataset.config.get("labels", {})
     is_chosen = any(labels.get(key) for key in ("include", "exclude", "merge"))
@@ -634,8 +634,8 @@ def _warn_of_classes(
 
 
 def _warn_of_groups(census: Census, *, config: Mapping[str, Any]) -> Iterator[str]:
-    """Says which splits of exact sizes have others, because groups stay whole."""
-    # What is left of a sample tells nothing of the sizes.
+    """Warns of splits whose exact size is not met because groups stay whole."""
+    # A sample does not show the sizes of the splits.
     if not (config.get("exact") and config.get("group_by")) or config.get("limit"):
         return
     images = {
@@ -657,14 +657,14 @@ def count_sources(census: Census, *, dataset: DatasetSettings) -> dict[str, int]
 
 
 def _warn_of_sources(sources: Mapping[str, int]) -> Iterator[str]:
-    """Says which of several sources gives no image."""
+    """Names the sources that contribute no image."""
     for name, images in sources.items():
         if not images:
             yield f"no image of the source {name!r} is written"
 
 
 def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
-    """Says what became of all objects, where none is written though the source has some."""
+    """Describes what became of the objects, if the source has some and none is written."""
     total = SplitOutcome()
     for split in splits:
         total.add(split)
@@ -679,7 +679,7 @@ def _describe_lost_objects(splits: Iterable[SplitOutcome]) -> list[str]:
 
 
 def _warn_of_unannotated(splits: Mapping[str, SplitOutcome]) -> Iterator[str]:
-    """Says in which splits of a dataset of objects most images are negatives unasked."""
+    """Warns of splits of a dataset of objects in which most images have no annotations."""
     for name, split in splits.items():
         if 2 * split.unannotated > split.images:
             yield (

@@ -21,13 +21,12 @@ class LeaseLostError(LeaseError):
 
 
 class LeaseClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker needs to know of its run's lease.
+    """A run's lease as its workers know it.
 
     Attributes:
         uri: Where it lies.
         holder: The run's id.
-        is_job: Whether the job's workers renew and release it, since no process has to follow the
-            job.
+        is_job: Whether the job's workers renew and release it: no process has to follow the job.
     """
 
     uri: str
@@ -38,11 +37,11 @@ class LeaseClaim(msgspec.Struct, frozen=True, kw_only=True):
 class Lease:
     """The right of one run to write to an output; its context releases it.
 
-    This class itself stands for a storage that cannot keep a lease: every run has it.
+    This class itself is for a storage that keeps no lease: every run holds it.
 
     Attributes:
         output: The dataset's folder.
-        lost: Says which run has taken the lease meanwhile, if one has.
+        lost: The error that names the run that has taken the lease, if one has.
     """
 
     def __init__(self, output: str) -> None:
@@ -53,8 +52,8 @@ class Lease:
         """Takes the lease, which was free when this object was made.
 
         Returns:
-            Whether this run holds it, and no other run has held it since it was found free. After
-            False the output has to be looked at again, before this is called again.
+            True if this run holds it and no other run held it since it was found free. After False,
+            look at the output again before the next call.
 
         Raises:
             LeaseError: Another run holds it by now.
@@ -73,7 +72,7 @@ class Lease:
         """
 
     def claim(self, *, is_job: bool = False) -> LeaseClaim | None:
-        """Describes the lease for workers; None where workers have nothing that they can check."""
+        """Describes the lease for workers; None if there is nothing that they can check."""
         del is_job
         return None
 
@@ -88,7 +87,7 @@ class Lease:
         """
 
     def leave(self) -> None:
-        """Neither renews nor releases the lease from now on: its job may go on."""
+        """Stops renewing the lease and does not release it: its job may go on."""
 
     def __enter__(self) -> Lease:
         return self
@@ -102,7 +101,7 @@ class Lease:
         """Releases the lease.
 
         Raises:
-            LeaseLostError: The context ends by an error, and the lease was lost: that is why.
+            LeaseLostError: The context ends by an error, and the lease was lost, which explains it.
         """
         self.release()
         if self.lost is not None and error is not None and not isinstance(error, LeaseError):

@@ -112,7 +112,7 @@ def encode_manifest(document: Mapping[str, Any]) -> bytes:
 
 
 def was_changed(data: bytes) -> bool:
-    """Says whether a manifest was changed after it was written, as far as it has a checksum."""
+    """Returns whether a manifest with a checksum was changed after it was written."""
     document = msgspec.json.decode(data)
     return document.pop("checksum", "") != "" and encode_manifest(document) != data
 

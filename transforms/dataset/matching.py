@@ -29,7 +29,7 @@ from shardbeam.transforms.dataset.index import first_bits
 # The columns of an index that `pack_rows` takes.
 COLUMNS = ("key", "source", "sha256", "labels", "classes", "dhash")
 
-# So many records make one partition: 1 MB, which one worker holds at a time.
+# Records of a partition, 1 MB, which one worker holds at a time.
 _RECORDS_PER_PARTITION = 50_000
 # A band takes its bits from everywhere in the picture: many pictures of a set have the same
 # background above or beside what is in them, and would agree in a band of that.
@@ -153,7 +153,7 @@ def match_rows(space: int, packed: Iterable[bytes], *, near: int) -> Matches:
     band = rows["value"] & np.uint64(_BANDS[space - 1])
     rows = rows[np.lexsort((rows["place"], rows["value"], band))]
     first = first_of_runs(rows["value"])
-    # What has the same hash has it in every band.
+    # Equal hashes are equal in every band.
     same = _link(rows, first) if space == 1 else np.empty(0, _LINK)
     hashes = rows[np.unique(first)]
     links, crowded = _link_near(

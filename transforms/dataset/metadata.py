@@ -251,7 +251,7 @@ def _class_names_path(spec: FeatureSpec) -> str:
 
 
 def _fits_class_label(label_map: LabelMap) -> bool:
-    """Says whether ids are 0 to n - 1, and names survive their files, and TFDS's stripping."""
+    """Returns whether ids are 0 to n - 1, and names survive their files and TFDS's stripping."""
     labels = _labels_by_id(label_map)
     return bool(labels) and all(
         label_id == index and name == _label_line(name).strip()
@@ -261,7 +261,7 @@ def _fits_class_label(label_map: LabelMap) -> bool:
 
 def _feature(spec: FeatureSpec, *, num_classes: int | None) -> dict[str, Any]:
     if spec.role is FeatureRole.IMAGE:
-        # Without an encoding TFDS tells JPEG from PNG by the bytes; gray comes as three channels.
+        # Without an encoding, TFDS recognizes JPEG and PNG by the bytes and gives gray 3 channels.
         node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 3)})
     elif spec.role is FeatureRole.MASK:
         node = _node("image_feature.Image", image={"dtype": "uint8", "shape": _shape(-1, -1, 1)})

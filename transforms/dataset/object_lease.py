@@ -1,10 +1,10 @@
 """The lease of an output on object storage: an object that says which run holds it, until when.
 
-It is made, replaced and deleted on condition of its generation: of two runs that come at the same
-moment one gets it, and a run that comes too late notices. Only a run that has made it, and leaves
-nothing else, deletes it: what another run has seen of the output before is true still. Its holder
-renews it; a run that was killed does not, so that its lease expires. A lease that has expired is
-kept as long as no other run takes it.
+Every change of the object depends on its generation: if two runs come at the same moment, one gets
+the lease, and a run that comes too late notices. A run deletes the object only if it made it and
+leaves nothing else in the output: then what another run has seen there before is still true. The
+holder renews the lease; a run that was killed does not, and its lease expires. The holder of an
+expired lease keeps it until another run takes it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 _log = logging.getLogger(__name__)
 
-# Where the object lies, below the dataset's folder.
+# Path of the object below the dataset's folder.
 LEASE_PATH = "runs/.lease.json"
 # How long a process holds the lease without renewing it, and how often it renews it.
 LEASE_S = 120.0
@@ -43,7 +43,7 @@ Clock = Callable[[], datetime.datetime]
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the object says.
+    """The content of the object.
 
     Attributes:
         holder: A random id of the holding run.
@@ -51,13 +51,13 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
         output: The dataset's folder.
         runner: Name of its runner.
         user: Who started it, where that is known.
-        host: On which machine.
-        pid: In which process there.
+        host: Its machine.
+        pid: Its process there.
         job_name: Id or name of its job, where that goes on without the process.
         acquired_at: Since when it holds the lease.
-        renewed_at: When it last said so.
+        renewed_at: When it last renewed the lease.
         expires_at: Until when it holds the lease, if it does not renew it.
-        released: Whether it holds the lease no more.
+        released: Whether it has given the lease up.
     """
 
     holder: str
@@ -84,7 +84,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def utc_now() -> datetime.datetime:
-    """Returns the time."""
+    """Returns the time in UTC."""
     return datetime.datetime.now(tz=datetime.timezone.utc)
 
 
@@ -95,7 +95,7 @@ class ObjectLease(Lease):
         output: The dataset's folder.
         plan: Digest of the config.
         runner: Name of the runner.
-        clock: Tells the time.
+        clock: Returns the time.
         renew_s: Seconds between two renewals.
 
     Raises:
@@ -149,7 +149,7 @@ class ObjectLease(Lease):
         return version
 
     def take(self) -> bool:
-        """Creates or replaces the object, and renews it from now on; see the base class."""
+        """Creates or replaces the object, and renews it in a thread from now on."""
         self._record = msgspec.structs.replace(self._record, acquired_at=self._clock())
         data = self._encode(released=False)
         version = storage_for(self.uri).swap(self.uri, data, version=self._version)
@@ -177,11 +177,11 @@ class ObjectLease(Lease):
             _log.info("the lease could not be renewed: %s", self.uri, exc_info=True)
 
     def claim(self, *, is_job: bool = False) -> LeaseClaim:
-        """Describes the lease for workers; see the base class."""
+        """Describes the lease for workers."""
         return LeaseClaim(uri=self.uri, holder=self._record.holder, is_job=is_job)
 
     def hand_over(self, job: str) -> None:
-        """Names the job, and lets the lease live longer without renewal; see the base class."""
+        """Names the job in the object, and lets the lease live longer without renewal."""
         self._record = msgspec.structs.replace(self._record, job_name=job)
         self._lives_s = JOB_S
         # From now on others write to the output, too.
@@ -195,15 +195,15 @@ class ObjectLease(Lease):
             _log.warning("the lease does not name its job: %s", self.uri, exc_info=True)
 
     def leave(self) -> None:
-        """Ends the renewal; see the base class."""
+        """Ends the renewal, and keeps the object as it is."""
         self._is_held = False
         self._ended.set()
 
     def release(self, *, wait_s: float = 10.0) -> None:
-        """Marks the object as released, or deletes it if there is nothing else; see the base class.
+        """Marks the object as released, or deletes it if the output holds nothing else.
 
-        A thread of its own makes the request, so that neither a storage that does not answer nor a
-        lock of the client's that the interrupted code holds can keep the caller for longer.
+        A new thread makes the request, so that the caller waits no longer than `wait_s`, even if
+        the storage does not answer, or the interrupted code holds a lock of the client.
         """
         if self._is_held:
             self._is_held = False
@@ -215,7 +215,7 @@ class ObjectLease(Lease):
     def _release(self) -> None:
         self._ended.set()
         try:
-            # Where a renewal has just come in between, it stays.
+            # If a renewal came in between, the object is not deleted.
             if not (
                 self._is_alone() and storage_for(self.uri).delete(self.uri, version=self._version)
             ):
@@ -226,7 +226,7 @@ class ObjectLease(Lease):
             _log.info("the lease could not be released: %s", self.uri, exc_info=True)
 
     def _is_alone(self) -> bool:
-        """Says whether this run has made the object, and nothing else is there that can be seen."""
+        """Returns whether this run made the object, and the output holds nothing else."""
         if not self._is_new:
             return False
         try:
@@ -282,7 +282,7 @@ def check_claim(claim: LeaseClaim, *, clock: Clock = utc_now) -> None:
     now = clock()
     if claim.is_job and now > record.renewed_at + datetime.timedelta(seconds=JOB_S / 3):
         data = _encode(record.renewed(now, lives_s=JOB_S))
-        # Where it fails, another worker has just done the same.
+        # If this fails, another worker has just renewed it.
         storage_for(claim.uri).swap(claim.uri, data, version=version)
 
 
@@ -328,7 +328,7 @@ def read_lease(uri: str) -> tuple[LeaseRecord | None, str | None]:
 
 
 def _not_a_lease(uri: str, *, problem: str) -> InputError:
-    # It may stand for a run that goes on.
+    # A run that still works may have written it.
     return InputError(
         uri=uri,
         problem=f"not a lease of Shardbeam: {problem}; if no run is writing there, delete the file",

@@ -102,7 +102,7 @@ class Reuse(msgspec.Struct, frozen=True, kw_only=True):
         unread_images: Images that were therefore not read: these, and those that were rejected or
             excluded when they were read.
         damaged_shards: Shards that should have been copied, but are damaged there or gone; they
-            were written anew.
+            were written again.
     """
 
     previous: str
@@ -162,7 +162,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         status: How it ended.
         splits: Counts by split; under `NO_SPLIT` of what belongs to none.
         sources: `{source: its images that went on to be read}`, where a split has several.
-        message: What went wrong and how to mend it, in one or a few lines; empty if nothing.
+        message: What went wrong and how to fix it, in one or a few lines; empty if nothing did.
         warnings: What is written and may not be meant, a line each.
         notes: What is worth knowing, and no reason for a warning, one line each.
         rejects: The folder that holds the rejects files, where there are any rejects.

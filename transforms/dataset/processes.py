@@ -9,7 +9,7 @@
       encode   reads a disk's images; check, convert, encode           parent, however that ended
 
 What a thread or a process has begun when all of this is killed does not count: the next run finds
-finished shards by their done-files, and writes the others anew.
+finished shards by their done-files, and writes the others again.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _Answer = tuple[ShardResult | Exception, str, StorageUsage]
 _SHARDS_HERE = 2
 # Each takes about 100 MB of memory.
 _MAX_PROCESSES = 8
-# What a process writes in a few times the half second that it takes to start.
+# Bytes that a process writes in a few times the half second that it takes to start.
 _BYTES_PER_PROCESS = 100_000_000
 
 
 def count_workers(totals: Totals, *, processes: int) -> int:
-    """Says how many worker processes write shards beside this one.
+    """Returns how many worker processes write shards beside this one.
 
     Args:
         totals: What there is to write.
@@ -157,20 +157,20 @@ class WriterPool:
             self._warn(f"another version has counted {shard.file_name}, and {error}")
             return None, Origin.WRITTEN
         except (InputError, OSError) as error:
-            # What was to save work must not end the run. The first one is told, all are counted.
+            # A failed reuse falls back to writing. Log the first failure; count all.
             self._warn(error)
             return None, Origin.WRITTEN if is_resumed else Origin.MENDED
         return found, Origin.WRITTEN
 
     def _warn(self, error: Exception | str) -> None:
-        """Says the first time why a shard cannot be taken over."""
+        """Logs why a shard cannot be taken over, the first time."""
         if not self._has_warned:
             self._has_warned = True
-            _log.warning("%s; the shard is written anew from its images", error)
+            _log.warning("%s; the shard is written again from its images", error)
 
 
 class WorkerProcess(Worker[Shard, _Answer]):
-    """A process that writes shards, one at a time; see the base class.
+    """A process that writes shards, one at a time.
 
     Args:
         settings: How it writes.

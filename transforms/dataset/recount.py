@@ -41,7 +41,7 @@ class NotCountableError(Exception):
 
 
 def was_counted_otherwise(result: ShardResult) -> bool:
-    """Says whether another version has counted a shard, or one that did not say which it was."""
+    """Returns whether another version, or an unknown one, counted a shard."""
     return (result.statistics_version, result.index_version) != (
         STATISTICS_VERSION,
         index_version(),
@@ -132,7 +132,7 @@ def _find(file: DatasetFile, *, staged: str, staging: Staging) -> StoredFile:
 def _legend(shard: Shard, *, settings: EncoderSettings) -> Legend:
     written = plan_features(settings).defaults
     return Legend(
-        # What stands under a default key may be something else: a constant, a renamed feature.
+        # A default key may hold something else: a constant, or a renamed feature.
         keys={key: written[key].key if key in written else "" for key in COUNTED_KINDS},
         class_names=shard.label_map.map_names(),
     )

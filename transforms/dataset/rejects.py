@@ -22,7 +22,7 @@ from shardbeam.transforms.storage.find import storage_for
 _NO_SPLIT_FILE = "no-split"
 # The worker that writes a file of rejects holds and sorts all that are in it.
 _REJECTS_PER_FILE = 100_000
-# As many rejects of a split are told where there are too many.
+# Rejects of a split that a message names.
 _NAMED = 3
 
 

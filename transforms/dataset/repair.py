@@ -128,7 +128,7 @@ def judge_repair(outcome: Outcome, differences: Sequence[str]) -> Outcome:
 
 
 def _compare(shard: ShardResult, *, entry: ShardEntry | None, staging: Staging) -> str:
-    """Says how a shard differs from the one of the dataset; empty where it does not."""
+    """Describes how a shard differs from the dataset's; empty if it does not."""
     path = shard.index.path
     old = _read_examples([join_uri(staging.output, path)])
     # A commit that was killed may have moved it already.

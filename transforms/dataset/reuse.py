@@ -31,7 +31,7 @@ from shardbeam.transforms.storage.find import storage_for
 RECORDS_FOLDER = "runs/.shards"
 RECORD_FILE = re.compile(rf"{RECORDS_FOLDER}/([0-9a-f]{{64}})\.json")
 
-# What is held of a file where it comes through this process.
+# Size of the parts in which a file is copied by this process.
 _PART_BYTES = 8 << 20
 
 
@@ -114,7 +114,7 @@ def keep_record(shard_key: str, *, replaces: StoredFile | None, staging: Staging
     if not shard.may_differ:
         staging.write_file(record_path(shard_key), encode_record(shard), replaces=replaces)
     elif replaces is not None:
-        # That of an earlier commit, which this one replaces.
+        # The record of an earlier commit, which this commit replaces.
         storage_for(replaces.uri).delete(replaces.uri, version=replaces.version)
 
 
@@ -146,8 +146,8 @@ def find_record(previous: str, *, shard: Shard) -> ShardResult | None:
 def copy_shard(record: ShardResult, *, shard: Shard, settings: ShardSettings) -> ShardResult:
     """Copies a shard of the previous version to staging, and marks it as finished.
 
-    On the server where both lie in one that tells the checksum of what it has copied, otherwise
-    by way of this process. The copy is what the record says, or there is none.
+    The server copies it if both lie in one storage that reports checksums of copies; otherwise this
+    process does. A copy that differs from the record is deleted.
 
     Args:
         record: The shard in the previous version, `settings.previous`.

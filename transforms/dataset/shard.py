@@ -59,7 +59,7 @@ from shardbeam.transforms.storage.find import storage_for
 # Images of 135 KB by round trips of 30 ms: more brings nothing (benchmarks/RESULTS.md).
 DEFAULT_READ_AHEAD = 32
 
-# What is under way of one shard.
+# Images of one shard that are read or encoded and not yet written.
 _MAX_IMAGES_AHEAD = 64
 _MAX_BYTES_AHEAD = 64_000_000
 # Handing a record to a thread and back costs as much as encoding a small image.
@@ -67,9 +67,9 @@ _BATCH_IMAGES = 8
 _BATCH_BYTES = 1_000_000
 # Threads beyond the CPUs: some always wait for the disk, or for each other.
 _WAITING_THREADS = 2
-# So many of the files that a shard lacks are tried again.
+# Unread files of a shard that are recorded for the next run.
 _MAX_UNREAD = 100
-# A shard that is lost on the way to object storage is written anew.
+# Attempts at a shard whose upload to object storage fails.
 _MAX_ATTEMPTS = 3
 _PROGRESS_INTERVAL_S = 1.0
 # Each time is a request there.
@@ -99,7 +99,7 @@ class ShardSettings:
         read_ahead: Images that are read at a time, for each shard, where they lie in object
             storage: its answers take long, but it gives many at once.
         previous: Folder of a committed dataset: shards that would come out as they are there are
-            copied, and their images not read. What is damaged there is written anew.
+            copied, and their images not read. A shard that is damaged there is written again.
     """
 
     splits: Sequence[str]

@@ -112,7 +112,7 @@ def plan_shards(
     """
     shards = {}
     empty = [split for split in splits if not _count(census, split).images]
-    # Where all is rejected there is little to do until the gate says so, with the files of rejects.
+    # If all is rejected, the gate refuses it, after the files of rejects are written.
     if empty and not (empty == list(splits) and census.first_rejects):
         raise no_examples(empty[0], census=census)
     for split in splits:
@@ -135,12 +135,12 @@ def plan_shards(
 
 def no_examples(split: str, *, census: Census) -> InputError:
     """Returns the error of a split without examples, which no reader can load."""
-    # A name may be so wrong that it tells no split.
+    # A wrong name may not belong to any split.
     for name in (split, NO_SPLIT):
         counts = _count(census, name)
         if counts.rejected:
-            told = describe_rejects(counts.rejected, first=census.first_rejects.get(name, ()))
-            problem = f"has no examples: all was rejected, {told}"
+            described = describe_rejects(counts.rejected, first=census.first_rejects.get(name, ()))
+            problem = f"has no examples: all was rejected, {described}"
             break
         if counts.excluded:
             excluded = ", ".join(f"{count:,} {rule}" for rule, count in counts.excluded.items())

@@ -45,7 +45,7 @@ STAGING_FOLDER = ".staging"
 # The list of the files that a plan's commit moves, below the dataset's folder.
 COMMIT_FILE = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/commit\.json")
 _SCRATCH = re.compile(rf"{re.escape(STAGING_FOLDER)}/[^/]+/runs/[^/]+/files/")
-# What a run tells, in a folder of its own.
+# Files by which a run reports, in its own folder.
 OUTCOME = "outcome.json"
 TOTALS = "totals.json"
 
@@ -80,11 +80,11 @@ def explain_write_errors(output: str) -> Iterator[None]:
         # An OSError may be one, too, which names its file.
         raise
     except OSError as error:
-        # Of a disk that fails, a person wants to know where.
+        # On EIO, name the file.
         where = f", {error.filename}" if error.errno == errno.EIO and error.filename else ""
         raise InputError(
             uri=output,
-            problem=f"cannot be written: {error.strerror or error}{where}; mend it and run the "
+            problem=f"cannot be written: {error.strerror or error}{where}; fix that and run the "
             "same command again, finished shards are kept",
         ) from error
 
@@ -169,7 +169,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def read_shard(self, *, shard_key: str) -> ShardResult | None:
         """Returns what a finished shard's done-file says, whatever has become of its files.
 
-        None, too, where another version of Shardbeam has written it in a way of its own.
+        None, too, if another version of Shardbeam wrote it in another form.
         """
         try:
             done = storage_for(self.root).read_small(
@@ -194,7 +194,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     def _done_uri(self, shard_key: str) -> str:
         return self.uri("shards", shard_key, "done")
 
-    # What a run tells the command that follows it
+    # Files by which a run reports to the command that follows it
 
     def write_state(self, name: str, state: msgspec.Struct) -> None:
         """Writes a file of the run's own folder: its outcome, its totals, how far a shard is."""
@@ -290,19 +290,19 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         return self.uri(self.run_folder, "files", name)
 
     def is_scratch_of_others(self, path: str) -> bool:
-        """Says whether a path of the output is a small file that another run has staged."""
+        """Returns whether a path of the output is a small file that another run has staged."""
         return bool(_SCRATCH.match(path)) and not join_uri(self.output, path).startswith(
             self.uri(self.run_folder, "")
         )
 
     def is_left(self) -> bool:
-        """Says whether there is anything to clear."""
+        """Returns whether there is anything to clear."""
         storage = storage_for(self.root)
         folder = join_uri(self.output, STAGING_FOLDER)
         return storage.holds(folder) and (storage.holds(self.root) or not any(storage.list(folder)))
 
     def was_committed(self) -> bool:
-        """Says of the staging of a committed dataset whether this plan's commit is not cleared.
+        """Returns whether a committed dataset still has the staging of this plan's commit.
 
         Before the commit of a dataset begins, the old `dataset_info.json` goes: where both are
         there, the run was killed after its commit.
@@ -311,7 +311,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         folder = join_uri(self.output, STAGING_FOLDER)
         if storage.stat(self.commit_uri) is not None:
             return True
-        # The last that is removed are empty folders.
+        # Empty folders are removed last.
         return storage.holds(folder) and not any(storage.list(folder))
 
     def clear(self) -> None:
@@ -323,7 +323,7 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
         storage = storage_for(self.root)
         files = {file.uri: file for file in storage.list(self.root)}
         self.check_lease()
-        # The list of the commit goes last: it says that there is something left to clear.
+        # The list of the commit goes last: as long as it is there, something is left to clear.
         commit = files.pop(self.commit_uri, None)
         storage.delete_many(files.values())
         storage.prune(self.uri("shards"))

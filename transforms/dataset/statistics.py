@@ -99,7 +99,7 @@ COUNTED_KINDS = {
     "annotation/is_crowd": FeatureKind.INT64,
     "annotation/mask": FeatureKind.BYTES,
 }
-# What goes with masks and maps for the statistics alone.
+# Keys that masks and maps have for the statistics alone.
 _NEVER_WRITTEN = (
     *("image/object/mask/area", "annotation/mask/area"),
     "image/segmentation/class/pixels",
@@ -494,7 +494,7 @@ def _area_counts(areas: array[float]) -> _Counts:
 def _count_bins(
     values: npt.NDArray[Any], bounds: Sequence[float], *, names: Iterable[str]
 ) -> _Counts:
-    # What is no number is as small as can be.
+    # NaN counts as 0.
     numbers = np.nan_to_num(values, nan=0.0)
     places = np.maximum(np.searchsorted(bounds, numbers, side="right") - 1, 0)
     counts = np.bincount(places, minlength=len(bounds)).tolist()

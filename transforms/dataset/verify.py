@@ -32,7 +32,7 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
-# Where a dataset's own files lie beside those of its root.
+# Folders of a dataset that hold files of its own.
 _OWN_FOLDERS = ("index/", "rejects/", "corrections/")
 
 
@@ -43,7 +43,7 @@ class Checks(msgspec.Struct, frozen=True, kw_only=True):
         path: The dataset's folder, or its only file.
         problems: What is wrong already.
         shards: Its shards, as far as they are there.
-        strays: Those of the problems that no build mends: files that are none of the dataset's.
+        strays: The problems that no build repairs: files that do not belong to the dataset.
         is_ours: Whether it has a manifest.
     """
 
@@ -161,7 +161,7 @@ def _small_files(
     problems = []
     for entry in manifest.files:
         file = listed.get(entry.path)
-        # Of another size it was named already.
+        # A size mismatch was already reported.
         if file is None or file.size_bytes != entry.size_bytes or entry.path in indexes:
             continue
         if problem := find_change(read_parts(file), crc32c=entry.crc32c):
@@ -211,7 +211,7 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
             entry = entries.get(index_path(shard.path))
             index = listed.get(entry.path) if entry is not None else None
             if entry is not None and index is not None:
-                # Of another size it was named already.
+                # A size mismatch was already reported.
                 crc32c = entry.crc32c if index.size_bytes == entry.size_bytes else ""
                 index = msgspec.structs.replace(index, crc32c=crc32c)
             yield CheckTask(
@@ -229,14 +229,14 @@ def _shard_checks(manifest: Manifest, *, listed: Mapping[str, StoredFile]) -> It
 
 
 def _container(manifest: Manifest) -> str:
-    """Says what the shards are; one that the config cannot mean was edited in, as was told."""
+    """Returns the container; a name that the config could not produce means an edited manifest."""
     output = manifest.config.get("output")
     name = output.get("container") if isinstance(output, dict) else None
     return name if name in container_names() else "tfrecord"
 
 
 def _keeps_damage(manifest: Manifest) -> bool:
-    """Says whether JPEGs of damaged data were to be written."""
+    """Returns whether the config keeps JPEGs with damaged data."""
     image = manifest.config.get("image")
     return isinstance(image, dict) and image.get("damaged") == "keep"
 

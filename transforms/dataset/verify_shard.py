@@ -26,7 +26,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 # Of each shard; the others are counted.
 _MAX_PROBLEMS = 100
-# Of a file that is compared by its checksum alone.
+# Size of the parts in which a file is read that is compared by its checksum.
 _PART_BYTES = 8 << 20
 # Those of JPEG and PNG, of which all stored images are.
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
@@ -282,7 +282,7 @@ class _Checker:
 
 
 def find_change(parts: Iterable[bytes], *, crc32c: str) -> str:
-    """Says in words that content has another checksum; empty where it has not, or none is known."""
+    """Describes a difference in checksums; empty if they agree, or one is unknown."""
     found = f"{functools.reduce(google_crc32c.extend, parts, 0):08x}"
     if crc32c in ("", found):
         return ""

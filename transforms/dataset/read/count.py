@@ -30,9 +30,9 @@ from shardbeam.transforms.images.mask_file import read_indices
 from shardbeam.transforms.storage.base import StoredFile
 
 _CLASS_MAP = "image/segmentation/class/encoded"
-# Where there is this, the pixels of the other map are no ids.
+# If an Example has this, the pixels of the other map are no ids.
 _CATEGORY_MAP = "image/panoptic/category_mask"
-# Where the names of classes are, and where else their ids.
+# Prefixes of the keys with names and ids of classes.
 _CLASSES = ("image/class", "image/object/class", "annotation/class")
 _MASKS = ("image/object/mask", "annotation/mask")
 

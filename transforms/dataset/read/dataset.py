@@ -26,11 +26,11 @@ from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import StoredFile
 from shardbeam.transforms.storage.find import storage_for
 
-# What TFDS's templates may hold, and how a dataset's shards are named by default.
+# TFDS's template for the names of shards, and its variables.
 _TFRECORD = "tfrecord"
 _DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _MIN_DIGITS = 5
-# The names in use for TFRecord files; a shard's number stands before or behind the extension.
+# Usual names of TFRecord files; a shard's number comes before or after the extension.
 _NUMBER = re.compile(r"-(\d+)-of-(\d+)")
 _EXTENSION = re.compile(r"\.(tfrecords?|tfrecs?|records?)(\.gz)?$", re.IGNORECASE)
 
@@ -164,7 +164,7 @@ def _open_folder(path: str) -> StoredDataset:
         raise InputError(
             uri=path,
             problem=f"no committed dataset: without {DATASET_INFO}, a build is under way, was "
-            "interrupted, or was refused; run it again to finish it, or to be told what it lacks",
+            "interrupted, or was refused; run it again to finish it, or to see what it lacks",
         )
     files = [file for name, file in listed.items() if _is_tfrecord(name)]
     if not files:
@@ -237,7 +237,7 @@ def _with_checksums(listed: Mapping[str, StoredFile], *, output: str) -> dict[st
                 raise InputError(
                     uri=file.uri,
                     problem=f"has {file.size_bytes:,} bytes, and the manifest says "
-                    f"{shard.size_bytes:,}; copy the dataset again, or build it anew",
+                    f"{shard.size_bytes:,}; copy the dataset again, or build it again",
                 )
             checked[shard.path] = msgspec.structs.replace(file, crc32c=shard.crc32c)
     return checked
@@ -265,7 +265,7 @@ def _shard_names(split: _Split, *, info: _DatasetInfo) -> Iterator[str]:
 
 
 def _is_tfrecord(name: str) -> bool:
-    """Tells a TFRecord file directly in the folder by its name."""
+    """Recognizes a TFRecord file directly in the folder by its name."""
     if "/" in name or name.startswith("."):
         return False
     unnumbered = _NUMBER.sub("", name, count=1)

@@ -144,7 +144,7 @@ class _Dataset(NamedTuple):
         path: Its folder.
         manifest: Its manifest.
         rows: What is held of its examples, in order: those of a split after each other.
-        has_labels: Whether its index tells labels, and checksums of Examples.
+        has_labels: Whether its index holds labels and checksums of Examples.
     """
 
     path: str

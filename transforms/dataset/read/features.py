@@ -1,4 +1,4 @@
-"""The features of a dataset's Examples: as its `features.json` tells them, or inferred.
+"""The features of a dataset's Examples, from its `features.json` or inferred.
 
 The file holds JSON of the proto `Feature` (tensorflow_datasets/core/proto/feature.proto), where
 64-bit integers are strings.
@@ -39,7 +39,7 @@ _SAMPLED_EXAMPLES = 64
 _STORABLE = (FileFormat.JPEG, FileFormat.PNG)
 _SEVERAL, _NO_IMAGE, _GRAY, _RGB = -1, 0, 1, 3
 
-# Height, width and channels; None stands for what differs from image to image.
+# Height, width and channels; None if it differs from image to image.
 ImageShape: TypeAlias = tuple[int | None, int | None, int | None]
 
 

@@ -34,7 +34,7 @@ class FoundExample(NamedTuple):
 def find_key(
     key: str, *, dataset: StoredDataset, splits: Sequence[StoredSplit], legend: Legend
 ) -> list[FoundExample]:
-    """Finds the Examples of an image; several where each object has one of its own.
+    """Finds the Examples of an image; several if each object has its own.
 
     Args:
         key: The image's key.

@@ -1,8 +1,8 @@
 """Examples read back as pictures with their annotations, to be looked at.
 
-What an Example lacks is empty. What does not fit together (lists of other lengths, values of
-another kind, coordinates that are no numbers) is left out and told in `Picture.problems`: who looks
-at a dataset wants to see what is wrong with it.
+A field that an Example lacks is empty. Values that do not fit together (lists of other lengths,
+values of another kind, coordinates that are no numbers) are left out, and `Picture.problems` names
+them: whoever looks at a dataset wants to see what is wrong with it.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def _find_image(features: Mapping[str, _Values]) -> bytes:
 
 
 def _describe_image(image: bytes, *, values: _ExampleValues) -> tuple[str, int, int]:
-    """Tells an image's format, width and height: by its own bytes, as far as they do."""
+    """Returns an image's format, width and height: from its bytes if possible."""
     stated = _first(values.texts("image/format")) or ""
     width = max(0, _first(values.integers("image/width")) or 0)
     height = max(0, _first(values.integers("image/height")) or 0)
