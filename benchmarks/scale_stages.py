@@ -175,8 +175,8 @@ def _entry(number: int, *, source: Source) -> tuple[bytes, bytes]:
     return encode_join_value(entry, text=_key(number), edge=ENTRIES, source=source)
 
 
-def _record(number: int) -> tuple[str, Record]:
-    return "train", Record(
+def _record(number: int) -> Record:
+    return Record(
         source="train",
         key=_key(number),
         image=_image(number),
@@ -293,7 +293,7 @@ def group_stage(number: int, folder: Path) -> None:
     def build(pipeline: beam.Pipeline) -> None:
         records = _count_up(pipeline, number, label="Records") | "Join" >> beam.Map(
             _record
-        ).with_output_types(tuple[str, Record])
+        ).with_output_types(Record)
         counts = SplitOutcome(images=number, num_bytes=number * _image(0).size_bytes)
         plan = pipeline | "PlanShards" >> beam.Create(
             [

@@ -386,7 +386,7 @@ class Config(_Strict, frozen=True, kw_only=True):
         seed: Seed of the hash that decides which split and shard an image goes to, and in which
             order.
         splits: `{split: source}`. A split may also have a list of sources: `train: [{format: coco,
-            ...}, {format: voc, ...}]`.
+            ...}, {format: voc, ...}]`. If a program gives the records itself, a list of names.
         source: Instead of `splits`: one source, or a list of them, for all splits.
         fractions: Shares of the images of `source`, such as `{train: 0.8, validation: 0.2}`, which
             add up to 1. The shares come out approximately; `exact` makes them exact. Without
@@ -430,7 +430,7 @@ class Config(_Strict, frozen=True, kw_only=True):
     ] = "1.0.0"
     description: str = ""
     seed: Seed = 0
-    splits: dict[Name, Sources] = {}
+    splits: dict[Name, Sources] | list[Name] = {}
     source: Sources | None = None
     fractions: Annotated[
         dict[Name, Fraction],
@@ -483,7 +483,8 @@ class Config(_Strict, frozen=True, kw_only=True):
 
     def _given(self) -> dict[Path, Sources]:
         given: dict[Path, Sources] = {
-            ("splits", split): sources for split, sources in self.splits.items()
+            ("splits", split): sources
+            for split, sources in (self.splits.items() if isinstance(self.splits, dict) else ())
         }
         return given if self.source is None else {**given, ("source",): self.source}
 
@@ -501,8 +502,6 @@ class Config(_Strict, frozen=True, kw_only=True):
         for path, sources in self._given().items():
             if sources == []:
                 raise Problem(path, "expected a source or several, got an empty list")
-        if not self.splits and self.source is None:
-            raise Problem(("splits",), "missing; expected splits, or source")
         total = math.fsum(self.fractions.values())
         if self.fractions and abs(total - 1) > _FRACTIONS_TOLERANCE:
             raise Problem(("fractions",), f"expected a sum of 1, got {total}")
@@ -520,6 +519,23 @@ class Config(_Strict, frozen=True, kw_only=True):
                 )
             if chosen is not None and len(set(chosen)) < len(chosen):
                 raise Problem((*path, "splits"), "expected names, each once")
+
+    def check_sources(self, *, records: bool) -> None:
+        """Checks that there are sources, or none if a program gives the records itself.
+
+        Raises:
+            Problem: It is otherwise.
+        """
+        sources = self._given()
+        if records and sources:
+            path = next(iter(sources))
+            raise Problem(path[:1], "not together with records, which a program gives; take it out")
+        if not records and not sources:
+            key = "a source for each split" if self.splits else "splits, or source"
+            raise Problem(
+                ("splits",),
+                f"missing; expected {key}; only shardbeam.build(records=...) needs no source",
+            )
 
     def _check_group_by(self) -> None:
         for key in ("exact", "stratify"):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PBegin, PCollection
 
 from shardbeam.pipelines.plan import Plan
 from shardbeam.transforms.commit_dataset import CommitDataset
@@ -21,7 +21,11 @@ from shardbeam.transforms.join_annotations import JoinAnnotations
 from shardbeam.transforms.list_images import ListImages
 from shardbeam.transforms.read_annotations import ReadAnnotations
 from shardbeam.transforms.take_census import TakeCensus
+from shardbeam.transforms.take_records import TakeRecords
 from shardbeam.transforms.write_shards import WriteShards
+
+# Gives the records: shardbeam.Record each.
+Records: TypeAlias = beam.PTransform[PBegin, PCollection[Record]]
 
 
 def list_inputs(pipeline: beam.Pipeline, *, plan: Plan) -> PCollection[Census]:
@@ -38,34 +42,47 @@ class Gathered(NamedTuple):
     """What is known before an image is read.
 
     Attributes:
-        records: `(split, Record)` for each image that goes on.
+        records: A `Record` for each image that goes on.
         rejects: A `Reject` for each input that cannot be used, as each step gives them.
         census: One `Census`. It is there only if images and annotations belong together.
         label_map: One `LabelMap`.
     """
 
-    records: PCollection[tuple[str, Record]]
+    records: PCollection[Record]
     rejects: tuple[PCollection[Reject], ...]
     census: PCollection[Census]
     label_map: PCollection[LabelMap]
 
 
-def gather_records(pipeline: beam.Pipeline, *, plan: Plan) -> Gathered:
+def gather_records(
+    pipeline: beam.Pipeline, *, plan: Plan, records: Records | None = None
+) -> Gathered:
     """Adds the first half of the graph to a pipeline: list, read, join, census.
 
-    It reads no image and writes nothing: it is all that `shardbeam plan` runs.
+    It reads no image and writes nothing, so `shardbeam plan` runs only this half.
+
+    Args:
+        pipeline: The pipeline.
+        plan: What to build.
+        records: Gives the records, if the plan's sources do not.
     """
-    # values: (source and join text, listed image or mask); files: ListedFile
-    listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
-    # values: (source and join text, annotation entry, or image inside a container)
-    read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.splits)
-    # records: (split, Record)
-    joined = (listed.values, read.values) | JoinAnnotations(
-        sources=plan.sources, settings=plan.join
-    )
+    if records is None:
+        # values: (source and join text, listed image or mask); files: ListedFile
+        listed = pipeline | ListImages(sources=plan.sources, splits=plan.splits)
+        # values: (source and join text, annotation entry, or image inside a container)
+        read = listed.files | ReadAnnotations(sources=plan.sources, splits=plan.splits)
+        values: tuple[PCollection[tuple[bytes, bytes]], ...] = (listed.values, read.values)
+        counts = (*listed.census, *read.census)
+        rejects = (listed.rejects,)
+    else:
+        # values: (source and join text, image or what its record says)
+        taken = pipeline | "GiveRecords" >> records | TakeRecords(splits=plan.splits)
+        values, counts, rejects = (taken.values,), taken.census, taken.rejects
+    # records: Record
+    joined = values | JoinAnnotations(sources=plan.sources, settings=plan.join)
     # one Census
     census = (
-        (*listed.census, *read.census, *joined.census)
+        (*counts, *joined.census)
         | TakeCensus()
         | "CheckJoin" >> beam.Map(_check, plan=plan).with_output_types(Census)
     )
@@ -75,7 +92,7 @@ def gather_records(pipeline: beam.Pipeline, *, plan: Plan) -> Gathered:
     ).with_output_types(LabelMap)
     return Gathered(
         records=joined.records,
-        rejects=(listed.rejects, joined.rejects),
+        rejects=(*rejects, joined.rejects),
         census=census,
         label_map=label_map,
     )
@@ -86,6 +103,7 @@ def build_dataset(
     *,
     plan: Plan,
     commit: CommitSettings,
+    records: Records | None = None,
     processes: int = 1,
     threads: int | None = None,
     memory_mb: int | None = None,
@@ -97,6 +115,7 @@ def build_dataset(
         pipeline: The pipeline.
         plan: What to build.
         commit: Where it waits for the commit, and what the commit needs of the plan and this run.
+        records: As for `gather_records`.
         processes: Processes that write shards at the same time, for each worker process; 0 for
             one a CPU where there is much to write.
         threads: Threads that encode, in each of them; two more than its CPUs where None.
@@ -105,7 +124,7 @@ def build_dataset(
         read_ahead: Images that are read from object storage at a time, for each shard; as
             `ShardSettings` has it where None.
     """
-    gathered = gather_records(pipeline, plan=plan)
+    gathered = gather_records(pipeline, plan=plan, records=records)
     # shards: ShardResult, in staging; images are read, checked, converted and encoded in here
     written = gathered.records | WriteShards(
         naming=plan.dataset.naming,
@@ -155,5 +174,7 @@ def _check(census: Census, *, plan: Plan) -> Census:
 
 def _build_label_map(census: Census, *, settings: LabelSettings, objects: bool) -> LabelMap:
     return build_label_map(
-        categories=census.categories.values(), settings=settings, objects=objects
+        categories=census.categories.values(),
+        settings=settings,
+        objects=objects or census.has_boxes,
     )

@@ -32,7 +32,7 @@ from shardbeam.configs.load import make_config
 from shardbeam.configs.passwords import hide_passwords
 from shardbeam.configs.schema import Config
 from shardbeam.pipelines.arguments import load_config
-from shardbeam.pipelines.build import build_dataset, gather_records, list_inputs
+from shardbeam.pipelines.build import Records, build_dataset, gather_records, list_inputs
 from shardbeam.pipelines.failures import (
     NotStartedError,
     UsageError,
@@ -45,6 +45,7 @@ from shardbeam.pipelines.output import (
     Inputs,
     Output,
     check_versions,
+    check_without_listing,
     find_previous,
     hold_output,
     place_output,
@@ -102,6 +103,7 @@ def build(
     overwrite: bool = False,
     if_changed: bool = False,
     reuse: str | None = None,
+    records: Records | None = None,
     runner: str | None = None,
     options: PipelineOptions | Mapping[str, Any] | None = None,
     processes: int | None = None,
@@ -125,6 +127,8 @@ def build(
             it if files of it are missing or truncated.
         reuse: A dataset's folder, or a file that names it: shards that would come out the same are
             copied from there.
+        records: A transform that gives a `Record` for each image, for steps of your own before
+            ours; then the config names no source.
         runner: Name of a Beam runner; without one, the build runs in this process.
         options: Other options of Beam's.
         processes: Processes that write shards, in each worker process.
@@ -155,6 +159,7 @@ def build(
             overwrite=overwrite,
             if_changed=if_changed,
             reuse=reuse,
+            records=records,
             processes=_at_least_one(processes, name="processes"),
             threads=_at_least_one(threads, name="threads"),
             memory_mb=_at_least_one(memory_mb, name="memory_mb"),
@@ -242,6 +247,7 @@ class Build:
     overwrite: bool = False
     if_changed: bool = False
     reuse: str | None = None
+    records: Records | None = None
     processes: int | None = None
     threads: int | None = None
     memory_mb: int | None = None
@@ -256,12 +262,14 @@ class Build:
             What was built: also what the gate refused to commit.
         """
         self._meter = UsageMeter()
-        self._plan = make_plan(self.config)
+        self._plan = make_plan(self.config, records=self.records is not None)
         self._previous = find_previous(self.reuse, plan=self._plan) if self.reuse else ""
         self._on_dataflow = self.options.view_as(StandardOptions).runner == DATAFLOW_RUNNER
         if self._on_dataflow:
             _prepare_job(self.options, plan=self._plan, previous=self._previous)
         check_versions(self._plan, if_changed=self.if_changed)
+        if self.records is not None:
+            check_without_listing(self._plan, if_changed=self.if_changed)
         self._started, self._started_s = _now(), time.monotonic()
         self._runner = make_runner(self.options)
         self._inputs = Inputs(
@@ -341,6 +349,7 @@ class Build:
                 staging=staging,
                 repairs=bool(self.damage),
             ),
+            records=self.records,
             processes=self.processes or processes,
             threads=self.threads,
             memory_mb=self.memory_mb,

@@ -157,6 +157,20 @@ def check_versions(plan: Plan, *, if_changed: bool) -> None:
     _check_apart(plan.latest, sources=plan.sources, key="output.latest")
 
 
+def check_without_listing(plan: Plan, *, if_changed: bool) -> None:
+    """Refuses what needs a listing before the build, if a program gives the records itself.
+
+    Raises:
+        UsageError: The build is asked for it.
+    """
+    for asked, name in (
+        (if_changed, "if_changed"),
+        (FINGERPRINT in placeholders(plan.output_template), "{fingerprint} in output.path"),
+    ):
+        if asked:
+            raise UsageError(f"{name}: not together with records, which are known only when built")
+
+
 def _check_apart(path: str, *, sources: Iterable[Source], key: str) -> None:
     """Refuses an output within an image root: a run would list what it writes."""
     for root in (root for source in sources for root in source.format.roots()):

@@ -28,6 +28,7 @@ from shardbeam.transforms.examples.encode import library_versions
 from shardbeam.transforms.examples.features import ExtraFeature
 from shardbeam.transforms.examples.schema import EncoderSettings, plan_features
 from shardbeam.transforms.formats.base import Format, Kind
+from shardbeam.transforms.formats.given_records import GIVEN_SOURCE
 from shardbeam.transforms.formats.joining import JoinSettings
 from shardbeam.transforms.formats.key_file import (
     KeyFile,
@@ -82,15 +83,23 @@ class Plan:
     digest: str
 
 
-def make_plan(config: schema.Config) -> Plan:
+def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
     """Makes the plan of a config.
+
+    Args:
+        config: The config.
+        records: Whether a program gives the records itself.
 
     Raises:
         FormatError: A format is not known, or cannot be loaded.
         ConfigError: The features contradict each other, or a path cannot be used.
         InputError: A pattern of annotation files matches none.
     """
-    sources = _sources(config)
+    try:
+        config.check_sources(records=records)
+    except Problem as problem:
+        raise _wrong(problem.text, *problem.path) from problem
+    sources = (GIVEN_SOURCE,) if records else _sources(config)
     splits = _split_assignment(config, sources=sources)
     try:
         container = find_container(config.output.container)
@@ -128,8 +137,8 @@ def make_plan(config: schema.Config) -> Plan:
         sources=sources,
         splits=splits,
         labels=labels,
-        # Pixels of panoptic maps are 0 where there is nothing.
-        objects=bool(encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
+        # Pixels of panoptic maps without a segment are 0. Given records show it by themselves.
+        objects=not records and bool(encoder.kinds & {Kind.DETECTION, Kind.PANOPTIC}),
         join=JoinSettings(
             splits=splits,
             labels=labels,
@@ -148,7 +157,7 @@ def make_plan(config: schema.Config) -> Plan:
             splits=splits.names,
             seed=config.seed,
             max_reject_ratio=config.rejects.max_ratio,
-            objects=Kind.DETECTION in encoder.kinds and config.objects == "some",
+            objects=not records and Kind.DETECTION in encoder.kinds and config.objects == "some",
             duplicates=_duplicates(config, encoder=encoder),
             excluded=0 if exclude is None else len(excluded_images(exclude)),
             # A sample does not hold what the whole dataset must.
@@ -215,7 +224,11 @@ def _output(config: schema.Config) -> str:
 def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> SplitAssignment:
     predefined: tuple[str, ...] = ()
     by_source: dict[str, str] = {}
-    if config.source is None:
+    if isinstance(config.splits, list):
+        predefined = tuple(config.splits)
+    elif sources == (GIVEN_SOURCE,) and not config.fractions:
+        by_source = {GIVEN_SOURCE.name: _DEFAULT_SPLIT}
+    elif config.source is None and not config.fractions:
         by_source = {source.name: source.name.partition("/")[0] for source in sources}
     elif not config.fractions:
         predefined = _predefined_splits(sources)

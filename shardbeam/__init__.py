@@ -8,6 +8,7 @@ The command is `shardbeam`, or `python -m shardbeam`. Programs use these names (
 - `PlanResult`: what `plan` returns
 - `load_config`: reads a config file
 - `load_dataset`: reads a dataset as a `tf.data.Dataset` (needs TensorFlow)
+- `Record`: an image and its annotations
 - `WriteToTFRecord`: the Beam transform that writes records to shards
 - `Format`: the base class of a custom format
 - `ShardbeamError`: the base class of the errors below
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from shardbeam.pipelines.result import PlanResult as PlanResult
     from shardbeam.pipelines.result import RefusedError as RefusedError
     from shardbeam.transforms.core.errors import InputError as InputError
+    from shardbeam.transforms.core.records import Record as Record
     from shardbeam.transforms.dataset.lease import LeaseError as LeaseError
     from shardbeam.transforms.formats.base import Format as Format
     from shardbeam.transforms.formats.load import FormatError as FormatError
@@ -53,6 +55,7 @@ _MODULES = {
     "InputError": "transforms.core.errors",
     "LeaseError": "transforms.dataset.lease",
     "PlanResult": "pipelines.result",
+    "Record": "transforms.core.records",
     "RefusedError": "pipelines.result",
     "RunError": "pipelines.failures",
     "ShardbeamError": "configs.problem",

@@ -2,10 +2,11 @@
 
 - `ListImages`: lists the files of the sources
 - `ReadAnnotations`: reads the annotations of the images
+- `TakeRecords`: takes the records that a program gives itself
 - `JoinAnnotations`: joins images and annotations into records
 - `TakeCensus`: adds up the counts of these three
 - `WriteShards`: reads, checks, converts and encodes the images, and writes the shards
-- `WriteToTFRecord`: `WriteShards` with the arguments of Beam's transform of that name
+- `WriteToTFRecord`: all of these from records on, with the arguments of Beam's transform
 - `CommitDataset`: moves the written files into place, or refuses the dataset
 - `CountStatistics`: reads shards completely and counts their content
 - `VerifyShards`: reads shards completely and compares them with their manifest and indexes
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
     from shardbeam.transforms.list_images import ListImages as ListImages
     from shardbeam.transforms.read_annotations import ReadAnnotations as ReadAnnotations
     from shardbeam.transforms.take_census import TakeCensus as TakeCensus
+    from shardbeam.transforms.take_records import TakeRecords as TakeRecords
     from shardbeam.transforms.verify_shards import VerifyShards as VerifyShards
     from shardbeam.transforms.write_shards import WriteShards as WriteShards
     from shardbeam.transforms.write_to_tfrecord import WriteToTFRecord as WriteToTFRecord
 
 __all__ = [
     *("CommitDataset", "CountStatistics", "JoinAnnotations", "ListImages", "ReadAnnotations"),
-    *("TakeCensus", "VerifyShards", "WriteShards", "WriteToTFRecord"),
+    *("TakeCensus", "TakeRecords", "VerifyShards", "WriteShards", "WriteToTFRecord"),
 ]
 
 

@@ -58,12 +58,12 @@ class JoinResult(NamedTuple):
     """The result of `JoinAnnotations`.
 
     Attributes:
-        records: `(split, Record)` for each image that goes on.
+        records: A `Record` for each image that goes on.
         rejects: A `Reject` for each input that cannot be used.
         census: A `Census` of each bundle, for each step: what became of all inputs.
     """
 
-    records: PCollection[tuple[str, Record]]
+    records: PCollection[Record]
     rejects: PCollection[Reject]
     census: tuple[PCollection[Census], ...]
 
@@ -317,7 +317,7 @@ class _PlaceFn(_KeyFn):
             yield joined.split, (place, settings.shown_classes(joined.record.annotations))
 
 
-@beam.typehints.with_output_types(tuple[str, Record])
+@beam.typehints.with_output_types(Record)
 class _JoinFn(_KeyFn):
     """Joins one key, and sends the record and the rejects on."""
 
@@ -326,7 +326,7 @@ class _JoinFn(_KeyFn):
         element: tuple[bytes, Iterable[bytes]],
         cuts: SplitCuts | None = None,
         samples: Mapping[str, frozenset[bytes]] | None = None,
-    ) -> Iterator[tuple[str, Record] | pvalue.TaggedOutput[str, Reject]]:
+    ) -> Iterator[Record | pvalue.TaggedOutput[str, Reject]]:
         settings = _with_cuts(self.settings, cuts)
         joined, source, key, images, entries = self.join(element, settings=settings)
         place = None if joined.record is None else _place(joined.record, settings=settings)
@@ -346,7 +346,7 @@ class _JoinFn(_KeyFn):
         )
         if joined.record is not None and place is not None:
             self.edges.send(RECORDS, place)
-            yield joined.split, joined.record
+            yield joined.record
         for reject in joined.rejects:
             yield pvalue.TaggedOutput(_REJECTS, reject)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ import msgspec
 from apache_beam import pvalue, typehints
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.beam.stages import in_global_window, report_usage
+from shardbeam.transforms.beam.stages import count_images, in_global_window, report_usage
 from shardbeam.transforms.core.edges import (
     RECORDS,
     REJECTS,
@@ -59,8 +59,8 @@ class WriteResult(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult]):
-    """Writes `(split, Record)` into shards of `tf.train.Example`.
+class WriteShards(beam.PTransform[PCollection[Record], WriteResult]):
+    """Writes records into shards of `tf.train.Example`; a record holds its split.
 
     Hashes of source and key decide split, shard and order, so the files do not depend on the
     runner, the number of workers or the order of arrival. Only records are shuffled. The worker
@@ -104,7 +104,7 @@ class WriteShards(beam.PTransform[PCollection[tuple[str, Record]], WriteResult])
             "seed": self.settings.seed,
         }
 
-    def expand(self, records: PCollection[tuple[str, Record]]) -> WriteResult:
+    def expand(self, records: PCollection[Record]) -> WriteResult:
         """Adds the step to a pipeline."""
         if not records.is_bounded:
             raise ValueError("WriteShards writes bounded input only")
@@ -152,15 +152,12 @@ def _seed_shards(plan: ShardPlan, *, staging: Staging) -> Iterator[tuple[tuple[s
             yield (split, index), b""
 
 
-def assign_shard(
-    element: tuple[str, Record], plan: ShardPlan, *, seed: int
-) -> tuple[tuple[str, int], bytes]:
+def assign_shard(record: Record, plan: ShardPlan, *, seed: int) -> tuple[tuple[str, int], bytes]:
     """Returns a record with its shard: `((split, shard), hash + encoded record)`."""
-    split, record = element
     digest = example_hash(seed=seed, source=record.source, key=record.key)
-    index = shard_index(digest, num_shards=plan.num_shards[split])
+    index = shard_index(digest, num_shards=plan.num_shards[record.split])
     # With the hash in front, sorting the bytes sorts the examples.
-    return (split, index), digest + _record_encoder.encode(record)
+    return (record.split, index), digest + _record_encoder.encode(record)
 
 
 @beam.typehints.with_output_types(ShardResult)
@@ -229,6 +226,12 @@ class _WriteShardFn(beam.DoFn):
         for reject in result.rejects:
             edges.send(REJECTS, encode_element(reject))
             yield pvalue.TaggedOutput(_REJECTS, reject)
+        count_images(
+            written=result.images,
+            rejected=Counter(reject.reason.value for reject in result.rejects),
+            excluded=result.excluded,
+            num_bytes=result.data.size_bytes,
+        )
         statistics = CountedStatistics(result.statistics, corrected=result.corrected)
         statistics.edges.receive(STATISTICS, result.key.encode())
         edges.send(STATISTICS, result.key.encode())

@@ -2,52 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import apache_beam as beam
+import msgspec
 from apache_beam import coders as beam_coders
+from apache_beam import pvalue
 from apache_beam.io import filesystem
 from apache_beam.pvalue import PCollection
 
-from shardbeam.transforms.core.labels import LabelMap
-from shardbeam.transforms.core.records import Record
-from shardbeam.transforms.dataset.census import Census
+from shardbeam.configs.convert import convert
+from shardbeam.configs.problem import Problem
+from shardbeam.configs.schema import FeaturesConfig, ImageConfig, LabelsConfig
+from shardbeam.transforms.beam.stages import counting
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings, build_label_map
+from shardbeam.transforms.core.records import Record, Reject
+from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.dataset.census import Census, merge_censuses
+from shardbeam.transforms.dataset.commit import MoveBatch, move
+from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.judge import check_edges
+from shardbeam.transforms.dataset.prefix import (
+    PrefixSettings,
+    approve,
+    check_free,
+    count_reject,
+    name_files,
+)
 from shardbeam.transforms.dataset.shard import ShardSettings
 from shardbeam.transforms.dataset.shard_plan import FileNaming
-from shardbeam.transforms.write_shards import WriteResult, WriteShards
+from shardbeam.transforms.dataset.staging import Staging
+from shardbeam.transforms.dataset.statistics import merge_counted
+from shardbeam.transforms.examples.schema import EncoderSettings
+from shardbeam.transforms.formats.given_records import GIVEN_SOURCE
+from shardbeam.transforms.formats.joining import JoinSettings
+from shardbeam.transforms.formats.load import find_format
+from shardbeam.transforms.join_annotations import JoinAnnotations
+from shardbeam.transforms.storage.base import is_uri
+from shardbeam.transforms.take_census import TakeCensus
+from shardbeam.transforms.take_records import TakeRecords
+from shardbeam.transforms.write_shards import WriteShards
+
+_DEFAULT_SPLIT = "train"
+
+
+class WrittenFiles(NamedTuple):
+    """What `WriteToTFRecord` gives.
+
+    Attributes:
+        files: Path or URI of each shard, once it is in place.
+        rejects: A `Reject` for each record that was not written, with the reason.
+        label_map: One `LabelMap`: the ids that the classes have in the Examples.
+    """
+
+    files: PCollection[str]
+    rejects: PCollection[Reject]
+    label_map: PCollection[LabelMap]
 
 
 class WriteToTFRecord(beam.io.WriteToTFRecord):
-    """Writes `(split, Record)` into sharded TFRecord files of `tf.train.Example`.
+    """Writes records into sharded TFRecord files of `tf.train.Example`.
 
-    Takes the arguments of `beam.io.WriteToTFRecord`, and differs from it as `WriteShards` does,
-    which does the work.
+    It reads, checks and encodes the images where they are written, and its files are the same
+    whatever the runner and the number of workers. Each record is written, rejected or excluded;
+    the files are moved into place once the counts add up.
 
-        records | WriteToTFRecord(
-            "/data/coco/coco-{split}.tfrecord",
-            settings=ShardSettings(splits=["train"], encoder=..., staging=...),
-            census=...,
-            label_map=...,
-        )
+        files = (
+            pipeline
+            | beam.Create(rows)
+            | beam.Map(
+                lambda row: shardbeam.Record.of(
+                    row["name"], image=row["path"], labels=[row["class"]]
+                )
+            )
+            | shardbeam.WriteToTFRecord("/data/birds.tfrecord", num_shards=8)
+        ).files
+
+    It refuses a prefix that has files already. It holds no lease, so only one pipeline at a time
+    may write to a prefix; `shardbeam.build(records=...)` makes a dataset, and holds one.
 
     Args:
         file_path_prefix: As Beam's; `{split}` in it stands for the split's name.
-        coder: Only Beam's default, BytesCoder: what is written are serialized Examples.
+        coder: Only Beam's default, BytesCoder, because serialized Examples are written.
         file_name_suffix: As Beam's.
         num_shards: Shards of every split, or by split (`{split: shards}`); 0 means by size.
         shard_name_template: As Beam's: `S` and `N` stand for shard and shard count. The default
             pads them to at least five digits, as TFDS reads them. Window templates are refused.
         compression_type: Only uncompressed: TFDS loads no compressed shards.
-        triggering_frequency: Refused, the input being bounded.
-        settings: How the shards are made; their container is TFRecord.
-        census: One `Census`, of these records.
-        label_map: One `LabelMap`.
+        triggering_frequency: Refused, because the input is bounded.
+        splits: The splits' names. If there are several, each record names its split.
+        image: How images are checked and stored: the keys of `image` in a config.
+        features: Which Example keys are written: the keys of `features` in a config.
+        labels: Which classes are written: the keys of `labels` in a config.
+        shard_size_mb: Target size of a shard in MB (10⁶ bytes), if their number is not given.
+        seed: Key of the hash that decides shard and order.
+        max_reject_ratio: The greatest share of a split's records that may be rejected.
 
     Raises:
-        ValueError: (at construction) An argument that no reader above could load, or that
-            makes sense for unbounded input only. (in `expand`) The input is unbounded.
-        InputError: (at run time) A split has no examples, or staging cannot be written.
+        ValueError: (at construction) An argument that no reader could load, or that makes sense
+            for unbounded input only. (in `expand`) The input is unbounded.
+        InputError: (at run time) The prefix has files, a split has no examples, too much was
+            rejected, or the folder cannot be written.
     """
 
     def __init__(
@@ -60,16 +118,18 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         compression_type: str = filesystem.CompressionTypes.AUTO,
         triggering_frequency: int | None = None,
         *,
-        settings: ShardSettings,
-        census: PCollection[Census],
-        label_map: PCollection[LabelMap],
+        splits: Sequence[str] = (_DEFAULT_SPLIT,),
+        image: Mapping[str, Any] | None = None,
+        features: Mapping[str, Any] | None = None,
+        labels: Mapping[str, Any] | None = None,
+        shard_size_mb: float = 150,
+        seed: int = 0,
+        max_reject_ratio: float = 0.01,
     ) -> None:
         if coder is not None and not isinstance(coder, beam_coders.BytesCoder):
             raise ValueError(f"coder must be BytesCoder, got {type(coder).__name__}")
         if triggering_frequency is not None:
             raise ValueError("triggering_frequency is for unbounded input; this input is bounded")
-        if settings.container != "tfrecord":
-            raise ValueError(f"container {settings.container!r}: use WriteShards for it")
         if compression_type == filesystem.CompressionTypes.AUTO:
             name = f"{file_path_prefix}{file_name_suffix}"
             compression_type = filesystem.CompressionTypes.detect_compression_type(name)
@@ -81,20 +141,142 @@ class WriteToTFRecord(beam.io.WriteToTFRecord):
         super().__init__(
             file_path_prefix, file_name_suffix=file_name_suffix, compression_type=compression_type
         )
-        self._write = WriteShards(
-            naming=FileNaming(
-                prefix=file_path_prefix, suffix=file_name_suffix, template=shard_name_template
-            ),
-            num_shards=num_shards,
-            settings=settings,
+        prefix = file_path_prefix if is_uri(file_path_prefix) else os.path.abspath(file_path_prefix)
+        self._num_shards = num_shards
+        self._labels = LabelSettings(**_read(labels, LabelsConfig, name="labels"))
+        encoder = EncoderSettings(
+            **_read(features, FeaturesConfig, name="features"),
+            kinds=GIVEN_SOURCE.format.kinds,
+            image=ImageConfig(**_read(image, ImageConfig, name="image")),
+        )
+        is_one = len(splits) == 1
+        self._splits = SplitAssignment(
+            by_source={GIVEN_SOURCE.name: splits[0]} if is_one else {},
+            predefined=() if is_one else tuple(splits),
+            seed=seed,
+        )
+        # A run that was killed is found again by all that decides its files.
+        decides = [prefix, file_name_suffix, shard_name_template, num_shards, encoder, splits]
+        digest = hashlib.sha256(
+            msgspec.msgpack.encode([*decides, self._labels, seed], order="deterministic")
+        ).hexdigest()[:16]
+        self._settings = PrefixSettings(
+            naming=FileNaming(prefix=prefix, suffix=file_name_suffix, template=shard_name_template),
+            splits=tuple(splits),
+            staging=Staging(output=os.path.dirname(prefix), plan=digest, run_id="beam"),
+            max_reject_ratio=max_reject_ratio,
+        )
+        self._shards = ShardSettings(
+            splits=tuple(splits),
+            encoder=encoder,
+            staging=self._settings.staging,
+            shard_size_bytes=round(shard_size_mb * 1_000_000),
+            seed=seed,
+        )
+        # Its checks belong to the construction.
+        self._write(None, None)
+
+    def _write(self, census: Any, label_map: Any) -> WriteShards:  # noqa: ANN401  # None, too.
+        return WriteShards(
+            naming=self._settings.naming,
+            num_shards=self._num_shards,
+            settings=self._shards,
             census=census,
             label_map=label_map,
         )
 
     def display_data(self) -> dict[str, Any]:
         """Shows the settings that decide the files, on runners that have a console."""
-        return self._write.display_data()
+        return self._write(None, None).display_data()
 
-    def expand(self, records: PCollection[tuple[str, Record]]) -> WriteResult:
+    def expand(self, records: PCollection[Record]) -> WrittenFiles:
         """Adds the step to a pipeline."""
-        return records | self._write
+        if not records.is_bounded:
+            raise ValueError("WriteToTFRecord writes bounded input only")
+        settings = self._settings
+        join = JoinSettings(splits=self._splits, labels=self._labels)
+        taken = records | TakeRecords(splits=self._splits)
+        joined = (taken.values,) | JoinAnnotations(sources=[GIVEN_SOURCE], settings=join)
+        # one Census
+        census = (
+            (*taken.census, *joined.census)
+            | TakeCensus()
+            | "CheckPrefix"
+            >> beam.Map(counting(_check), join=join, settings=settings).with_output_types(Census)
+        )
+        # one LabelMap
+        label_map = census | "BuildLabelMap" >> beam.Map(
+            _build_label_map, settings=self._labels
+        ).with_output_types(LabelMap)
+        # shards: ShardResult, in staging
+        written = joined.records | self._write(census, label_map)
+        rejects = (*taken.rejects, joined.rejects, written.rejects) | beam.Flatten()
+        # one Census of rejects
+        rejected = (
+            rejects
+            | "CountReject" >> beam.Map(count_reject).with_output_types(Census)
+            | "CountRejects"
+            >> beam.CombineGlobally(merge_censuses)
+            .with_input_types(Census)
+            .with_output_types(Census)
+        )
+        # (split, CountedStatistics)
+        statistics = written.statistics | beam.CombinePerKey(merge_counted)
+        shards = pvalue.AsList(written.shards)
+        # how many moves each batch was
+        moved = (
+            census
+            | "Approve"
+            >> beam.FlatMap(
+                counting(approve),
+                shards,
+                pvalue.AsSingleton(rejected),
+                settings=settings,
+                statistics=pvalue.AsDict(statistics),
+            ).with_output_types(MoveBatch)
+            # MoveBatch; without this barrier a retry of a move would repeat the check.
+            | "SpreadMoves" >> beam.Reshuffle()
+            | "Move" >> beam.Map(counting(move), staging=settings.staging)
+        )
+        files = census | "NameFiles" >> beam.FlatMap(
+            _name_files, shards, pvalue.AsIter(moved), settings=settings
+        ).with_output_types(str)
+        return WrittenFiles(files=files, rejects=rejects, label_map=label_map)
+
+
+def _read(
+    given: Mapping[str, Any] | None, kind: type[msgspec.Struct], *, name: str
+) -> dict[str, Any]:
+    """Reads keys of a config; those that are not given have their defaults.
+
+    Raises:
+        ValueError: A key or a value is wrong.
+    """
+    try:
+        return msgspec.structs.asdict(convert(given or {}, kind, find_format=find_format))
+    except Problem as problem:
+        raise ValueError(str(Problem((name, *problem.path), problem.text))) from problem
+
+
+def _check(census: Census, *, join: JoinSettings, settings: PrefixSettings) -> Census:
+    """Fails before any image is read if the runner lost records, or the prefix has files."""
+    census = check_edges(census, sources=[GIVEN_SOURCE], settings=join)
+    check_free(settings)
+    return census
+
+
+def _build_label_map(census: Census, *, settings: LabelSettings) -> LabelMap:
+    return build_label_map(
+        categories=census.categories.values(), settings=settings, objects=census.has_boxes
+    )
+
+
+def _name_files(
+    census: Census,
+    shards: Sequence[ShardResult],
+    moved: Iterable[int],
+    *,
+    settings: PrefixSettings,
+) -> list[str]:
+    del census
+    return name_files(shards, moved, settings=settings)

@@ -200,7 +200,6 @@ def test_a_merge_may_swap_two_names() -> None:
             "lists them)",
         ),
         # Splits.
-        ({"splits": {}}, "splits: missing; expected splits, or source"),
         (
             {"splits": {"tr-ain": COCO}},
             "splits.tr-ain: expected a name (a letter, then letters, digits and _), got 'tr-ain'",

@@ -136,6 +136,7 @@ def test_one_split_of_two_that_share_an_anchor(tmp_path: Path) -> None:
         "output: {path: out}\n"
     )
     config = load_config(path, overrides=["splits.test.images=y"])
+    assert isinstance(config.splits, dict)
     sources = [config.splits["train"], config.splits["test"]]
     assert [getattr(source, "images", None) for source in sources] == ["x", "y"]
 

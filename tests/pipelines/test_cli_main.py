@@ -136,6 +136,7 @@ def test_the_exit_code_is_the_runs(code: int, monkeypatch: pytest.MonkeyPatch) -
 
     replace_run(monkeypatch, "run_build", run)
     assert main(["build", *COCO]) == code
+    assert isinstance(seen[0].config.splits, dict)
     assert seen[0].config.splits["train"] == CocoFormat(
         format="coco", images="i", annotations=["a.json"]
     )

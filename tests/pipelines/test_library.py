@@ -14,11 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
+import msgspec
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import shardbeam
 from shardbeam.pipelines import library
+from shardbeam.transforms import take_records
 from shardbeam.transforms.dataset.folder_lock import FolderLock
 from shardbeam.transforms.storage.base import is_anonymous
 from tests.support.dataset import TIMEOUT_S, coco_words, read_dataset, read_tree, run
@@ -168,6 +171,106 @@ def test_a_failing_disk_is_an_error_of_ours(config: Json, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(library, "hold_output", fail)
     with pytest.raises(shardbeam.RunError, match="shard: Input/output error"):
+        shardbeam.build(config)
+
+
+# Records of a program
+
+
+def make_records(shapes: Path, **said: Any) -> list[shardbeam.Record]:  # noqa: ANN401
+    files = sorted((shapes / "images").iterdir())
+    return [
+        shardbeam.Record.of(file.name, image=str(file), **{"labels": ["shape"], **said})
+        for file in files
+    ]
+
+
+def test_a_program_gives_the_records(shapes: Path, output: Path) -> None:
+    config = {
+        "name": "mine",
+        "splits": ["train", "test"],
+        "output": {"path": str(output), "num_shards": {"train": 2}},
+        "rejects": {"max_ratio": 0.5},
+    }
+    records = [
+        msgspec.structs.replace(record, split="test" if number < 5 else "train")
+        for number, record in enumerate(make_records(shapes, boxes=[("circle", 1, 1, 9, 9)]))
+    ]
+    result = shardbeam.build(config, records=beam.Create([*records, records[0]]))
+    assert {name: split.images for name, split in result.splits.items()} == {"train": 35, "test": 5}
+    assert result.splits["test"].listed == 6
+    assert result.splits["test"].rejected == {"duplicate_key": 1}
+    assert result.classes == ("circle", "shape")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"fractions": {"train": 0.8, "test": 0.2}, "exact": True},
+        {"fractions": {"train": 0.5, "test": 0.5}, "stratify": True},
+        {"fractions": {"train": 0.8, "test": 0.2}, "limit": 3},
+        {},
+    ],
+)
+def test_the_configs_rules_hold_for_them(keys: Json, shapes: Path, output: Path) -> None:
+    config = {"name": "mine", "output": {"path": str(output)}, **keys}
+    result = shardbeam.build(config, records=beam.Create(make_records(shapes)))
+    images = {name: split.images for name, split in result.splits.items()}
+    if "limit" in keys:
+        assert images == {"train": 3, "test": 3}
+    elif keys:
+        share = round(40 * keys["fractions"]["train"])
+        assert images == {"train": share, "test": 40 - share}
+    else:
+        assert images == {"train": 40}
+
+
+def test_records_that_get_lost_commit_nothing(
+    shapes: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = take_records._TakeFn._take
+    names = {record.key for record in make_records(shapes)}
+    lost = min(names)
+    monkeypatch.setattr(
+        take_records._TakeFn,
+        "_take",
+        lambda fn, record: take(fn, record) if record.key != lost else iter(()),
+    )
+    config = {"name": "mine", "output": {"path": str(output)}}
+    with pytest.raises(shardbeam.RefusedError, match="40 listed, but 39 written"):
+        shardbeam.build(config, records=beam.Create(make_records(shapes)))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "error"),
+    [
+        (
+            {"source": {"format": "image-folder", "images": "x"}},
+            {},
+            "source: not together with",
+        ),
+        ({}, {"if_changed": True}, "if_changed: not together with records"),
+        (
+            {"output": {"path": "{fingerprint}"}},
+            {},
+            "in output.path: not together",
+        ),
+    ],
+)
+def test_what_does_not_go_with_records(change: Json, options: Json, error: str) -> None:
+    config = {"name": "mine", "output": {"path": "out"}, **change}
+    with pytest.raises(shardbeam.ShardbeamError, match=error):
+        shardbeam.build(config, records=beam.Create([]), **options)
+
+
+@pytest.mark.parametrize(
+    ("splits", "expected"),
+    [({}, "expected splits, or source"), (["train"], "expected a source for each split")],
+)
+def test_a_config_without_a_source_needs_records(splits: object, expected: str) -> None:
+    config = {"name": "mine", "splits": splits, "output": {"path": "out"}}
+    words = rf"splits: missing; {expected}; only shardbeam\.build\(records=...\) needs no source"
+    with pytest.raises(shardbeam.ConfigError, match=words):
         shardbeam.build(config)
 
 

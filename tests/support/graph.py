@@ -34,7 +34,7 @@ def build_graph(*words: str) -> beam.Pipeline:
         plan=plan,
         commit=CommitSettings(
             dataset=plan.dataset,
-            run=RunSettings(started_at="", runner="", annotation_files=()),
+            run=RunSettings(started_at="2026-01-01T00:00:00+00:00", runner="", annotation_files=()),
             staging=Staging(output=plan.output, plan=plan.digest, run_id="test"),
         ),
     )

@@ -41,11 +41,11 @@ def make_records(folder: Path, count: int, *, data: bytes = PICTURE) -> list[Rec
     return [make_record(folder / f"{number}.jpg", data=data) for number in range(count)]
 
 
-def make_census(records: Iterable[tuple[str, Record]]) -> Census:
+def make_census(records: Iterable[Record]) -> Census:
     census = Census()
-    for split, record in records:
+    for record in records:
         counts = SplitOutcome(images=1, num_bytes=record.expected_bytes)
-        census.splits.setdefault(split, SplitOutcome()).add(counts)
+        census.splits.setdefault(record.split, SplitOutcome()).add(counts)
     return census
 
 

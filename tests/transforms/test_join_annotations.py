@@ -95,7 +95,7 @@ def test_each_key_is_joined_with_its_own() -> None:
             settings=SETTINGS,
         )
         if joined.record:
-            records.append((source, joined.record))
+            records.append(joined.record)
             census.edges.send(RECORDS, example_hash(seed=0, source=source, key=joined.record.key))
         rejects += joined.rejects
         census.add_joined(joined, source=source, key=key, listed=count, referenced=len(said))

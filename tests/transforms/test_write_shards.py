@@ -41,7 +41,7 @@ def staging(tmp_path: Path) -> Staging:
 
 def write(
     pipeline: beam.Pipeline,
-    records: Iterable[tuple[str, Record]],
+    keyed: Iterable[tuple[str, Record]],
     *,
     staging: Staging,
     splits: Sequence[str] = ("train",),
@@ -50,7 +50,7 @@ def write(
     template: str | None = None,
     **settings: Any,  # noqa: ANN401  # Other settings of shards.
 ) -> WriteResult:
-    records = list(records)
+    records = [msgspec.structs.replace(record, split=split) for split, record in keyed]
     label_map = pipeline | "Labels" >> beam.Create([make_label_map({"cat": 1}, objects=False)])
     result: WriteResult = (
         pipeline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import apache_beam as beam
@@ -21,6 +21,8 @@ T = TypeVar("T")
 # The tag of a `CensusFn`'s extra output.
 CENSUS = "census"
 
+# The namespace of the counters that runners' pages show.
+COUNTERS = "shardbeam"
 USAGE_NAMESPACE = "storage"
 BYTES_RECEIVED = "bytes_received"
 BYTES_SENT = "bytes_sent"
@@ -94,6 +96,8 @@ class CensusFn(beam.DoFn):
     def finish_bundle(self) -> Iterator[Any]:
         """Outputs the census, and reports the bundle's requests to object storage."""
         yield in_global_window(pvalue.TaggedOutput(CENSUS, self.census))
+        for split in self.census.splits.values():
+            count_images(rejected=split.rejected, excluded=split.excluded)
         report_usage()
 
 
@@ -102,6 +106,32 @@ def typed_outputs(outputs: Any, **types: Any) -> Any:  # noqa: ANN401  # Beam ex
     for tag, element_type in {CENSUS: Census, **types}.items():
         outputs[tag].element_type = element_type
     return outputs
+
+
+def count_images(
+    *,
+    rejected: Mapping[str, int],
+    excluded: Mapping[str, int],
+    written: int = 0,
+    num_bytes: int = 0,
+) -> None:
+    """Adds to Beam's counters, for the runner's page: they count a retried bundle twice.
+
+    Args:
+        rejected: `{reason: images}`.
+        excluded: `{rule: images}`.
+        written: Images that were written.
+        num_bytes: The bytes of their Examples' files.
+    """
+    counts = {
+        "images_written": written,
+        "images_excluded": sum(excluded.values()),
+        "bytes_written": num_bytes,
+        **{f"images_rejected_{reason}": count for reason, count in rejected.items()},
+    }
+    for name, count in counts.items():
+        if count:
+            Metrics.counter(COUNTERS, name).inc(count)
 
 
 def report_usage() -> None:

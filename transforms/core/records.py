@@ -272,6 +272,51 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     split: str = ""
     examples: int = 1
 
+    @classmethod
+    def of(
+        cls,
+        key: str,
+        *,
+        image: str | ImageRef,
+        split: str = "",
+        labels: Sequence[str] = (),
+        boxes: Sequence[tuple[str, float, float, float, float]] = (),
+    ) -> Record:
+        """Makes the record of an image and its annotations, for `WriteToTFRecord` and `build`.
+
+        Args:
+            key: The name of the image in the dataset, such as its path below a folder. Of several
+                records with the same key one is written and the others are rejected.
+            image: Path or URI of the image's file.
+            split: The split that it belongs to; may be empty if there is only one, or if the config
+                has `fractions`.
+            labels: The classes of the image.
+            boxes: `(class, xmin, ymin, xmax, ymax)` of each object, in pixels of the upright image
+                from its top left corner.
+
+        Raises:
+            ValueError: The key is empty, or a class is.
+        """
+        if not key or "\0" in key or not all((*labels, *(label for label, *_ in boxes))):
+            raise ValueError(f"record {key!r}: expected a key, and classes that are not empty")
+        annotations = ImageAnnotations(
+            image_id="",
+            labels=tuple(dict.fromkeys(labels)),
+            objects=tuple(
+                ObjectAnnotation(
+                    label=label, bbox=(float(xmin), float(ymin), float(xmax), float(ymax))
+                )
+                for label, xmin, ymin, xmax, ymax in boxes
+            ),
+        )
+        return cls(
+            source="",
+            key=key,
+            image=image if isinstance(image, ImageRef) else ImageRef(image, 0, ""),
+            annotations=encode_annotations(annotations),
+            split=split,
+        )
+
     @property
     def size_bytes(self) -> int:
         """Length of the image, 0 where there is none."""

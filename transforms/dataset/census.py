@@ -113,6 +113,7 @@ class Census(msgspec.Struct):
         left_out: The first images that are left out because nothing names them, by split.
         edges: What was sent and received.
         linked_folders: The first links to folders that are left out, by their paths.
+        has_boxes: Whether a record that a program gives has boxes.
     """
 
     listing: ListingSummary = msgspec.field(default_factory=ListingSummary)
@@ -123,6 +124,7 @@ class Census(msgspec.Struct):
     left_out: dict[str, tuple[str, ...]] = {}
     edges: Edges = msgspec.field(default_factory=Edges)
     linked_folders: tuple[str, ...] = ()
+    has_boxes: bool = False
 
     def add_category(self, category: Category) -> None:
         """Adds a declared class: once, however many files declare it.
@@ -211,6 +213,7 @@ class Census(msgspec.Struct):
             self._add_left_out(split, *keys)
         self.edges.add(other.edges)
         self._add_linked_folders(*other.linked_folders)
+        self.has_boxes |= other.has_boxes
 
     def describe_linked_folders(self) -> str:
         """Describes the linked folders that are left out; empty where there are none."""

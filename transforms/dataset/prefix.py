@@ -1,0 +1,127 @@
+"""The files of a prefix: shards without a dataset around them, as `WriteToTFRecord` writes them.
+
+No lease is held. Files that are there already are refused, and shards are moved into place only
+once all of them are written and the counts add up.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from shardbeam.transforms.core.edges import REJECTS, Edges, encode_element, lost_error
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.dataset.census import Census, merge_censuses
+from shardbeam.transforms.dataset.commit import Move, MoveBatch
+from shardbeam.transforms.dataset.files import ShardResult
+from shardbeam.transforms.dataset.judge import count_splits, find_lost, judge
+from shardbeam.transforms.dataset.outcome import SplitOutcome, Status
+from shardbeam.transforms.dataset.rejects import describe_rejects
+from shardbeam.transforms.dataset.shard_plan import FileNaming
+from shardbeam.transforms.dataset.staging import Staging, explain_write_errors
+from shardbeam.transforms.dataset.statistics import CountedStatistics
+from shardbeam.transforms.storage.base import join_uri
+from shardbeam.transforms.storage.find import storage_for
+
+
+class PrefixSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written below a prefix.
+
+    Attributes:
+        naming: How the files are named.
+        splits: The splits' names.
+        staging: Where the shards wait.
+        max_reject_ratio: The greatest share of a split's records that may be rejected.
+    """
+
+    naming: FileNaming
+    splits: Sequence[str]
+    staging: Staging
+    max_reject_ratio: float
+
+
+def check_free(settings: PrefixSettings) -> None:
+    """Refuses a prefix that has files already.
+
+    Raises:
+        InputError: There is a file with a name that a shard may have.
+    """
+    folder = settings.staging.output
+    shard = re.compile(settings.naming.pattern(settings.splits))
+    for file in storage_for(folder).list(folder):
+        if shard.fullmatch(file.path):
+            raise InputError(
+                uri=join_uri(folder, file.path),
+                problem="is there already; choose another prefix, or delete its files first",
+            )
+
+
+def count_reject(reject: Reject) -> Census:
+    """Counts a reject that has arrived."""
+    census = Census()
+    census.add_reject(reject)
+    census.edges = Edges()
+    census.edges.receive(REJECTS, encode_element(reject))
+    return census
+
+
+def approve(
+    census: Census,
+    shards: Sequence[ShardResult],
+    rejected: Census,
+    *,
+    settings: PrefixSettings,
+    statistics: Mapping[str, CountedStatistics],
+) -> list[MoveBatch]:
+    """Checks that every record was written, rejected or excluded, and plans the moves.
+
+    Raises:
+        InputError: The counts do not add up, too much was rejected, or the prefix has files.
+    """
+    census = merge_censuses([census, Census(edges=rejected.edges)])
+    lost = find_lost(
+        census,
+        splits=settings.splits,
+        shards=shards,
+        rejects=(),
+        statistics=statistics.values(),
+        duplicates=None,
+    )
+    counts = count_splits(splits=settings.splits, census=census, shards=shards, rejects=())
+    for split, count in rejected.splits.items():
+        more = SplitOutcome(rejected=count.rejected, unlisted=count.unlisted)
+        counts.setdefault(split, SplitOutcome()).add(more)
+    outcome = judge(
+        counts, max_ratio=settings.max_reject_ratio, rejects_root="", lost_elements=lost
+    )
+    if outcome.status is not Status.APPROVED:
+        problem = outcome.message.partition("\n")[0]
+        problem = problem.replace("rejects.max_ratio", "max_reject_ratio")
+        for split, first in rejected.first_rejects.items():
+            problem += f"; {describe_rejects(counts[split].rejected, first=first)}"
+        raise InputError(uri=settings.naming.prefix, problem=problem)
+    with explain_write_errors(settings.staging.output):
+        check_free(settings)
+    return [MoveBatch((Move(shard.staged, (shard.data,)),)) for shard in shards]
+
+
+def name_files(
+    shards: Iterable[ShardResult], moved: Iterable[int], *, settings: PrefixSettings
+) -> list[str]:
+    """Clears staging once all shards are moved.
+
+    Returns:
+        The shards' URIs.
+
+    Raises:
+        InputError: A runner lost a move.
+    """
+    paths = sorted(shard.data.path for shard in shards)
+    if (number := sum(moved)) != len(paths):
+        raise lost_error([f"moves: {len(paths):,} were sent and {number:,} arrived"])
+    with explain_write_errors(settings.staging.output):
+        settings.staging.clear()
+    return [join_uri(settings.staging.output, path) for path in paths]
