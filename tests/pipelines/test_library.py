@@ -391,12 +391,13 @@ INTERRUPTED = """
     shardbeam.build({{**config, "output": {{"path": config["output"]["path"] + "-before"}}}})
     threads = threading.active_count()
     finish_shard = staging.Staging.finish_shard
+    once = threading.Lock()
 
     def interrupt(*arguments):
         finish_shard(*arguments)
         # Once: another one would come while the first is dealt with.
-        staging.Staging.finish_shard = finish_shard
-        os.kill(os.getpid(), signal.SIGINT)
+        if once.acquire(blocking=False):
+            os.kill(os.getpid(), signal.SIGINT)
 
     staging.Staging.finish_shard = interrupt
     try:
