@@ -44,7 +44,7 @@ class Gathered(NamedTuple):
     Attributes:
         records: A `Record` for each image that goes on.
         rejects: A `Reject` for each input that cannot be used, as each step gives them.
-        census: One `Census`. It is there only if images and annotations belong together.
+        census: One `Census`; none if images and annotations do not belong together.
         label_map: One `LabelMap`.
     """
 
@@ -114,7 +114,7 @@ def build_dataset(
     Args:
         pipeline: The pipeline.
         plan: What to build.
-        commit: Where it waits for the commit, and what the commit needs of the plan and this run.
+        commit: What is committed, and where it waits.
         records: As for `gather_records`.
         processes: Processes that write shards at the same time, for each worker process; 0 for
             one a CPU where there is much to write.
@@ -167,7 +167,7 @@ def build_dataset(
 def _check(census: Census, *, plan: Plan) -> Census:
     census = check_edges(census, sources=plan.sources, settings=plan.join)
     check_join(census, sources=plan.sources)
-    # A class that there is not may be why a split is empty: its error comes before that.
+    # An unknown class may be why a split is empty, so its error comes first.
     _build_label_map(census, settings=plan.labels, objects=plan.objects)
     return census
 

@@ -47,11 +47,11 @@ _SETUP_FILES = ("setup.py", "pyproject.toml")
 
 
 class JobEndedError(RunError):
-    """A job has ended, and not well."""
+    """A job failed or was cancelled."""
 
 
 class Job(NamedTuple):
-    """A submitted job, with what Beam knows of it and Beam's client of the service."""
+    """A submitted job, with Beam's result and Beam's client of the service."""
 
     result: DataflowPipelineResult
     client: DataflowApplicationClient
@@ -81,9 +81,9 @@ class Job(NamedTuple):
             kept: What an error says about a second run of the same command.
 
         Raises:
-            JobEndedError: It failed (with all that the service says of it, in several lines), or
-                was cancelled.
-            RunError: The service does not know it any more, or does not answer.
+            JobEndedError: It failed (with the service's messages, in several lines), or was
+                cancelled.
+            RunError: The service no longer knows it, or does not answer.
         """
         try:
             while not PipelineState.is_terminal(state := self.result.state):
@@ -168,7 +168,7 @@ def prepare_job(
 
 
 def _check_code(options: PipelineOptions) -> None:
-    """Sees to it that workers get this program, in these versions."""
+    """Makes sure that workers run this program, in the same versions."""
     setup = options.view_as(SetupOptions)
     image = options.view_as(WorkerOptions).sdk_container_image
     if setup.setup_file:

@@ -1,9 +1,9 @@
 """SIGINT, SIGTERM and SIGHUP end the command at once, with one line that says what is kept.
 
-A build that is killed loses nothing (a finished shard is there for the next run), so nothing is
-brought to an end: a thread that waits for the signals kills the child processes, writes the line
-and ends the process. What the main thread is busy with, and what it has locked, cannot delay that;
-what it does from then on neither writes a line nor decides the exit code.
+A killed build loses nothing, because the next run finds its finished shards. So no work is brought
+to an end: a thread waits for the signals, kills the child processes, writes the line and ends the
+process. Nothing that the main thread does or has locked can delay that. After the signal, the main
+thread neither writes a line nor decides the exit code.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-# All that the thread needs: an import in it could meet one that the main thread has half done.
+# The signal thread imports nothing: the main thread may be halfway through the same import.
 from shardbeam.pipelines.logs import escape, render_line, wants_json_log
 
 EXIT_CODE = 130
 NOTHING_WRITTEN = "interrupted; nothing was written"
 
-# How long storage may take to say how far a run is, and to take a lease back.
+# How long storage may take to report progress and to release a lease.
 _ASKING_S = 1.5
 
 _words: tuple[str, Callable[[], str] | None] = (NOTHING_WRITTEN, None)
@@ -35,17 +35,17 @@ _actions: list[Callable[[], None]] = []
 
 @contextlib.contextmanager
 def end_on_signals() -> Iterator[None]:
-    """Makes SIGINT, SIGTERM and SIGHUP end this process, with exit code 130, until it has left.
+    """Makes SIGINT, SIGTERM and SIGHUP end this process with exit code 130, until it exits.
 
     SIGHUP stays ignored where it is ignored at the start, as by `nohup`.
 
-    For the entry point of a command, before it imports anything else; what is left to do after
-    the context is to leave. Python then joins the threads of executors, and one that waits for
-    storage may take minutes: a signal ends the process as before.
+    It is for the entry point of a command, before any other import; after the context the process
+    only exits. That may take minutes, because Python joins threads that wait for storage, and a
+    signal still ends the process then.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    # Python writes the numbers of those signals there that have a handler of its own.
+    # Python writes the number of each signal that has a Python handler to this pipe.
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     global _signals
     _signals = (signal.SIGINT, signal.SIGTERM)
@@ -54,7 +54,7 @@ def end_on_signals() -> Iterator[None]:
     for number in _signals:
         signal.signal(number, _note)
     threading.Thread(target=_end, args=(reader,), name="signals", daemon=True).start()
-    # Called after what is registered later, by which libraries end what they have started.
+    # Exit functions run in reverse order: this one after those of libraries.
     atexit.register(_stop_handling)
     try:
         yield
@@ -75,7 +75,7 @@ def say_when_interrupted(words: str, *, ask: Callable[[], str] | None = None) ->
 
 @contextlib.contextmanager
 def do_when_interrupted(action: Callable[[], None]) -> Iterator[None]:
-    """Has a signal inside the context do something quick, once the child processes have ended."""
+    """Calls a quick function on a signal inside the context, after the child processes ended."""
     _actions.append(action)
     try:
         yield
@@ -84,13 +84,13 @@ def do_when_interrupted(action: Callable[[], None]) -> Iterator[None]:
 
 
 def handles_signals() -> bool:
-    """Says whether signals end this process as `end_on_signals` has it."""
+    """Whether `end_on_signals` is in effect."""
     return signal.getsignal(signal.SIGTERM) is _note
 
 
 def _stop_handling() -> None:
-    # Python would take its handlers away, and a signal would then end the process with an exit
-    # code of its own.
+    # Python is about to remove its handlers; then a signal would end the process with another exit
+    # code.
     for number in _signals:
         signal.signal(number, signal.SIG_IGN)
     _leave_end_to_thread()
@@ -98,7 +98,7 @@ def _stop_handling() -> None:
 
 def _leave_end_to_thread() -> None:
     if _interrupted:
-        # What has ended here has ended because of the signal: the thread ends the process.
+        # The main thread is done; the signal thread ends the process.
         threading.Event().wait()
 
 
@@ -112,7 +112,7 @@ def _end(reader: int) -> None:
     os.read(reader, 1)
     stderr = 2
     try:
-        # What fails from now on fails because of the signal: only this thread still writes.
+        # Whatever fails from now on fails because of the signal, so only this thread writes.
         logging.disable()
         with contextlib.suppress(OSError):
             stderr = os.dup(2)
@@ -147,7 +147,7 @@ def _last_words() -> str:
         thread.start()
         thread.join(_ASKING_S)
     except RuntimeError:
-        # From 3.12 on Python starts no thread while it leaves.
+        # From 3.12 on, Python starts no threads while it exits.
         answer()
     return answers[-1]
 
@@ -157,19 +157,19 @@ def _render(words: str, stderr: int) -> str:
         return render_line(
             words, severity="WARNING", step="summary", status="interrupted", exit_code=EXIT_CODE
         )
-    # A live progress line is wiped out, and the cursor, which it hides, comes back.
+    # Erase a live progress line, and show the cursor that it hid.
     wipe = "\r\x1b[2K\x1b[?25h" if os.isatty(stderr) else ""
     return f"{wipe}shardbeam: error: {escape(words)}\n"
 
 
 def _children() -> set[int]:
-    """Finds the processes that this one has started, also those that a library has started."""
+    """Finds the child processes, including those that libraries have started."""
     children: set[int] = set()
     # The main thread may be about to import it, or to start a process.
     with contextlib.suppress(KeyError, AttributeError, RuntimeError):
         processes = sys.modules["multiprocessing"].active_children()
         children |= {process.pid for process in processes}
-    # Linux only: elsewhere the others end when they find that this process is gone.
+    # Linux only; elsewhere those of libraries end when they notice that this process is gone.
     with contextlib.suppress(OSError):
         for entry in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:

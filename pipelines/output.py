@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 _PATTERNS = {VERSION: r"\d+\.\d+\.\d+", DATE: r"\d{8}", FINGERPRINT: r"[0-9a-f]{12}"}
 _FINGERPRINT_DIGITS = 12
 _NAMED_FILES = 3
-# That are read whole, to see whether they can be.
+# Unread files that are probed at a time.
 _FILES_AT_A_TIME = 16
 
 
@@ -61,7 +61,7 @@ _FILES_AT_A_TIME = 16
 
 
 class Inputs:
-    """What a plan reads, as far as that can be told without reading an image.
+    """The inputs of a plan, as far as they are known without reading an image.
 
     Args:
         plan: The plan's digest.
@@ -92,7 +92,7 @@ class Inputs:
         return hashlib.sha256(facts).hexdigest()[:_FINGERPRINT_DIGITS]
 
     def were_read_by(self, run: RunRecord) -> bool:
-        """Says whether a run had the same plan and inputs."""
+        """Whether a run had the same plan and inputs."""
         return (
             run.plan == self._plan
             and run.annotation_files == self.annotation_files
@@ -105,7 +105,7 @@ def place_output(plan: Plan, *, inputs: Inputs, started: datetime.datetime) -> P
 
     Args:
         plan: The plan.
-        inputs: What it reads; listed only where `{fingerprint}` stands.
+        inputs: Its inputs; listed only if the output has `{fingerprint}`.
         started: When the run was started, UTC.
     """
     values = {VERSION: plan.dataset.version, DATE: run_date(started)}
@@ -117,18 +117,18 @@ def place_output(plan: Plan, *, inputs: Inputs, started: datetime.datetime) -> P
 def run_date(started: datetime.datetime) -> str:
     """Returns what `{date}` stands for: the UTC date of the run's start, `YYYYMMDD`.
 
-    A run that was killed, and is started again on another day, has another folder, and does not
-    find its finished shards.
+    A killed run that is started again on another day gets another folder, so it does not find its
+    finished shards.
     """
     return f"{started.astimezone(datetime.timezone.utc):%Y%m%d}"
 
 
 def check_versions(plan: Plan, *, if_changed: bool) -> None:
-    """Checks what the config says about versions, before anything is asked of any storage.
+    """Checks the config's versions before any request to storage.
 
     Raises:
-        ConfigError: Nothing could tell which version `--if-changed` compares with.
-        UsageError: The pointer would lie where readers or runs take it for something else.
+        ConfigError: `--if-changed` would not know which version to compare with.
+        UsageError: The pointer would be where readers or runs expect something else.
     """
     if if_changed and not plan.latest and DATE in placeholders(plan.output_template):
         raise ConfigError(
@@ -172,7 +172,7 @@ def check_without_listing(plan: Plan, *, if_changed: bool) -> None:
 
 
 def _check_apart(path: str, *, sources: Iterable[Source], key: str) -> None:
-    """Refuses an output within an image root: a run would list what it writes."""
+    """Refuses an output within an image root, because a run would list its own files."""
     for root in (root for source in sources for root in source.format.roots()):
         if f"{_real_path(path)}/".startswith(f"{_real_path(root).rstrip('/')}/"):
             raise UsageError(
@@ -182,12 +182,12 @@ def _check_apart(path: str, *, sources: Iterable[Source], key: str) -> None:
 
 
 def _real_path(path: str) -> str:
-    """Follows symbolic links on local disk, behind which one folder may lie within another."""
+    """Follows symbolic links on local disk, which may hide that a folder is within another."""
     return path if is_uri(path) else os.path.realpath(path)
 
 
 def _matches(path: str, template: str) -> bool:
-    """Says whether a path can be what a path with placeholders is called in one of its runs."""
+    """Whether a path is the template with values in place of its placeholders."""
     return re.fullmatch(_version_pattern(template), path) is not None
 
 
@@ -205,13 +205,13 @@ class Output(NamedTuple):
     """What is in the output before a build.
 
     Attributes:
-        plan: The plan, placed: its output is the folder to write, or the current version's.
+        plan: The plan; its output is now the folder to write, or that of the current version.
         current: The run that committed it, if there is nothing to build.
-        left: Its staging, if that is there all the same.
-        is_pointer_stale: Whether the pointer names another version all the same.
+        left: Its staging, if that was left behind.
+        is_pointer_stale: Whether the pointer names another version.
         message: Why there is nothing to build.
-        damage: What is wrong with the version that was built from the same inputs, and is to be
-            mended in place: its whole shards are copied.
+        damage: What is wrong with the version that was built from the same inputs. It is repaired
+            in place, and its undamaged shards are copied.
     """
 
     plan: Plan
@@ -239,20 +239,20 @@ def hold_output(
 ) -> tuple[Lease, Output]:
     """Looks at a plan's output and takes its lease, so that no other run comes in between.
 
-    Nothing is written before the output was found fit to be written, and nothing at all where
-    there is nothing to do.
+    Nothing is written until the output is known to be usable, and nothing at all if there is
+    nothing to do.
 
     Args:
         plan: The plan.
-        inputs: What it reads; listed only where that is needed.
+        inputs: Its inputs; listed only if needed.
         started: When the run was started, UTC.
         overwrite: Whether a committed dataset may be replaced.
         if_changed: Whether one that was built from the same inputs is left as it is.
-        damage: What is known to be wrong with that one: then it is mended.
+        damage: What is wrong with that one; then it is repaired.
         runner: Name of the runner.
 
     Returns:
-        The lease, held if anything has to be written, and what was seen.
+        The lease, held if anything has to be written, and what is in the output.
 
     Raises:
         LeaseError: Another run holds it.
@@ -280,7 +280,7 @@ def hold_output(
                     continue
             if output.damage:
                 _log.warning(
-                    "%s: %s; the shards that are whole are kept, the others are built anew",
+                    "%s: %s; the undamaged shards are kept, the others are built again",
                     lease.output,
                     _first_of(output.damage),
                 )
@@ -303,7 +303,7 @@ def _find_lease(output: str, *, plan: Plan, runner: str) -> Lease:
 def _look(
     plan: Plan, *, inputs: Inputs, overwrite: bool, if_changed: bool, damage: Sequence[str]
 ) -> Output:
-    """Looks whether the output may be written, and has to be. Writes nothing.
+    """Finds out whether the output may and must be written; writes nothing.
 
     Raises:
         UsageError: It may not.
@@ -330,7 +330,7 @@ def _look(
 def read_latest(plan: Plan) -> str | None:
     """Returns the version that the pointer names; None where there is none.
 
-    What is no version of this plan's output is not followed.
+    A pointer to anything but a version of this plan's output is ignored.
 
     Raises:
         UsageError: The file is no pointer.
@@ -347,9 +347,9 @@ def read_latest(plan: Plan) -> str | None:
 def _find_current(
     plan: Plan, *, inputs: Inputs, latest: str | None, damage: Sequence[str]
 ) -> Output | None:
-    """Finds the version that has been built from the same inputs.
+    """Finds the version that was built from the same inputs.
 
-    It is in the run's own folder, or with `{date}` in its name in the one that the pointer names.
+    It is in the run's folder or, if the path has `{date}`, in the one that the pointer names.
     """
     outputs = [plan.output]
     if latest is not None and DATE in placeholders(plan.output_template):
@@ -368,7 +368,7 @@ def _find_current(
             unread = _with_passwords(last.unread, sources=plan.sources)
             wrong = [f"{uri}: can be read now" for uri in _readable(unread)]
             if wrong and latest == output:
-                # Readers are there, and it is whole.
+                # The pointer already names this version, and it is complete.
                 if output == plan.output:
                     raise _refused_for_readers(plan, cause=f": {_first_of(wrong)}")
                 continue
@@ -387,7 +387,7 @@ def _find_current(
 
 
 def _with_passwords(files: Iterable[ImageRef], *, sources: Iterable[Source]) -> list[ImageRef]:
-    """Puts back the passwords of roots, which the record of a run does not hold."""
+    """Restores the passwords of roots, which the record of a run leaves out."""
     roots = [root for source in sources for root in source.format.roots()]
     hidden = {hide_passwords(root): root for root in roots}
     found = []
@@ -399,7 +399,7 @@ def _with_passwords(files: Iterable[ImageRef], *, sources: Iterable[Source]) -> 
 
 
 def _readable(files: Sequence[ImageRef]) -> Iterator[str]:
-    """Tries files again that could not be read, many at a time; names those that can be."""
+    """Probes files that could not be read, many at a time; yields those that can be read now."""
     for file, can_read in zip(
         files, map_many(_can_read, files, threads=_FILES_AT_A_TIME), strict=True
     ):
@@ -436,15 +436,15 @@ def _last_run(output: str) -> RunRecord | None:
 
 
 def _is_committed(output: str) -> bool:
-    """Says whether `output` holds a committed dataset of ours.
+    """Whether `output` holds a committed dataset of ours.
 
     Raises:
-        UsageError: It holds something else, which must not be mixed with a dataset, or it
-            is no folder.
+        UsageError: It holds files of others, which must not be mixed with a dataset, or it is no
+            folder.
     """
     with _explain_read_errors(output):
         if read_manifest(output) is not None:
-            # A list that is damaged is found before any work is done.
+            # This finds a damaged list before any work is done.
             staged_commits(output)
             return storage_for(output).stat(join_uri(output, DATASET_INFO)) is not None
         foreign = foreign_files(output)
@@ -505,12 +505,12 @@ def _refused_for_readers(plan: Plan, *, cause: str = "") -> UsageError:
 
 
 def find_previous(path: str, *, plan: Plan) -> str:
-    """Finds the dataset that `--reuse` names, whose unchanged shards are to be copied.
+    """Finds the dataset that `--reuse` names, to copy its unchanged shards.
 
     Args:
-        path: Its folder, or a file whose only line is the path of that folder. What the plan's own
-            runs write need not be there yet, so that the first run of a schedule is no other
-            command than the later ones.
+        path: Its folder, or a file whose only line is the path of that folder. If the plan's own
+            runs write it, it need not exist yet: the first run of a schedule is the same command as
+            the later ones.
         plan: The plan, not placed yet.
 
     Returns:
@@ -518,7 +518,7 @@ def find_previous(path: str, *, plan: Plan) -> str:
 
     Raises:
         UsageError: There is no committed dataset of ours, and the build would not write it.
-        RunError: Whether there is one cannot be read.
+        RunError: The storage cannot be read.
     """
     named = _normalized(path)
     try:
@@ -542,7 +542,7 @@ def find_previous(path: str, *, plan: Plan) -> str:
 
 
 def _own_paths(plan: Plan) -> Collection[str]:
-    """Names what a plan's runs write; `{date}` and `{fingerprint}` stand as they are."""
+    """Names the paths that a plan's runs write; `{date}` and `{fingerprint}` are not filled in."""
     values = {VERSION: plan.dataset.version, DATE: "{date}", FINGERPRINT: "{fingerprint}"}
     own = fill_template(plan.output_template, values)
     return (own, plan.latest) if plan.latest else (own,)
@@ -553,7 +553,7 @@ def _normalized(path: str) -> str:
 
 
 def _is_dataset(folder: str) -> bool:
-    """Says so without reading what may be long: the shards' keys tell all that matters."""
+    """Whether a folder holds a dataset of ours, by two file names: manifests may be long."""
     return all(
         storage_for(folder).stat(join_uri(folder, name)) is not None
         for name in (DATASET_INFO, MANIFEST)
@@ -561,7 +561,7 @@ def _is_dataset(folder: str) -> bool:
 
 
 def _read_pointer(uri: str) -> str:
-    """Reads the path that a pointer names; empty where `uri` is no file.
+    """Reads the path that a pointer names; empty if `uri` is no file.
 
     Raises:
         UsageError: It holds something else.

@@ -1,4 +1,4 @@
-"""Files that commands write for people: each says what it is, so that no other is replaced."""
+"""Files that commands write for people: a mark in each prevents that others are replaced."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shardbeam.transforms.dataset.pointer import pointed_folder
 from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 
-# A file of ours holds its mark in the first of its bytes.
+# The first bytes of a file, which hold its mark.
 _MARK_BYTES = 2000
-# A larger file is cut, and so is no JSON: it names no dataset.
+# A larger file is truncated, so it is not valid JSON and names no dataset.
 _INFO_BYTES = 200_000_000
 
 
@@ -31,7 +31,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class Mark(NamedTuple):
-    """What a file of ours says of itself.
+    """What a file of ours says about itself.
 
     Attributes:
         kind: What it is.
@@ -48,10 +48,10 @@ class Mark(NamedTuple):
 
 
 def dataset_name(path: str) -> str:
-    """Returns the name of a dataset; the file's or folder's where it has none.
+    """Returns the name of a dataset, or that of its file or folder if it has none.
 
     Args:
-        path: What `open_dataset` opens, also where there is none.
+        path: A path that `open_dataset` takes; nothing need be there.
     """
     # Damage is found elsewhere.
     with contextlib.suppress(InputError, OSError):
@@ -60,7 +60,7 @@ def dataset_name(path: str) -> str:
     for name in (DATASET_INFO, MANIFEST):
         uri = join_uri(path, name)
         with contextlib.suppress(InputError, OSError, ValueError, RecursionError):
-            # Only a regular file; a pipe would never end.
+            # Only a regular file, because reading a pipe would never end.
             if storage_for(uri).stat(uri) is None:
                 continue
             data = storage_for(uri).read(uri, size_bytes=_INFO_BYTES)
@@ -79,8 +79,8 @@ def check_replaceable(uri: str, *, flag: str, start: bytes, mark: Mark, overwrit
     Args:
         uri: The file.
         flag: The flag that names it.
-        start: How all files of its kind begin.
-        mark: What it is.
+        start: The first bytes of all files of its kind.
+        mark: The mark of the new file.
         overwrite: Whether any other file may be replaced, too.
 
     Raises:

@@ -1,4 +1,4 @@
-"""From a config to the settings of the transforms."""
+"""Turns a config into the settings of the transforms."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from shardbeam.transforms.formats.sources import Source
 from shardbeam.transforms.storage.base import join_uri
 from shardbeam.transforms.storage.find import expand_pattern
 
-# The split of all its images where nothing tells another.
+# The split of all images if nothing names another one.
 _DEFAULT_SPLIT = "train"
 _BYTES_PER_MB = 1_000_000
 
@@ -57,14 +57,14 @@ class Plan:
         join: Rules of the join.
         encoder: How a record becomes an Example.
         dataset: What concerns the dataset as a whole.
-        output: The dataset's folder; as in the template until `pipelines.output` has placed it.
+        output: The dataset's folder; equal to the template until `pipelines.output` fills it in.
         output_template: The same, with placeholders.
         latest: The pointer to what was committed last; empty where there is none.
         container: The kind of the shards' files (`containers.base.find_container`).
         num_shards: Shards of every split, or by split; 0 means by size.
         shard_size_bytes: Target size of a shard.
-        digest: Names the plan: the same for the same config, whatever the output's path, the
-            rejects and duplicates that it tolerates, and what it expects.
+        digest: Digest of the config without the output's path, `rejects`, `duplicates` and
+            `expect`.
     """
 
     sources: tuple[Source, ...]
@@ -125,9 +125,9 @@ def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
     exclude = _key_file(config.exclude, "exclude", output=output)
     groups = _key_file(config.group_file, "group_by", output=output)
     if groups is not None:
-        # Here, and not in the midst of the run, if it is none of groups.
+        # Fail here, not during the run, if the file has no groups.
         image_groups(groups)
-    # Readers are not to be led to a sample.
+    # The pointer must not name a sample.
     latest = config.output.latest if config.limit is None else None
     try:
         plan = plan_features(encoder)
@@ -160,7 +160,7 @@ def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
             objects=not records and Kind.DETECTION in encoder.kinds and config.objects == "some",
             duplicates=_duplicates(config, encoder=encoder),
             excluded=0 if exclude is None else len(excluded_images(exclude)),
-            # A sample does not hold what the whole dataset must.
+            # A sample need not have what the whole dataset must have.
             expect=config.expect if config.limit is None else schema.ExpectConfig(),
             features=plan.schema(),
             config=hide_in(_portable_config(config)),
@@ -185,7 +185,7 @@ def make_plan(config: schema.Config, *, records: bool = False) -> Plan:
         output_template=output,
         latest="" if latest is None else absolute_path(fill_template(latest, {})),
         container=config.output.container,
-        # As many as the whole dataset has would mostly be empty.
+        # In a sample, most of the whole dataset's shards would be empty.
         num_shards=(config.output.num_shards or 0) if config.limit is None else 0,
         shard_size_bytes=round(config.output.shard_size_mb * _BYTES_PER_MB),
         digest=_plan_digest(config, sources=sources, files=(exclude, groups)),
@@ -212,7 +212,7 @@ def absolute_path(path: str) -> str:
 
 
 def _output(config: schema.Config) -> str:
-    """The dataset's folder; that of a sample is another than that of the whole dataset."""
+    """Returns the dataset's folder, or that of a sample beside it."""
     path = absolute_path(config.output.path)
     if config.limit is None:
         return path
@@ -255,7 +255,7 @@ def _split_assignment(config: schema.Config, *, sources: Sequence[Source]) -> Sp
 
 
 def _predefined_splits(sources: Iterable[Source]) -> tuple[str, ...]:
-    """The splits that sources have themselves, in order; all of them have some, or none has."""
+    """Returns the splits that sources predefine, in order; either all of them do, or none does."""
     try:
         splits = {source.name: source.format.predefined_splits() for source in sources}
     except Problem as problem:
@@ -265,7 +265,7 @@ def _predefined_splits(sources: Iterable[Source]) -> tuple[str, ...]:
             if not own:
                 others = ", ".join(dict.fromkeys(itertools.chain(*splits.values())))
                 raise _wrong(
-                    f"{name!r} says nothing of splits, and the others do ({others}); add "
+                    f"{name!r} predefines no splits, and the others do ({others}); add "
                     "fractions, or name the sources of each split in splits",
                     "source",
                 )
@@ -306,7 +306,7 @@ def _describe_extra(extra: ExtraFeature) -> str:
 
 
 def _duplicates(config: schema.Config, *, encoder: EncoderSettings) -> schema.DuplicatesConfig:
-    """What can be looked for: tables have no pictures, and hashes come from decoded ones."""
+    """Turns off what cannot be found: only decoded pictures have hashes, and tables have none."""
     if Kind.ROWS in encoder.kinds:
         return msgspec.structs.replace(config.duplicates, find="none")
     if config.image.verify != "decode":
@@ -332,7 +332,7 @@ def _check_expected(expect: schema.ExpectConfig, *, kinds: Collection[Kind]) -> 
 def _map_ids(encoder: EncoderSettings) -> tuple[int, int] | None:
     """The smallest and the greatest class id that pixels of the maps can hold, if there are any."""
     if Kind.SEMANTIC in encoder.kinds:
-        # 255 is what readers ignore.
+        # Readers ignore 255.
         return 0, 254
     if Kind.PANOPTIC in encoder.kinds:
         return 1, 2**encoder.panoptic.bits - 1
@@ -352,10 +352,10 @@ def _sources(config: schema.Config) -> tuple[Source, ...]:
 
 
 def _source_name(path: Path) -> str:
-    """Names a source: by its split, and from the second one of a list on by its place, too.
+    """Names a source by its split; from the second one of a list on, also by its position.
 
-    The name decides with the key where an image goes. So the images of a source stay where they
-    are when others are added behind it.
+    Name and key decide which shard an image goes to. With these names, images keep their shards
+    when another source is appended to the list.
     """
     if isinstance(path[-1], str):
         return path[-1]
@@ -364,11 +364,11 @@ def _source_name(path: Path) -> str:
 
 
 def _resolve_format(source: schema.Source, *, fields: Mapping[str, bool]) -> Format:
-    """Makes a source's paths absolute, expands its patterns, and finds out what it leaves open.
+    """Makes a source's paths absolute, expands its patterns, and resolves its format.
 
     Args:
         source: The source.
-        fields: What else of the config a format may have a field for.
+        fields: Values of other keys of the config, for formats that have a field for them.
     """
     assert isinstance(source, Format)
     known = source.__struct_fields__
@@ -397,7 +397,7 @@ def _key_file(path: str | None, key: str, *, output: str) -> KeyFile | None:
 
 
 def _portable_config(config: schema.Config) -> dict[str, Any]:
-    """The config as a manifest keeps it: what does not depend on where things lie."""
+    """Returns the config as the manifest stores it: without paths."""
     raw: Any = msgspec.to_builtins(config)
     del raw["output"]["path"], raw["output"]["latest"]
     del raw["exclude"]
@@ -418,7 +418,7 @@ def _plan_digest(
     config: schema.Config, *, sources: tuple[Source, ...], files: tuple[KeyFile | None, ...]
 ) -> str:
     what = _portable_config(config)
-    # What is tolerated and expected changes no file.
+    # These keys change no file.
     del what["rejects"], what["duplicates"], what["expect"]
     named = [files] if any(files) else []
     encoded = msgspec.msgpack.encode([what, sources, *named], order="deterministic")

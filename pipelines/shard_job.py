@@ -45,7 +45,7 @@ def run_shard_job(
         path: The dataset.
         report: Where the result goes; None for a file that is gone afterwards.
         beam_options: Keyword arguments of Beam's `PipelineOptions`.
-        result_type: What the result is.
+        result_type: Type of the result.
 
     Raises:
         InputError: Beam cannot hold the name of a shard.
@@ -124,11 +124,11 @@ def _follow_job(pipeline: beam.Pipeline, *, options: PipelineOptions) -> None:
 
 
 def check_report(uri: str, *, mark: Mark, overwrite: bool) -> None:
-    """Makes sure that a result can be written, and that none is left of another run.
+    """Makes sure that a result can be written, and that no result of another run is left.
 
     Args:
         uri: The file.
-        mark: What it is.
+        mark: The mark in the file.
         overwrite: Whether a file that is no such result may be replaced, too.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Temporary folders that a signal removes as well; one for a command and all that it starts."""
+"""Temporary folders that are removed after a signal, too; a command and its processes share one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARKER_TEXT = b"Shardbeam removes this folder when no command uses it.\n"
 
 @contextlib.contextmanager
 def temporary_folder(*, prefix: str = "shardbeam-") -> Iterator[str]:
-    """Gives a temporary folder, which a signal removes as well."""
+    """Makes a temporary folder, which is removed after a signal, too."""
     with (
         tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder,
         do_when_interrupted(functools.partial(_remove, folder)),
@@ -34,31 +34,31 @@ def temporary_folder(*, prefix: str = "shardbeam-") -> Iterator[str]:
 
 def _remove(folder: str) -> None:
     gone = f"{folder}-gone"
-    # What still runs makes nothing more in it.
+    # Renamed first, so that running code creates nothing more in it.
     os.rename(folder, gone)
     shutil.rmtree(gone, ignore_errors=True)
 
 
 def own_temporary_files(*, outlived: bool = False) -> None:
-    """Gives this process, and those that it starts, a folder of their own for temporary files.
+    """Gives this process and its child processes one folder for all their temporary files.
 
-    Beam, and processes that write shards, leave some there when they are interrupted. The folder
-    is removed when the process ends, however it does: that of one that was killed, by a later
-    command. It is locked (flock) as long as its command runs.
+    Beam and the processes that write shards leave files behind when they are interrupted. So the
+    folder is removed when the command ends; if it was killed, a later command removes it. A lock
+    (flock) on the folder shows that its command runs.
 
-    Nothing is done in a program that calls `main`, which shares its temporary files with others,
-    and where there can be no such folder: what needs one will say so.
+    It does nothing in a program that calls `main`, whose other threads have temporary files, too.
+    If no folder can be made, it does nothing either: code that needs one raises its own error.
 
     Args:
-        outlived: Whether a job may go on without the command, and then needs what Beam's job
-            server keeps for it: nothing is done, either.
+        outlived: Whether a job may go on without the command. Then it does nothing, because the job
+            needs files of Beam's job server.
     """
     if outlived or not handles_signals():
         return
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
         outer = machine_folder()
         if tempfile.gettempdir() != outer:
-            # A step before has made one.
+            # An earlier step of this command has made one.
             return
         _remove_left(outer)
         folder = stack.enter_context(temporary_folder(prefix=COMMAND_FOLDER))
@@ -67,8 +67,8 @@ def own_temporary_files(*, outlived: bool = False) -> None:
         with open(os.path.join(folder, _MARKER), "xb") as marker:
             marker.write(_MARKER_TEXT)
         tempfile.tempdir = os.environ["TMPDIR"] = folder
-        # Not before the interpreter ends: Beam's job servers remove what they have in it then, by
-        # functions that are registered later and so called before.
+        # Exit functions run in reverse order: Beam's job servers, which register theirs later, have
+        # removed their files by then.
         atexit.register(stack.pop_all().close)
 
 
@@ -107,7 +107,7 @@ def _is_marked(folder: str) -> bool:
 
 
 def _empty(folder: str) -> None:
-    """Removes a folder; its marker last, so that it is known when this is cut short."""
+    """Removes a folder, its marker last: a removal that is cut short can be repeated."""
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)

@@ -387,6 +387,8 @@ INTERRUPTED = """
     from shardbeam.transforms.dataset import staging
     from shardbeam.transforms.dataset.folder_lock import FolderLock
 
+    # Tests in the background of a shell inherit that it is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config = json.loads({config!r})
     shardbeam.build({{**config, "output": {{"path": config["output"]["path"] + "-before"}}}})
     threads = threading.active_count()

@@ -164,7 +164,7 @@ def test_sources_that_have_splits_themselves(sources: tuple[Json, Json], tmp_pat
     mixed = build_config({"source": [voc, coco]}, folder=tmp_path)
     assert mixed.exit_code == 2
     assert (
-        "source: 'source/1' says nothing of splits, and the others do (train, val); add fractions"
+        "source: 'source/1' predefines no splits, and the others do (train, val); add fractions"
         in mixed.stderr
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,7 +15,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
+import shardbeam
 from shardbeam.pipelines.flex_template import launch
 from shardbeam.transforms.dataset.manifest import RUN_FILE
 from tests.conftest import PROJECT_ROOT
@@ -346,3 +349,32 @@ def test_ctrl_c_leaves_the_job_alone(cloud: Cloud, tmp_path: Path) -> None:
         exit_code=130,
     )
     assert cloud.service.requested == []
+
+
+def test_a_program_submits_a_job(cloud: Cloud) -> None:
+    cloud.service.on_submit = lambda job: None
+    config = {
+        "name": "coco",
+        "splits": {
+            "train": {
+                "format": "coco",
+                "images": f"{cloud.bucket}/images",
+                "annotations": f"{cloud.bucket}/annotations/instances.json",
+            }
+        },
+        "output": {"path": cloud.output},
+    }
+    flags = [*cloud.job_flags, f"--sdk_container_image={IMAGE}"]
+    before = dict(os.environ)
+    result = shardbeam.build(config, options=PipelineOptions(flags), wait=False)
+    assert (result.status.value, result.output) == ("submitted", cloud.output)
+    assert result.job is not None
+    assert (result.job.id, result.job.console, result.job.cancel_command) == (
+        JOB_ID,
+        CONSOLE,
+        CANCEL,
+    )
+    assert dict(os.environ) == before
+    # The job holds the output.
+    with pytest.raises(shardbeam.LeaseError, match=JOB_ID):
+        shardbeam.build(config)
