@@ -108,7 +108,7 @@ def test_the_graph_has_as_many_steps_as_the_page_on_design_explains(
     pipeline: beam.Pipeline,
 ) -> None:
     steps = count_steps(pipeline)
-    assert f" is {steps} steps of Beam's" in (DOCS / "design.md").read_text(encoding="utf-8")
+    assert f" has {steps} Beam steps" in (DOCS / "design.md").read_text(encoding="utf-8")
 
 
 # Runners refuse, or panic over, what they cannot take apart.
