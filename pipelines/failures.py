@@ -10,8 +10,11 @@ import traceback
 from shardbeam.configs.problem import ShardbeamError
 from shardbeam.transforms.core.memory import address_space_limit, is_shortage
 
-# One of our errors in the text of a runner's error, which has lost its type.
-_INPUT_ERROR = re.compile(r"\b(?:Input|Damaged|SpecialFile|WriteFailed)Error: (?P<message>[^\n]+)")
+# Errors of ours that workers raise; the command reports each in one line.
+WORKER_ERRORS = ("InputError", "DamagedError", "SpecialFileError", "WriteFailedError")
+
+# One of these in the text of a runner's error, which has lost its type.
+_WORKER_ERROR = re.compile(rf"\b(?:{'|'.join(WORKER_ERRORS)}): (?P<message>[^\n]+)")
 # A failed job in the words of Flink's job server, as Beam passes them on.
 _JOB_FAILED = re.compile(r"Pipeline \S+ failed in state (?P<state>\w+): (?P<cause>[^\n]+)")
 _INTERRUPTED = re.compile(r"^KeyboardInterrupt\b", re.MULTILINE)
@@ -48,7 +51,7 @@ def explain_failure(error: Exception | None) -> Exception:
     if error is None:
         return RuntimeError("the run ended without an error and without an outcome")
     text = "".join(traceback.format_exception(error))
-    found = _INPUT_ERROR.search(text)
+    found = _WORKER_ERROR.search(text)
     if found is None or _NO_MEMORY in found["message"]:
         shortage = find_shortage(error)
         if shortage is not None:

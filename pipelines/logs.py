@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from shardbeam.configs.passwords import hide_passwords
-from shardbeam.pipelines.failures import RunError
+from shardbeam.pipelines.failures import WORKER_ERRORS, RunError
 from shardbeam.transforms.core.memory import is_shortage
 
 LOG_FORMAT = "--log-format"
@@ -32,8 +32,8 @@ _SEVERITIES = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _NOISE = ("Really starting service", "Really destroying service")
 # Importing Beam warns, through the root logger, that a package for BigQuery is missing.
 _IMPORT_NOISE = "apitools not found"
-# Our own errors, which the command reports in one line: a worker's traceback does not help users.
-_OUR_ERRORS = ("InputError", "GateError")
+# Errors whose traceback in a worker does not help users.
+_OUR_ERRORS = (*WORKER_ERRORS, "GateError")
 _STATE_SAMPLER = "apache_beam.runners.worker.statesampler"
 _lock = threading.Lock()
 _log = logging.getLogger(OWN_LOGGER)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import shardbeam.pipelines.run
 from shardbeam.pipelines.cli import main
 from shardbeam.pipelines.commands import BuildArguments
+from shardbeam.pipelines.failures import explain_failure
 from shardbeam.pipelines.logs import (
     configure_logging,
     everything_as_json,
@@ -30,6 +31,8 @@ from shardbeam.pipelines.logs import (
     wants_json_log,
 )
 from shardbeam.pipelines.progress import ProgressMonitor, ProgressSnapshot
+from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.storage.base import WriteFailedError
 from tests.support.builds import wait_for_a_shard
 from tests.support.dataset import (
     Run,
@@ -325,6 +328,29 @@ def test_warnings_and_errors_that_mean_something(capsys: pytest.CaptureFixture[s
         "WARNING mine: Really starting service, says a user's format\n"
         "WARNING root: no tools found\n"
     )
+
+
+def errors_of_workers() -> list[type[InputError]]:
+    # Both modules define errors.
+    assert issubclass(WriteFailedError, InputError)
+    kinds = [InputError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return kinds
+
+
+@pytest.mark.parametrize("kind", errors_of_workers())
+def test_an_error_that_the_command_reports_has_no_traceback(
+    kind: type[InputError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = kind(uri="a.tfrecord", problem="cut off")
+    with bare_root():
+        configure_logging()
+        logging.getLogger(BEAM).error("a bundle failed", exc_info=error)
+        logging.getLogger(BEAM).error(f"{kind.__name__}: {error} [while running 'Write']")
+    assert capsys.readouterr().err == ""
+    explained = explain_failure(RuntimeError(f"{kind.__name__}: {error} [while running 'Write']"))
+    assert str(explained) == str(error)
 
 
 def test_everything_on_request(capsys: pytest.CaptureFixture[str]) -> None:
