@@ -108,8 +108,9 @@ class Recipe(NamedTuple):
         added: Content of new files.
         changed: `{file: {text: what replaces it}}`.
         words: The build's command line; `{images}` stands for the folder of images.
-        shown: What `shardbeam show` must print of the dataset, as a regular expression.
+        shown: What the command must print of the dataset, as a regular expression.
         shards: Names of the shards.
+        command: The command that shows the dataset.
     """
 
     title: str
@@ -119,6 +120,7 @@ class Recipe(NamedTuple):
     words: str
     shown: str
     shards: str = "images-train.tfrecord-00000-of-00001"
+    command: str = "show"
 
 
 RECIPES = (
@@ -166,6 +168,31 @@ RECIPES = (
         "image-folder --images {images} --set output.container=hex_lines",
         "'cat'",
         "images-train.hex-00000-of-00001",
+    ),
+    Recipe(
+        "a statistic",
+        "",
+        {},
+        {
+            "transforms/dataset/statistics.py": {
+                "STATISTICS_VERSION = 1": "STATISTICS_VERSION = 2",
+                '    "widths": _SIDES,': '    "widths": _SIDES,\n    "sides": _SIDES,',
+                "    widths: _Counts = {}": "    widths: _Counts = {}\n    sides: _Counts = {}",
+                "formats: Counter[str] = Counter()": "formats: Counter[str] = Counter()\n"
+                "        sides: Counter[int] = Counter()",
+                "widths[width] += count": "widths[width] += count\n"
+                "            sides[max(width, height)] += count",
+                'widths=_histogram("widths", widths),': 'widths=_histogram("widths", widths),\n'
+                '            sides=_histogram("sides", sides),',
+            },
+            "pipelines/histograms.py": {
+                'Histogram("widths", "width in px"),': 'Histogram("widths", "width in px"),\n'
+                '    Histogram("sides", "longer side in px"),'
+            },
+        },
+        "image-folder --images {images}",
+        "longer side in px",
+        command="stats",
     ),
     Recipe(
         "the names of shards",
@@ -230,5 +257,5 @@ def test_recipe(recipe: Recipe, tmp_path: Path) -> None:
     _shardbeam(project, "build", *words, "--set", "name=images", "--output", str(output))
 
     assert [path.name for path in output.glob("images-*")] == [recipe.shards]
-    shown = _shardbeam(project, "show", str(output))
+    shown = _shardbeam(project, recipe.command, str(output))
     assert re.search(recipe.shown, shown)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 import shardbeam
 from shardbeam.pipelines import library
 from shardbeam.transforms import take_records
-from shardbeam.transforms.dataset.folder_lock import FolderLock
 from shardbeam.transforms.storage.base import is_anonymous
-from tests.support.dataset import TIMEOUT_S, coco_words, read_dataset, read_tree, run
+from tests.support.dataset import TIMEOUT_S, coco_words, held, read_dataset, read_tree, run
 
 Json = dict[str, Any]
 
@@ -47,17 +44,6 @@ def config(shapes: Path, tmp_path: Path) -> Json:
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
     return tmp_path / "out"
-
-
-@contextlib.contextmanager
-def held(output: Path) -> Iterator[None]:
-    """Holds an output as another run does."""
-    lock = FolderLock(str(output))
-    assert lock.take() or lock.take()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 # Builds

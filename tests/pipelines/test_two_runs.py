@@ -9,19 +9,19 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardbeam.pipelines import output as pipelines_output
-from shardbeam.transforms.dataset.folder_lock import FolderLock
 from tests.support.dataset import (
     Run,
     Tree,
     coco_words,
     finish,
+    held,
     read_dataset,
     read_tree,
     run,
@@ -53,17 +53,6 @@ def last_line(result: Run) -> str:
     message = result.stderr.splitlines()[-1]
     assert message.startswith("shardbeam: error: ")
     return message.removeprefix("shardbeam: error: ")
-
-
-@contextlib.contextmanager
-def held(output: Path) -> Iterator[None]:
-    """Holds an output as another run does."""
-    lock = FolderLock(str(output))
-    assert lock.take() or lock.take()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def begin(words: list[str], *, output: Path, file: str, cwd: Path) -> subprocess.Popen[str]:

@@ -10,13 +10,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import google_crc32c
 
 from shardbeam.pipelines.cli import main
+from shardbeam.transforms.dataset.folder_lock import FolderLock
 from shardbeam.transforms.dataset.manifest import RUN_FILE, RUNS_FOLDER
 
 COMMAND = Path(sys.executable).with_name("shardbeam")
@@ -151,6 +152,17 @@ def last_run(folder: Path) -> dict[str, Any]:
     """Reads the record of the run that committed last."""
     record: dict[str, Any] = json.loads(run_records(folder)[-1].read_bytes())
     return record
+
+
+@contextlib.contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Holds an output as another run does."""
+    lock = FolderLock(str(output))
+    assert lock.take() or lock.take()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def run_records(folder: Path) -> list[Path]:
