@@ -61,7 +61,7 @@ class _Converter:
                 return self._convert_items(value, *arguments, path=path)
             return self._convert_struct(value, typing.cast(type[Any], kind), path=path)
         if origin is list and isinstance(value, str):
-            # A list of one may be written without its brackets.
+            # A list of one text may be written without its brackets.
             value = [value]
         if origin is list and isinstance(value, (list, tuple)):
             value = [
@@ -69,7 +69,7 @@ class _Converter:
                 for index, item in enumerate(value)
             ]
             if _is_mapping(arguments[0]):
-                # Structs, which nobody but this converter can judge.
+                # Only this converter can check structs.
                 return value
         try:
             return msgspec.convert(value, expected)
@@ -202,7 +202,7 @@ def _may_be(value: object, member: object) -> bool:
     if isinstance(value, Mapping) or _is_mapping(member):
         return isinstance(value, Mapping) and _is_mapping(member)
     kind = _plain_type(member)
-    # One text is a list of one, but not of mappings.
+    # A single text may stand for a list of texts, but not for a list of mappings.
     is_list_of_mappings = typing.get_origin(kind) is list and _is_mapping(typing.get_args(kind)[0])
     return isinstance(value, (list, tuple)) or not is_list_of_mappings
 

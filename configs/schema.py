@@ -68,7 +68,7 @@ class Source(_Strict, frozen=True, kw_only=True, dict=True):
 
     The class of a format holds its keys (`transforms/formats`). A key that is a `Location`, or a
     list of them, is made absolute and kept out of the manifest. A field whose name begins with `_`
-    is no key: the plan sets it.
+    is not a key: the plan sets it.
 
     Attributes:
         format: The format's name, or `package.module:Class`, or `path/to/file.py:Class`.
@@ -76,7 +76,7 @@ class Source(_Strict, frozen=True, kw_only=True, dict=True):
 
     # Whether the key `splits` chooses among the splits that the source predefines.
     CHOOSES_SPLITS: ClassVar[bool] = False
-    # Keys one of which is needed, the usual one first.
+    # At least one of these keys is needed; the usual one comes first.
     SOME_OF: ClassVar[tuple[str, ...]] = ()
 
     format: FormatName = ""
@@ -167,7 +167,7 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
             happens before `include` and `exclude`.
         ids: `source` keeps the ids of the source. If objects are labelled and the smallest declared
             id is 0, each id is raised by 1, because readers take 0 for the background; a category 0
-            that is the background itself is no class. `contiguous` numbers the classes instead.
+            that is the background itself is not a class. `contiguous` numbers the classes instead.
         first_id: The smallest contiguous id; by default 1 for objects and 0 for images. With `ids:
             source`, 0 keeps ids that start at 0, also that of a background.
     """
@@ -206,7 +206,7 @@ class LabelsConfig(_Strict, frozen=True, kw_only=True, dict=True):
         return names
 
     def written_name(self, name: str) -> str | None:
-        """The name that a source's class is written under; None if it is left out."""
+        """Returns the name that a class of the source is written under; None if it is left out."""
         name = self.merged_names.get(name, name)
         if self._included is not None and name not in self._included:
             return None
@@ -268,7 +268,9 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
         except TemplateError as error:
             raise Problem(("path",), str(error)) from error
         if self.file_name is not None and self.num_shards not in (None, 1):
-            raise Problem(("file_name",), "one file a split; take output.num_shards out")
+            raise Problem(
+                ("file_name",), "it names the only file of a split; take output.num_shards out"
+            )
         if self.latest is not None:
             self._check_latest(self.latest)
 
@@ -285,7 +287,7 @@ class OutputConfig(_Strict, frozen=True, kw_only=True):
         for key, path in (("path", self.path), ("latest", latest)):
             if _CONTROL.search(path):
                 raise Problem(
-                    (key,), "expected no control characters: output.latest is a file of one line"
+                    (key,), "has a control character, and output.latest must be a file of one line"
                 )
 
 
@@ -323,7 +325,7 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Range = Annotated[
     list[PositiveInt],
     msgspec.Meta(
-        min_length=2, max_length=2, description="the least and the greatest, such as [32, 4096]"
+        min_length=2, max_length=2, description="the smallest and the largest, such as [32, 4096]"
     ),
 ]
 
@@ -359,10 +361,12 @@ class ExpectConfig(_Strict, frozen=True, kw_only=True):
         for key in ("image_width", "image_height"):
             least, greatest = getattr(self, key) or (1, 1)
             if least > greatest:
-                raise Problem((key,), f"expected the least first, got [{least}, {greatest}]")
+                raise Problem(
+                    (key,), f"expected the smaller number first, got [{least}, {greatest}]"
+                )
 
     def of_split(self, split: str) -> Mapping[str, Any]:
-        """Returns the keys that are given, each with what it says about a split."""
+        """Returns the keys that are set for a split, with their values."""
         found = {}
         for key in self.__struct_fields__:
             value = getattr(self, key)
@@ -392,10 +396,11 @@ class Config(_Strict, frozen=True, kw_only=True):
             add up to 1. The shares come out approximately; `exact` makes them exact. Without
             `fractions`, the format decides which splits there are; if it knows none, all images are
             in `train`.
-        exact: With `fractions`: 80 and 20 of 100 images instead of about these numbers. Images are
-            counted before they are read, so that rejects of damaged images come off. Groups stay
-            whole: a split may miss its size by less than one group, and the summary says so. An
-            added image may move others to another split, which does not happen otherwise.
+        exact: With `fractions`: exactly 80 and 20 of 100 images, not roughly. Images are counted
+            before they are read, so a split is smaller by the damaged images that are rejected.
+            Groups stay whole: a split may miss its size by less than one group, and the summary
+            says so. An added image may move others to another split, which does not happen
+            otherwise.
         stratify: Like `exact`, and also for each class (within an image or two). An image with
             several classes counts for the rarest. Not together with `group_by`.
         group_by: With `fractions`: a regular expression, applied to each image's key. Images for
@@ -405,11 +410,11 @@ class Config(_Strict, frozen=True, kw_only=True):
         exclude: A file that names images to leave out: one key per line, or the
             `duplicates.parquet` of another build, which keeps one image of each group.
         unannotated: What happens to images that no annotation file names: `keep` writes them as
-            negatives, `drop` leaves them out, `reject` rejects them. `auto` is what the format
-            does.
+            negatives, `drop` leaves them out, `reject` rejects them. `auto` leaves the choice to
+            the format.
         objects: A dataset of objects that ends up without any object is refused, for example
             because no category is declared. `none` allows it.
-        masks: `png` writes the objects' masks, one PNG each.
+        masks: `png` writes a mask for each object, as a PNG.
         example_per: Whether an `image` makes one Example, or each of its objects does
             (`annotation`).
         image: How images are checked and converted.
@@ -438,7 +443,8 @@ class Config(_Strict, frozen=True, kw_only=True):
     ] = {}
     exact: Annotated[bool, named("make the sizes of these splits exact, before rejects")] = False
     stratify: Annotated[
-        bool, named("share out each class in these fractions, too, by an image's rarest")
+        bool,
+        named("keep the fractions within each class, too; an image counts for its rarest class"),
     ] = False
     group_by: Annotated[
         str | None,
@@ -462,8 +468,8 @@ class Config(_Strict, frozen=True, kw_only=True):
     limit: Annotated[
         PositiveInt | None,
         named(
-            "build a sample of at most N images a split, some of every class, into a folder of its "
-            "own (output.path with -limit-N behind it)",
+            "build a sample of at most N images of each split, some of every class, in its own "
+            "folder (output.path followed by -limit-N)",
             metavar="N",
         ),
     ] = None
@@ -490,7 +496,7 @@ class Config(_Strict, frozen=True, kw_only=True):
 
     @property
     def group_file(self) -> str | None:
-        """The file that `group_by` names, if it is none of a regular expression."""
+        """The file that `group_by` names; None if `group_by` is a regular expression."""
         is_file = self.group_by is not None and self.group_by.endswith(".parquet")
         return self.group_by if is_file else None
 
@@ -562,10 +568,10 @@ class Config(_Strict, frozen=True, kw_only=True):
         self.check_file_name(named)
 
     def check_split_names(self, splits: Sequence[str]) -> None:
-        """Checks that all keys that are given by split name splits that there are.
+        """Checks that keys with a value for each split name only existing splits.
 
         Raises:
-            Problem: One does not.
+            Problem: A key names another split.
         """
         expected = msgspec.structs.asdict(self.expect)
         for path, value in (
@@ -579,7 +585,7 @@ class Config(_Strict, frozen=True, kw_only=True):
                     raise Problem((*path, name), f"unknown split{hint}")
 
     def check_file_name(self, splits: Sequence[str]) -> None:
-        """Checks that each of these splits has a file of its own.
+        """Checks that no two of these splits share a file.
 
         Raises:
             Problem: Several splits would be written to one file.

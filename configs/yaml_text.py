@@ -63,7 +63,7 @@ for _tag, _pattern in (
 
 
 def _count_values(node: yaml.Node, *, counted: dict[yaml.Node, int]) -> int:
-    """Counts the values of a document as it is with its aliases written out."""
+    """Counts the values of a document with its aliases written out."""
     if node not in counted:
         # Recursive aliases are refused later.
         counted[node] = 0

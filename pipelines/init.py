@@ -229,7 +229,7 @@ def _options(found: _Candidate, *, plan: Plan) -> Iterator[str]:
         yield "fractions: {train: 0.8, validation: 0.2}  # share out the images, about 80 and 20 %"
     has_masks = any("_masks" in source.format.__struct_fields__ for source in plan.sources)
     if has_masks and Kind.DETECTION in plan.encoder.kinds:
-        yield "masks: png  # write the objects' masks, one PNG each"
+        yield "masks: png  # write a mask for each object, as a PNG"
     yield "image: {max_side: 1024}  # resize larger images to this"
     yield "labels: {ids: contiguous}  # number the classes without gaps"
     yield "rejects: {max_ratio: 0.05}  # tolerate 5 % of rejects in a split instead of 1 %"

@@ -169,12 +169,12 @@ def test_a_merge_may_swap_two_names() -> None:
         ),
         (
             {"expect": {"image_width": [1, 2, 3]}},
-            "expect.image_width: expected the least and the greatest, such as [32, 4096], got a "
+            "expect.image_width: expected the smallest and the largest, such as [32, 4096], got a "
             "list",
         ),
         (
             {"expect": {"image_height": [9, 8]}},
-            "expect.image_height: expected the least first, got [9, 8]",
+            "expect.image_height: expected the smaller number first, got [9, 8]",
         ),
         ({"output": {"path": ""}}, "output.path: expected a path or URI, got ''"),
         ({"output": {}}, "output.path: missing; expected a path or URI"),

@@ -96,7 +96,7 @@ def test_any_braces_are_matched_or_refused(template: str) -> None:
         ),
         (
             {"path": "d\n", "latest": "l"},
-            "output.path: expected no control characters: output.latest is a file of one line",
+            "output.path: has a control character, and output.latest must be a file of one line",
         ),
     ],
 )

@@ -162,7 +162,7 @@ def test_batches_of_another_length_stop_the_run(tmp_path: Path, size_bytes: int)
     [
         ("data_batch_1", b"\x80\x04", "expected the binary version"),
         ("batches.meta.txt", b"\xff", "expected UTF-8"),
-        ("batches.meta.txt", b"cat\ndog\ncat", "'cat' is there 2 times"),
+        ("batches.meta.txt", b"cat\ndog\ncat", "the name 'cat' occurs 2 times"),
     ],
 )
 def test_what_is_no_cifar(tmp_path: Path, name: str, content: bytes, problem: str) -> None:

@@ -138,8 +138,8 @@ def test_an_open_quote_rejects_each_line_that_it_takes_along(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("", "line 1: the file begins with no header"),
-        (",,\n1,2,3\n", "begins with no header"),
+        ("", "line 1: the first line is empty; expected a header"),
+        (",,\n1,2,3\n", "the first line is empty; expected a header"),
         ("a,a\n", "the column 'a' is there twice; is the header missing?"),
         ("5,1,1\n", "the column '1' is there twice"),
         ("a;b\n1;2\n", "separated by commas, not ';'; set delimiter to ';'"),
@@ -151,7 +151,7 @@ def test_an_open_quote_rejects_each_line_that_it_takes_along(tmp_path: Path) -> 
         ("a,b\n".encode("utf-16"), "UTF-16"),
         ("a,b\n".encode("utf-16-le"), "UTF-16"),
         (b"\x1f\x8b\x08\x00", "gzip"),
-        (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "no text"),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "the file is not text"),
     ],
 )
 def test_a_file_of_something_else_is_an_error(

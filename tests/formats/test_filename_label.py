@@ -75,7 +75,7 @@ def test_without_a_label_there_are_features_alone() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "problem"),
-    [("(", "no regular expression"), ("[a-z]+", "expected a named group")],
+    [("(", "expected a regular expression"), ("[a-z]+", "expected a named group")],
 )
 def test_patterns_that_cannot_work(pattern: str, problem: str) -> None:
     with pytest.raises(Problem, match=f"pattern: {problem}"):

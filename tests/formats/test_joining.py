@@ -490,7 +490,7 @@ def test_files_that_give_an_image_two_sizes(
     if size is None:
         (reject,) = joined.rejects
         assert (joined.record, reject.reason, reject.listed) == (None, Reason.SIZE_MISMATCH, True)
-        assert reject.detail.startswith("it has boxes of an image of 640x480 and 320x240; ")
+        assert reject.detail.startswith("annotation files give it the sizes 640x480 and 320x240; ")
     else:
         assert joined.record is not None
         assert not joined.rejects

@@ -100,7 +100,7 @@ def test_a_bad_line_is_a_reject_and_the_others_are_kept(
     [
         (b"\x1f\x8b\x08", "gzip"),
         ("{}".encode("utf-16"), "UTF-16"),
-        (b"a,b\n1,2\n", "expected a JSON object a line, found none; byte 0: "),
+        (b"a,b\n1,2\n", "no line holds a JSON object; byte 0: "),
         (b"", "the file holds no rows"),
         (b"\n \n", "the file holds no rows"),
     ],

@@ -108,7 +108,7 @@ def test_neither_text_nor_a_table(tmp_path: Path) -> None:
 def test_a_file_that_changes_or_goes(tmp_path: Path) -> None:
     file = text_file(tmp_path, b"a")
     Path(file.uri).write_bytes(b"b")
-    with pytest.raises(InputError, match="was changed since the run was launched"):
+    with pytest.raises(InputError, match="the file has changed since the run was launched"):
         excluded_images(file)
     Path(file.uri).unlink()
     with pytest.raises(InputError, match="cannot be read: No such file"):

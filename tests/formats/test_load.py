@@ -176,7 +176,10 @@ def test_threads_share_one_import(tmp_path: Path) -> None:
             r"has no 'CocoFormta'; did you mean 'CocoFormat'\?",
         ),
         ("shardbeam.transforms.formats.coco:", "has no ''"),
-        ("shardbeam.transforms.formats.load:find_format", "find_format is no subclass of .*Format"),
+        (
+            "shardbeam.transforms.formats.load:find_format",
+            "find_format is not a subclass of .*Format",
+        ),
     ],
 )
 def test_unusable_name(name: str, message: str) -> None:
@@ -190,7 +193,7 @@ def test_unusable_name(name: str, message: str) -> None:
     ("class_name", "message"),
     [
         ("Prefix", r"has no 'Prefix'; did you mean 'Prefixes'\?"),
-        ("NoFormat", "NoFormat is no subclass"),
+        ("NoFormat", "NoFormat is not a subclass"),
         ("NoKinds", "sets no `kinds`"),
     ],
 )

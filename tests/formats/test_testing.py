@@ -95,12 +95,15 @@ def place_as(**place: Any) -> dict[str, Any]:  # noqa: ANN401  # Fields of a pla
     [
         (
             {"read": lambda self, text: iter([entry(position=next(_COUNTER))])},
-            "a second time differs",
+            "a second reading gives something else",
         ),
         (says(entry(), entry()), "two entries of one key have this position"),
         (says(entry(position=-1)), "negative"),
         (says(entry("a\0.jpg")), "NUL"),
-        (says(AnnotationEntry("a.jpg", b"", 0, 0)), "says nothing"),
+        (
+            says(AnnotationEntry("a.jpg", b"", 0, 0)),
+            "has no annotations, split, exclusion or defect",
+        ),
         (says(defect("")), "without detail"),
         (
             {"read": lambda self, text: iter([defect(f"{self.file}: line 1")])},
@@ -128,13 +131,13 @@ def place_as(**place: Any) -> dict[str, Any]:  # noqa: ANN401  # Fields of a pla
             "has 0 keypoints",
         ),
         ({"read": read_undamaged}, "raises ValueError"),
-        ({"read": blame_another_file}, "is an error of elsewhere"),
+        ({"read": blame_another_file}, "names elsewhere"),
         (place_as(role=Role.ANNOTATION), "set lists_annotations"),
         (place_as(role=Role.MASK), "is a MASK without `mask`"),
         (place_as(role=Role.IMAGE, key="./a.jpg"), "cannot be a key"),
         (
             {"resolve": lambda self: msgspec.structs.replace(self, images=f"{self.images}/.")},
-            "gives something else",
+            "a second call changes the format",
         ),
         ({"chunk_bytes": 100, "read_chunk": lose_cut_lines}, "when it is read in 7 parts"),
     ],
@@ -156,7 +159,7 @@ class Numbered(Good, frozen=True, kw_only=True):
 
 def test_fields_must_reach_workers(check: Callable[..., Any]) -> None:
     check(Numbered, by_number={"1": "cat"})
-    with pytest.raises(AssertionError, match="comes to workers as something else"):
+    with pytest.raises(AssertionError, match="has another value in workers"):
         check(Numbered, by_number=("cat",))
 
 

@@ -392,7 +392,7 @@ def test_lines_of_lists(tmp_path: Path) -> None:
     ("files", "settings", "problem"),
     [
         ({}, {"splits": ["tain"]}, "no list ImageSets/Main/tain.txt; did you mean 'train'?; found"),
-        ({}, {"splits": ["dog_train"]}, "'a -1' says whether an image holds a class"),
+        ({}, {"splits": ["dog_train"]}, "'a -1' says whether an image shows a class"),
         ({}, {"image_set": "Segmentation", "splits": ["val"]}, "found: none"),
         ({f"{MAIN}/train.txt": b"a\n\xff\n"}, {}, "line 2: expected UTF-8 text"),
         ({"labelmap.txt": "cat:1,2,3::\ncat:::\n"}, {"semantic": True}, "each once"),

@@ -1505,8 +1505,8 @@ BAD_INPUTS = (
                 "image-folder --images {data}",
                 "config: splits.train.split_folders: {data} holds images in folders named like "
                 "splits (train, test) and in others (cat, dog): --split-folders (split_folders: "
-                "true) takes each of them for a split, --no-split-folders (split_folders: false) "
-                "takes none for one",
+                "true) makes each of them a split, --no-split-folders (split_folders: false) makes "
+                "none of them one",
             ),
             (
                 "labelme --root {data}",
@@ -1548,6 +1548,6 @@ BAD_INPUTS = (
         {"a.jpg": b""},
         "filename-label --images {data} --pattern '('",
         2,
-        "pattern: no regular expression",
+        "pattern: expected a regular expression",
     ),
 )

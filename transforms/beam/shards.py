@@ -16,7 +16,7 @@ from shardbeam.transforms.core.process import usable_cpus
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ReadShardFn(beam.DoFn):
-    """Calls a function on each shard; a worker reads as many at a time as it has CPUs.
+    """Calls a function on each shard; a worker reads one shard for each CPU at a time.
 
     Args:
         read: Reads a shard and returns the output for it.

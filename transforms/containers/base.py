@@ -60,7 +60,7 @@ class Container(abc.ABC):
     """Writes Examples to files and reads them back. Implementations are stateless.
 
     Attributes:
-        suffix: The part of a file name behind dataset and split, such as `.tfrecord`.
+        suffix: The part of a file's name after dataset and split, such as `.tfrecord`.
         tfds_name: Its name in TFDS, for `dataset_info.json`.
         checks_records: Whether its reader finds damage by itself; otherwise a file's size and
             CRC-32C are compared with the manifest's before it is read.

@@ -1,4 +1,4 @@
-"""What was corrected in one image: how often, and the values before and after."""
+"""The corrections of one image: their counts, and the values before and after."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardbeam.transforms.core.reasons import Correction
 # of these. None stands for an unknown value, or for nothing left.
 Change: TypeAlias = tuple[Any, Any]
 
-# Corrections of each kind that keep their values: in one image, one shard and one file.
+# The most corrections of each kind that keep their values, in one image, shard or file.
 MOST_NAMED = 200
 
 _MOST_CHARACTERS = 80
@@ -28,7 +28,7 @@ class Corrections(Counter[str]):
 
     Args:
         counts: Counts to start from.
-        changes: The changes of these, as far as they are known.
+        changes: The known changes of these corrections.
 
     Attributes:
         changes: `{correction: its changes}`, the first 200 of each kind.

@@ -14,7 +14,7 @@ import msgspec
 
 from shardbeam.transforms.core.errors import InputError
 
-# The names of edges, as messages have them.
+# The names of edges, as messages show them.
 ROOTS = "folders to list"
 ARCHIVES = "archives of a pattern"
 LISTING_PARTS = "parts of listings"
@@ -36,7 +36,7 @@ INDEXES = "indexes of shards"
 ROWS = "rows of indexes"
 MOVES = "moves"
 
-# Suffixes for edges that a second pass over the join's keys reads again.
+# Suffixes for edges that end a second time, in another pass over the join's keys.
 TO_CUT_SPLITS = ", to cut splits"
 TO_SAMPLE = ", to choose a sample"
 
@@ -83,7 +83,7 @@ class Edges(msgspec.Struct):
         _count(self.received, edge, element, more, times)
 
     def repeat(self, edges: Iterable[str], purpose: str) -> None:
-        """Counts what was sent on some edges a second time, for edges with a suffix.
+        """Copies the sent counts of some edges to edges with a suffix, for another pass.
 
         Args:
             edges: The edges that another pass reads, too.

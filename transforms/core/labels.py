@@ -39,7 +39,7 @@ class LabelMap(msgspec.Struct, frozen=True):
     """The classes of a dataset.
 
     Attributes:
-        ids: `{written name: id}`; every id is there once.
+        ids: `{written name: id}`; no two names have the same id.
         names: `{source name: written name}` of every class that is written.
         keypoints: Names of the keypoints of all classes, each once.
         keypoint_columns: `{source name: positions of the class's own keypoints in `keypoints`}`.
@@ -103,7 +103,7 @@ def check_class_name(name: str, *, uri: str) -> None:
 def build_label_map(
     *, categories: Iterable[Category], settings: LabelSettings, objects: bool
 ) -> LabelMap:
-    """Gives every class that is written its name and id.
+    """Decides the name and id of every class that is written.
 
     Args:
         categories: The categories of all sources; their order and repetitions do not matter.
@@ -135,7 +135,7 @@ def build_label_map(
 
     shifted_by = ""
     if settings.ids == "source" and any(category.source_id is not None for category in kept):
-        # Only the declared classes decide this, not which of them are written or occur.
+        # All declared classes decide this, also those that are left out or do not occur.
         lowest = next(each for each in ordered if each.source_id is not None)
         if objects and lowest.source_id == 0 and settings.first_id != 0:
             # Object detection readers use 0 for the background.
@@ -243,8 +243,8 @@ def _keypoints(
 ) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
     """Numbers the names of keypoints in the order of their categories.
 
-    Where sources list keypoints of one class differently, the longest list is used, and the others
-    must be its beginning.
+    If sources list different numbers of keypoints for one class, the longest list is used, and it
+    must begin with each of the others.
 
     Raises:
         InputError: Two sources list different keypoints for one class.

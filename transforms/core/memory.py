@@ -154,7 +154,7 @@ def address_space_limit() -> int | None:
 
 
 def has_room(size_bytes: int) -> bool:
-    """Returns whether `size_bytes` more of address space can be had, without keeping any."""
+    """Returns whether `size_bytes` more of address space are available."""
     try:
         mmap.mmap(-1, size_bytes).close()
     except (OSError, MemoryError):
@@ -168,7 +168,7 @@ def raise_shortage(error: BaseException, *, size_bytes: int) -> None:
     Args:
         error: What the decoder raised. A `MemoryError` may also be the image's own fault: a
             damaged header can ask for more memory than any machine has.
-        size_bytes: The most that an image may take.
+        size_bytes: The most memory that an image may take.
 
     Raises:
         OSError: (ENOMEM) This process is out of memory.

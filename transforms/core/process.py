@@ -19,9 +19,10 @@ def usable_cpus() -> int:
 
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
-    """Imports modules without the garbage collector, which then ignores their objects for good.
+    """Turns the garbage collector off inside the context, which imports modules.
 
-    Modules stay until the process ends, so looking through their objects would be wasted time.
+    Afterwards the collector ignores their objects for good. Modules stay until the process ends, so
+    looking through their objects would waste time.
     """
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Mapping with threads that work ahead, with results in order and a bound on what is held."""
+"""Maps items with threads that work ahead; results come in order, and few items are held."""
 
 from __future__ import annotations
 

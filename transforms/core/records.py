@@ -15,19 +15,19 @@ import msgspec
 from shardbeam.transforms.core.corrections import Change
 from shardbeam.transforms.core.reasons import Exclusion, Reason
 
-# What a source may say about an image or an object beyond what has a field of its own.
+# A value that a source gives for an image or an object, and that has no field here.
 Value: TypeAlias = int | float | str
 
 
 class Coding(str, enum.Enum):
-    """How an image lies in its bytes.
+    """How bytes hold an image.
 
     Attributes:
         FILE: As an image file.
         DEFLATED: As an image file, compressed with raw DEFLATE (RFC 1951), as zip archives do.
-        BASE64: As an image file in base64 (RFC 4648), as JSON files hold one.
+        BASE64: As an image file in base64 (RFC 4648), as in JSON files.
         CIFAR_PNG: As 3,072 pixel values of a CIFAR batch, to be stored as a PNG.
-        CIFAR_RAW: The same, to be stored as they are.
+        CIFAR_RAW: As 3,072 pixel values of a CIFAR batch, to be stored unchanged.
     """
 
     FILE = ""
@@ -38,7 +38,7 @@ class Coding(str, enum.Enum):
 
 
 class MaskRole(str, enum.Enum):
-    """What the pixels of an image that annotates another one mean.
+    """The meaning of the pixels of an image that annotates another one.
 
     Attributes:
         PANOPTIC: COCO's panoptic PNG: R + 256 G + 65536 B is the segment's id.
@@ -54,21 +54,22 @@ class MaskRole(str, enum.Enum):
 
 
 class ImageRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where the bytes of an image, or of another listed file, lie.
+    """The place of the bytes of an image, or of another listed file.
 
     Attributes:
         uri: The file or object that holds the bytes.
-        size_bytes: How many bytes of `uri` they are.
-        version: What tells one content of `uri` from the next: modification time in
-            nanoseconds on local disk, the object's generation on Google Cloud Storage.
-        offset: The first byte in `uri`; 0 unless they lie inside a container.
-        whole: Whether they are all of `uri` (and not a byte range of it).
-        coding: How the image lies in these bytes.
-        decoded_bytes: Length of the file once it is decompressed, where `coding` compresses.
-        crc32: CRC-32 of the (decompressed) file as its container gives it; -1 where it does not.
-        header_bytes: Of a member of a zip archive: `offset` is that of the header in front of it,
-            whose length is only known by reading it; this is how long it is at most, as a rule.
-        problem: Why it cannot be read, where its container says so already.
+        size_bytes: The number of bytes.
+        version: Changes when the content of `uri` changes: the modification time in nanoseconds on
+            local disk, the object's generation on Google Cloud Storage.
+        offset: Position of the first byte in `uri`; 0 unless `uri` is a container.
+        whole: Whether the bytes are all of `uri`, and not a range of it.
+        coding: How the bytes hold the image.
+        decoded_bytes: Length of the decompressed file, if `coding` compresses.
+        crc32: CRC-32 of the (decompressed) file that its container gives; -1 if it gives none.
+        header_bytes: 0 unless the file is a member of a zip archive. There, `offset` is that of the
+            header in front of the member, and only reading it shows its length; this is a guess
+            that is mostly long enough.
+        problem: Why the file cannot be read, if its container shows that already.
     """
 
     uri: str
@@ -84,11 +85,11 @@ class ImageRef(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ListedImage(msgspec.Struct, frozen=True, array_like=True):
-    """An image as the listing finds it.
+    """A listed image.
 
     Attributes:
         key: Its path relative to the source's root, `/`-separated.
-        image: Where its bytes lie.
+        image: The place of its bytes.
     """
 
     key: str
@@ -96,14 +97,14 @@ class ListedImage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ListedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A listed file that says something about images, or holds several.
+    """A listed file that annotates an image, or holds several images.
 
     Attributes:
-        source: Which input of the config it belongs to.
+        source: The source's name.
         path: Its path below the root.
-        root: Which of the source's roots.
-        file: Where it lies.
-        join: Of an annotation file: what it is joined to its image by.
+        root: Number of the source's root.
+        file: The place of its bytes.
+        join: The text that joins an annotation file to its image.
         is_container: Whether it holds images.
     """
 
@@ -120,18 +121,18 @@ class ObjectAnnotation(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         label: The category's name, as the source gives it.
-        bbox: `(xmin, ymin, xmax, ymax)` in pixels of the annotated image, which may reach
-            over its border; origin at the top left corner. As for all coordinates here, in
-            fractions of the image's sides where `ImageAnnotations.normalized` says so.
-        area: The object's area in pixels², as the source gives it (of the mask where there is
-            one); negative where the source gives none.
+        bbox: `(xmin, ymin, xmax, ymax)` from the top left corner, in pixels of the annotated image;
+            it may reach over the border. If `ImageAnnotations.normalized` is set, all coordinates
+            here are fractions of the image's sides.
+        area: The area that the source gives, in pixels², of the mask if there is one; negative if
+            the source gives none.
         is_crowd: Whether the box stands for a group of objects.
         annotation_id: The source's id; 0 where there is none.
         segmentation: JSON text in COCO's form, undecoded: a list of polygons `[x, y, …]`, or an
             RLE object; empty where there is none or no output key needs it.
         keypoints: `x, y, visibility` of each keypoint that the category declares (visibility
             0: not labelled, 1: labelled and hidden, 2: visible); empty where there are none.
-        attributes: `{Example key: value}` of what the format declares as extra features of
+        attributes: `{Example key: value}` of the extra features that the format declares for
             objects (`shardbeam.transforms.examples.features.ExtraFeature`).
     """
 
@@ -160,25 +161,25 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
-    """All that one source says about one image.
+    """The annotations of one image from one source.
 
     Attributes:
         image_id: The source's id of the image, as a string.
-        width: Width in pixels as the source gives it; 0 where it does not.
-        height: Height in pixels as the source gives it; 0 where it does not.
+        width: Width in pixels that the source gives; 0 if it gives none.
+        height: Height in pixels that the source gives; 0 if it gives none.
         labels: Image-level class names.
         objects: The annotated objects, in the source's order.
-        corrections: What was repaired or left out while parsing, `{correction: count}`
+        corrections: Repairs and omissions of the parser, `{correction: count}`
             (see `shardbeam.transforms.core.reasons.Correction`).
         normalized: Whether coordinates are fractions of the image's sides, not pixels.
         label_confidences: Confidence of each of `labels`; empty where the source gives none.
         captions: Texts that describe the image.
         segments: The segments of the panoptic mask.
-        masks: Images whose pixels annotate this one, `{what they mean: where they lie}`.
-        values: `{Example key: values}` of what the format declares as extra features of images
+        masks: Images whose pixels annotate this one, `{meaning of the pixels: place}`.
+        values: `{Example key: values}` of the extra features that the format declares for images
             (`shardbeam.transforms.examples.features.ExtraFeature`).
-        stuff: Regions without objects, such as sky, each with a segmentation: what the map of
-            classes is rendered from where no mask is one.
+        stuff: Regions without objects, such as sky, each with a segmentation. If no mask is a map
+            of classes, the map is drawn from these.
         changes: `{correction: the values before and after each}`, as far as they are known
             (`shardbeam.transforms.core.corrections.Corrections` keeps them).
     """
@@ -200,22 +201,21 @@ class ImageAnnotations(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AnnotationEntry(msgspec.Struct, frozen=True, array_like=True):
-    """What an annotation file says about one image.
+    """The entry of one image in an annotation file.
 
     Attributes:
-        key: What it is joined by: the image's path relative to the source's image root,
-            `/`-separated, or what `Format.place` makes of that; for an annotation that names no
-            image, a text that says what it names.
+        key: The text that joins the entry to its image (`Place.join`). If the entry names no image,
+            a text that describes the entry.
         annotations: The annotations, encoded by `encode_annotations`: opaque until the shard
-            is written. Empty where the entry has a defect, or only tells split or exclusion.
-        file_index: Which of the source's annotation files this comes from.
+            is written. Empty if the entry has a defect, or only gives a split or an exclusion.
+        file_index: Number of the annotation file among those of the source.
         position: Order within that file. Of duplicates the smallest `(file_index, position)`
             wins.
         image_id: The source's id of the image, as a string. Entries of one key are merged if
             they have the same id, or none; an entry with another id claims another's image.
-        defect: Why this entry cannot be used; None for a good one.
+        defect: Why this entry cannot be used; None if it can.
         detail: The defect in words, with the place in the source.
-        split: The split that the source puts the image into; empty where it does not say.
+        split: The split that the source puts the image into; empty if it names none.
         exclusion: The rule of the source that leaves the image out, if one does.
     """
 
@@ -239,9 +239,9 @@ class Category(msgspec.Struct, frozen=True, array_like=True):
         origin: The file or folder that declares it, for error messages.
         keypoints: Names of the keypoints that its objects have, in their order.
         is_thing: Whether it has countable objects (and is not stuff, such as sky).
-        skeleton: Pairs of indexes into `keypoints` that a line joins where they are drawn.
-        is_background: Whether the source has it for the background, and not for objects; with
-            any other id than 0 that means nothing.
+        skeleton: Pairs of indexes into `keypoints`; drawings join each pair by a line.
+        is_background: Whether the source means the background by it, and not objects. This only
+            counts if its id is 0.
     """
 
     name: str
@@ -257,12 +257,12 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
     """An image together with its annotations: the pipeline's element, about 1 KB.
 
     Attributes:
-        source: Which input of the config it belongs to.
+        source: The source's name.
         key: The image's path relative to the source's root.
-        image: Where its bytes lie; None for a row of a table without images.
+        image: The place of its bytes; None for a row of a table without images.
         annotations: Encoded `ImageAnnotations`.
         split: The split that it belongs to.
-        examples: How many Examples it is expected to make.
+        examples: The expected number of its Examples.
     """
 
     source: str
@@ -324,7 +324,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def expected_bytes(self) -> int:
-        """Length of its Examples, as far as that shows before they are made."""
+        """The expected length of its Examples."""
         return self.examples * self.size_bytes + len(self.annotations)
 
 
@@ -333,11 +333,11 @@ class Reject(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         split: The split it would have been in.
-        source: Which input of the config it belongs to.
-        key: The image's key, or what an annotation names instead of one.
-        stage: Where it was rejected: `list`, `join`, `split` or `encode`.
+        source: The source's name.
+        key: The image's key, or the name that an annotation gives.
+        stage: The step that rejected it: `list`, `join`, `split` or `encode`.
         reason: The stable reason code.
-        detail: The cause and the place in the source, for a person.
+        detail: The cause and the place in the source, in words.
         listed: Whether it is a listed image (and not a reference to one that is missing).
     """
 
@@ -357,7 +357,7 @@ class Corrected(
 
     Attributes:
         split: The image's split.
-        source: Which input of the config it belongs to.
+        source: The source's name.
         key: The image's key.
         what: The correction's stable code.
         before: The value before it, `from` in JSON: a box, a size, a class; None if unknown.

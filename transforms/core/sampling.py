@@ -14,7 +14,7 @@ class SplitSample:
 
     Attributes:
         limit: The most images in the sample.
-        places: The first places that were added, and perhaps some more.
+        places: The smallest places that were added, and perhaps some more.
         first_of: `{class: the first place of an image with that class}`.
     """
 
@@ -30,7 +30,7 @@ class SplitSample:
             classes: Its classes.
         """
         self.places.append(place)
-        # Not at every image: cutting takes time in proportion to the limit.
+        # Cut rarely, because cutting takes time in proportion to the limit.
         if len(self.places) > 2 * self.limit:
             self._cut()
         for name in classes:

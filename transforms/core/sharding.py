@@ -71,7 +71,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
             match, if the expression has no group) stay together in one split.
         seed: Key of the hash.
         predefined: Splits that the source itself assigns; the attributes above are unused then.
-        exact: Whether the sizes of splits follow `fractions` exactly, not only about.
+        exact: Whether the sizes of splits follow `fractions` exactly, not just roughly.
         stratify: Whether each class is shared out by `fractions`, too.
         cuts: The ends of exact splits (`cut`); None until all records are known.
         grouped: Whether a file, which the join reads, lists the groups that stay together.
@@ -154,7 +154,7 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             points: `{stratum: the points of all its records, joined in any order}`.
-            images: The attribute of `SplitCuts`.
+            images: `{class: number of images with it}`, for `SplitCuts.images`.
         """
         ends = {}
         owed: dict[str, Fraction] = {}
@@ -184,12 +184,12 @@ class SplitAssignment(msgspec.Struct, frozen=True, kw_only=True):
 def share_out(
     count: int, fractions: Mapping[str, float], *, owed: dict[str, Fraction]
 ) -> dict[str, int]:
-    """Divides a number by fractions: rounds down, then gives the rest to splits that lack most.
+    """Divides a number by fractions: rounds down, then gives the rest to splits that are owed most.
 
     Args:
         count: The number to divide.
         fractions: `{split: fraction}`.
-        owed: What rounding of earlier numbers has cost each split; updated here.
+        owed: The fractions that each split has lost by rounding so far; updated here.
     """
     # The fractions as written: 0.29 of 100 is 29, while the float 0.29 is a little less.
     exact = {split: Fraction(repr(fraction)) for split, fraction in fractions.items()}

@@ -157,7 +157,7 @@ def _end_with_parent() -> None:
 
 
 def picklable(error: Exception) -> Exception:
-    """Returns an error, or a RuntimeError with its words if it cannot be pickled and unpickled."""
+    """Returns an error; if it cannot be pickled and unpickled, a RuntimeError with its message."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001  # The error's own constructor may raise anything.

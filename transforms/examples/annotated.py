@@ -104,9 +104,9 @@ class AnnotatedImage:
 
     @functools.cached_property
     def objects(self) -> Sequence[WrittenObject]:
-        """The objects that are written: their class is, and their clipped box has an area.
+        """The objects whose class is written and whose clipped box has an area.
 
-        Boxes, keypoints and areas are in pixels, also if the source gives fractions (`in_pixels`).
+        Their annotations are in pixels, even if the source gives fractions (`in_pixels`).
         """
         return list(self._written_objects())
 

@@ -230,8 +230,8 @@ def annotated_frame(
             image out.
     """
     upright_size = orient_size(stored, orientation=orientation)
-    tells_by_ratio = settings.annotated_size != "ignore" and min(annotated) > 0
-    fits = is_scaled if tells_by_ratio else operator.eq
+    compares_ratios = settings.annotated_size != "ignore" and min(annotated) > 0
+    fits = is_scaled if compares_ratios else operator.eq
     if settings.annotated_as == "auto":
         as_stored = fits(annotated, stored) and not fits(annotated, upright_size)
     else:
@@ -261,10 +261,10 @@ def annotated_frame(
 def is_scaled(size: Size, other: Size) -> bool:
     """Returns whether two sizes have the same aspect ratio, up to a pixel of rounding.
 
-    `w x h` and `W x H` do if one of them, times a factor and with each side rounded up or down,
-    gives the other: there is an f with `|W f - w| < 1` and `|H f - h| < 1`, or the same with the
-    sizes exchanged. That is the case if `|w H - h W|` is less than `w + h` or `W + H`. A landscape
-    size never has the aspect ratio of a portrait size.
+    `w x h` and `W x H` have it if one of them, times a factor and with each side rounded up or
+    down, gives the other: there is an f with `|W f - w| < 1` and `|H f - h| < 1`, or the same with
+    the sizes exchanged. That is the case if `|w H - h W|` is less than `w + h` or `W + H`. A
+    landscape size never has the aspect ratio of a portrait size.
 
     Args:
         size: Width and height of one, 1 or more.

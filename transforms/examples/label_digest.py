@@ -11,7 +11,7 @@ import msgspec
 from shardbeam.transforms.examples.boxes import Box
 
 _DIGEST_BYTES = 8
-# Steps a side; boxes that differ only by rounding, from pixels or fractions, count as equal.
+# Sides of boxes are rounded to this many steps, so that rounding in the source does not matter.
 _BOX_STEPS = 10_000
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,10 +1,10 @@
 """Writes masks of objects, and maps, as PNG files of one channel, faster than Pillow.
 
 For a mask of 640 x 480 whose object covers a tenth of the image or more, Pillow takes 6 times as
-long; for smaller objects the difference is greater. zlib only looks for runs of one byte (`Z_RLE`),
-which was about the fastest way for masks and maps, and makes smaller files than zlib's default.
-Rows of a mask above and below its object are not even compressed: the DEFLATE stream of that many
-zeros is cached.
+long; for smaller objects the difference is greater. zlib only looks for runs of one byte (`Z_RLE`):
+no other strategy was clearly faster for masks and maps, and zlib's default makes larger files. The
+rows of a mask above and below its object are not compressed each time: the DEFLATE streams of zeros
+are cached.
 
 Equal pixels give equal bytes for a given version of zlib.
 

@@ -1,4 +1,4 @@
-"""Masks of objects: turns polygons, run lengths and Pascal VOC's PNGs into one PNG an object.
+"""Masks of objects: makes a PNG for each object from polygons, run lengths or Pascal VOC's PNGs.
 
 Pascal VOC's devkit numbers the pixels of `SegmentationObject` in the order of the objects in the
 XML file, from 1; 0 is the background and 255 the border between objects. Nothing else links masks

@@ -98,8 +98,8 @@ ANNOTATION_IMAGE_ID = FeatureGroup(
 def _keypoint_values(subject: AnnotatedImage) -> Values:
     """Renders the keypoints of an image's objects.
 
-    Every object has the keypoints of all categories, each name once, in the same order: the TF
-    Object Detection API and the Model Garden read them so. Keypoints that an object's category
+    Every object has the keypoints of all categories, each name once, in the same order, as the TF
+    Object Detection API and the Model Garden expect. Keypoints that an object's category
     does not have, or that its annotation does not give, are written as zeros.
 
     Coordinates are fractions of the image, in a flattened list of objects x keypoints; keypoints

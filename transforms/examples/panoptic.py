@@ -164,7 +164,7 @@ def _index(
     known: set[int],
     subject: AnnotatedImage,
 ) -> IndexMap:
-    """Replaces each id by the place of its segment, from 1; 0 if there is no such segment."""
+    """Replaces each id by the number of its segment, from 1; 0 if there is no such segment."""
     # The table has 64 MB, but the system provides only the pages that are touched.
     table = np.zeros(_MAX_SEGMENT_ID + 1, np.uint32)
     for place, segment in enumerate(segments, start=1):

@@ -31,17 +31,17 @@ Polygon: TypeAlias = Sequence[float]
 
 # pycocotools reads lists of four numbers as boxes.
 _MIN_COORDINATES = 6
-# It counts fifths of a pixel in 32 bits, and takes 120 bytes for each pixel of an outline.
+# pycocotools counts fifths of a pixel in 32 bits, and needs 120 bytes for a pixel of an outline.
 _MAX_COORDINATE_PX = 1e8
 _MAX_OUTLINE_PX = 1 << 20
-# It counts pixels in 30 bits.
+# pycocotools counts pixels in 30 bits.
 _MAX_PIXELS = 1 << 29
 # The most pixels of a mask with another size than the image's, which is drawn whole.
 _MAX_OTHER_PIXELS = 1 << 27
 # The most pixels of a mask that a format gives pixel by pixel.
 MAX_MASK_PIXELS = 1 << 27
 
-# Groups of a run; with more of them, the run would be longer than any mask.
+# The most groups of a run; with more, the run would be longer than any mask.
 _MAX_GROUPS = 8
 _FIRST_CHARACTER = 48
 _VALUE_BITS, _SIGN_BIT, _MORE_BIT = 0x1F, 0x10, 0x20
@@ -147,7 +147,7 @@ def _is_usable(polygon: Polygon) -> bool:
 def _draw_runs(
     runs: _RunLengths, *, frame: Size, extent: Size, box: Box, corrections: Corrections
 ) -> Patch | None:
-    # If coordinates are fractions, the extent is no grid of pixels.
+    # If coordinates are fractions, the extent (1, 1) is not a size in pixels.
     grid = frame if extent == (1, 1) else extent
     if isinstance(runs.counts, str):
         counts = parse_counts(runs.counts.encode())
@@ -172,7 +172,7 @@ def _draw_runs(
 def _own_size(runs: _RunLengths, *, frame: Size, grid: Size) -> Size:
     height, width = runs.size or grid[::-1]
     if width % 1 or height % 1 or min(width, height) < 1:
-        raise ValueError("the size is not one")
+        raise ValueError("the size is not two whole numbers above 0")
     # The frame's own size is always allowed: the image was decoded.
     if (width, height) != frame and width * height > _MAX_OTHER_PIXELS:
         raise ValueError("the size is too large")

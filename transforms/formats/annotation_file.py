@@ -10,7 +10,9 @@ from typing import TypeVar
 
 import msgspec
 
-from shardbeam.transforms.core.errors import InputError
+from shardbeam.transforms.core.errors import InputError, RejectedError
+from shardbeam.transforms.core.reasons import Reason
+from shardbeam.transforms.core.records import AnnotationEntry
 from shardbeam.transforms.storage import limits
 from shardbeam.transforms.storage.base import Storage
 
@@ -39,7 +41,7 @@ _ESCAPE = re.compile(
 )
 
 
-# Texts of longer JSON are not compared: a whole file has too many.
+# Longer JSON skips the quick comparison of its texts: a whole file has too many.
 _SHORT_BYTES = 1 << 16
 # U+FFFD in a spelling that no program writes, so that replaced surrogates can be counted.
 _REPLACED = rb"\uFffD"
@@ -50,7 +52,7 @@ def read_annotation_file(uri: str, *, storage: Storage) -> bytes:
     """Reads an annotation file whole, without its UTF-8 byte order mark.
 
     Raises:
-        InputError: It is not there, cannot be read, or is too large for that.
+        InputError: The file is missing, cannot be read, or is too large to be read whole.
     """
     with _explain_errors(uri):
         data = storage.read_small(uri, max_bytes=limits.ANNOTATION_BYTES)
@@ -61,7 +63,7 @@ def read_part(uri: str, *, storage: Storage, offset: int = 0, size_bytes: int) -
     """Reads bytes of an annotation file.
 
     Raises:
-        InputError: It is not there, or cannot be read.
+        InputError: The file is missing, or cannot be read.
     """
     with _explain_errors(uri):
         return storage.read(uri, offset=offset, size_bytes=size_bytes)
@@ -79,7 +81,7 @@ def _explain_errors(uri: str) -> Iterator[None]:
         ) from error
     except MemoryError as error:
         raise InputError(
-            uri=uri, problem="is read whole, and the memory is too small for it; split the file"
+            uri=uri, problem="the file is read whole and does not fit into memory; split it"
         ) from error
 
 
@@ -106,7 +108,7 @@ def text_lines(data: bytes, *, uri: str) -> Iterator[tuple[int, str]]:
     """Yields `(number, line)` of each line that is neither blank nor a comment (`#`).
 
     Raises:
-        InputError: It is not UTF-8 text.
+        InputError: The file is not UTF-8 text.
     """
     for number, line in enumerate(split_lines(decode_text(data, uri=uri)), 1):
         stripped = line.strip()
@@ -128,7 +130,7 @@ def decode_json(
         place: The part's path in the file, such as `$.annotations[3]`; empty for the whole file.
 
     Raises:
-        InputError: It is not JSON, or not of the type that `decoder` expects.
+        InputError: `data` is not JSON, or not of the type that `decoder` expects.
     """
     try:
         # This runs for each of a million annotations, so rare cases are handled below.
@@ -178,7 +180,7 @@ def decode_row(line: bytes, *, decoder: msgspec.json.Decoder[T]) -> tuple[T, int
     """Decodes one line, or a small file; replaces and counts its lone surrogates.
 
     Raises:
-        msgspec.DecodeError: As the decoder.
+        msgspec.DecodeError: The decoder raises it.
     """
     try:
         return decoder.decode(line), 0
@@ -213,6 +215,25 @@ def repeated_key(text: bytes | msgspec.Raw) -> str | None:
     if count_outside(b'"') == 2 * len(values) or any(set(key) & {'"', "\\"} for key in values):
         return None
     return next((key for key in values if count_outside(f'"{key}"'.encode()) > 1), None)
+
+
+def defect_entry(
+    error: InputError | RejectedError, *, key: str, path: str, split: str = ""
+) -> AnnotationEntry:
+    """Makes the entry for a listed annotation file that cannot be used.
+
+    Args:
+        error: The problem of the file.
+        key: The text that joins the file to its image.
+        path: The file's path below the root.
+        split: The split of its image, if the path gives one.
+    """
+    if isinstance(error, RejectedError):
+        reason, text = error.reason, error.detail
+    else:
+        place = f"{error.place}: " if error.place else ""
+        reason, text = Reason.ANNOTATION_MALFORMED, f"{place}{error.problem}"
+    return AnnotationEntry(key=key, defect=reason, detail=f"{path}: {text}", split=split)
 
 
 def _validation_error(error: msgspec.ValidationError, *, uri: str, root: str) -> InputError:

@@ -80,15 +80,15 @@ class Format(Source, frozen=True, kw_only=True):
     The fields are the keys that the config may have beside `format`, each with its type, its
     default and, for the command's flags, its help (`shardbeam.configs.keys.named`). Keys that
     contradict each other are refused in `__post_init__`, by raising
-    `shardbeam.configs.problem.Problem`. A field whose name begins with `_` is no key.
+    `shardbeam.configs.problem.Problem`. A field whose name begins with `_` is not a key.
     Some fields mean the same in all formats:
 
     - `match: Match = "path"` says how much of its name an image is joined by.
     - `_masks: bool = False` says whether objects carry their masks (`masks: png` in the config).
     - Other fields whose names begin with `_` keep what `resolve` finds out.
 
-    Everything that a format knows follows from its fields, so that workers can make it again from
-    these. It sees annotation files and image names, never pixels.
+    Everything that a format knows is in its fields, so that workers can rebuild the format from
+    them. A format sees annotation files and image names, never pixels.
 
     Attributes:
         SUMMARY: One line for `shardbeam formats`.
@@ -98,10 +98,10 @@ class Format(Source, frozen=True, kw_only=True):
         ROOTS: The keys that name folders of images, archives, or patterns of archives.
         lists_annotations: Whether `place` may find annotations or containers: listed files that
             are read beside `annotation_files`.
-        opens_archives: Whether an archive among its roots is a folder of images; otherwise it is
-            a file, for `place` to say what it is.
-        chunk_bytes: Size of the parts that several workers read a table of lines in; None where
-            one worker reads each annotation file whole.
+        opens_archives: Whether an archive among the roots is read as a folder of images. If not,
+            `place` gets the archive as one file.
+        chunk_bytes: Size of the parts that an annotation file of lines is split into for several
+            workers; None where one worker reads each annotation file whole.
     """
 
     SUMMARY: ClassVar[str] = ""
@@ -156,11 +156,11 @@ class Format(Source, frozen=True, kw_only=True):
         return self
 
     def warnings(self) -> Iterable[str]:
-        """Returns warnings about what it reads or guesses, one line each, before the run."""
+        """Returns warnings about what the format reads or guesses, one line each, at launch."""
         return ()
 
     def absent_classes(self) -> Iterable[str]:
-        """Classes that the source declares, of which `warnings` says that it has no image."""
+        """Returns the declared classes that have no image; `warnings` names them."""
         return ()
 
     def predefined_splits(self) -> Sequence[str]:
@@ -272,6 +272,6 @@ class Format(Source, frozen=True, kw_only=True):
             format say nothing.
 
         Raises:
-            RejectedError: The key should say something, such as a class, and does not.
+            RejectedError: The key should give something, such as a class, and does not.
         """
         return None

@@ -166,7 +166,7 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
                 uri=file.uri,
                 place=path if not file.whole else "",
                 problem=f"expected records of {record_bytes} bytes, got {file.size_bytes} bytes: "
-                "the file is truncated, or no batch of this dataset",
+                "the file is truncated, or not a batch of this dataset",
             )
         for class_id, class_name in enumerate(self._names[self._label]):
             yield Category(name=class_name, source_id=class_id, origin=self.root)
@@ -259,5 +259,5 @@ def _read_names(file: ImageRef, *, uri: str) -> list[str]:
     names = [name for name in names if name]
     for name, count in Counter(names).items():
         if count > 1:
-            raise InputError(uri=uri, problem=f"{name!r} is there {count} times")
+            raise InputError(uri=uri, problem=f"the name {name!r} occurs {count} times")
     return names

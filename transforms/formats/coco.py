@@ -74,7 +74,8 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         Annotated[Location, named("folder of the panoptic PNGs", metavar="DIR")] | None
     ) = None
     semantic_masks: (
-        Annotated[Location, named("folder of PNGs with a class id a pixel", metavar="DIR")] | None
+        Annotated[Location, named("folder of PNGs whose pixels are class ids", metavar="DIR")]
+        | None
     ) = None
     match: Match = "path"
     tasks: Annotated[list[Task], msgspec.Meta(min_length=1), named("which keys to fill")] | None = (
@@ -142,10 +143,9 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return [*warn_of_missing_section(self.annotations)]
 
     def place(self, path: str, *, root: int) -> Place:
-        """Tells images, and the PNGs of segments and of classes, by their root.
+        """Distinguishes images, panoptic PNGs and maps of classes by their root.
 
-        The roots are those of the images, of `panoptic_masks` and of `semantic_masks`, as far as
-        they are given.
+        Root 0 holds the images. `panoptic_masks` comes next if it is given, then `semantic_masks`.
         """
         key = normalize_key(path)
         if root == 0:
@@ -162,7 +162,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         return Place(role=Role.MASK, join=self._join_of(key), mask=MaskRole.SEMANTIC)
 
     def annotation_files(self) -> Sequence[str]:
-        """URIs of the JSON files, that of panoptic segments last."""
+        """Returns the URIs of the JSON files; `panoptic` comes last."""
         if self.panoptic is None or Kind.PANOPTIC not in self.kinds:
             return self.annotations
         return (*self.annotations, self.panoptic)
@@ -192,7 +192,7 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         yield from reader.categories()
 
     def reconcile(self, annotations: ImageAnnotations) -> ImageAnnotations:
-        """Leaves out a panoptic PNG of which no annotation names a segment."""
+        """Leaves out a panoptic PNG if no annotation names a segment of it."""
         if annotations.segments or MaskRole.PANOPTIC not in annotations.masks:
             return annotations
         masks = dict(annotations.masks)

@@ -74,11 +74,11 @@ class _Row(NamedTuple):
     """One entry of `annotations`.
 
     Attributes:
-        position: Which entry it is.
-        item: What the file says.
+        position: Its position in `annotations`.
+        item: The entry itself.
         label: The name of its category; None where the file declares no such category.
         bbox: Its box as `(xmin, ymin, xmax, ymax)`; None where it has none.
-        is_from_polygons: Whether the box is that of its polygons.
+        is_from_polygons: Whether the box was computed from its polygons.
         keypoints: Its keypoints, where they are wanted.
         segmentation: Its segmentation as JSON; empty where it has none.
     """
@@ -118,7 +118,7 @@ class _Found:
         self.corrections = Corrections()
 
     def annotations_of(self, image: CocoImage) -> ImageAnnotations:
-        """Puts everything together."""
+        """Makes the annotations of the image from everything that was found."""
         return ImageAnnotations(
             image_id=str(image.id),
             width=int(image.width or 0),
@@ -244,7 +244,7 @@ class AnnotationReader:
             found.objects[identity] = item
 
     def _usable_keypoints(self, row: _Row, found: _Found) -> Sequence[float]:
-        """Gives the keypoints of an object that is kept; none where they are malformed."""
+        """Returns the keypoints of an object that is kept; none where they are malformed."""
         keypoints = row.keypoints
         if row.is_from_polygons:
             found.corrections.note(Correction.BOX_FROM_POLYGONS, None, row.bbox)
@@ -299,7 +299,7 @@ class AnnotationReader:
             )
 
     def _bbox(self, item: _Annotation, *, index: int) -> tuple[_Box | None, bool]:
-        """Returns the box as `(xmin, ymin, xmax, ymax)`, and whether it is that of the polygons."""
+        """Returns `(xmin, ymin, xmax, ymax)`, and whether that was computed from polygons."""
         place = f"$.annotations[{index}]"
         if item.bbox:
             if len(item.bbox) != 4:

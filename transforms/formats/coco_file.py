@@ -1,4 +1,4 @@
-"""What a COCO file says about each of its images.
+"""Reads a COCO file and makes an entry for each of its images.
 
 The format: https://cocodataset.org/#format-data (object detection, keypoint detection, image
 captioning, stuff segmentation).
@@ -96,15 +96,15 @@ class CocoFile(Generic[ImageT]):
         images: Its images.
         annotations: Its annotations, as JSON text.
         categories: `{position in the file: category}`, with the first category of each id.
-        names: `{category id: its name}`; None, the id of annotations without one, is missing.
+        names: `{category id: its name}`. None, for annotations without a category, is never a key.
     """
 
     def __init__(self, uri: str, *, storage: Storage, image_type: type[ImageT]) -> None:
         """Reads the file.
 
         Raises:
-            InputError: The file cannot be read, is not JSON, has no `images`, has an image or a
-                category that is malformed, or gives two categories one id.
+            InputError: The file cannot be read, is not JSON, has no `images`, has a malformed image
+                or category, repeats a key, or gives two categories one id.
         """
         self.uri = uri
         self._image_type = image_type
@@ -181,10 +181,10 @@ class CocoFile(Generic[ImageT]):
         return bool(others) and all(each.supercategory == category.name for each in others)
 
     def require(self, *names: str) -> None:
-        """Checks that the file has some of the sections.
+        """Checks that the file has all sections with these names.
 
         Raises:
-            InputError: It lacks one.
+            InputError: The file lacks one of them.
         """
         if not set(names) <= set(self._found):
             missing = [name for name in _SECTIONS if name not in self._found]
@@ -309,7 +309,7 @@ class CocoFile(Generic[ImageT]):
         if first != position:
             return RejectedError(
                 Reason.DUPLICATE_IMAGE_ID,
-                f"{place}: image id {image_id} is $.images[{first}]'s, and its annotations with it",
+                f"{place}: $.images[{first}] has image id {image_id}, too, and its annotations",
             )
         if key in keys:
             return RejectedError(

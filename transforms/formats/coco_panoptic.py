@@ -1,4 +1,4 @@
-"""COCO's panoptic segments: their JSON file, and how the names of their PNGs are joined.
+"""COCO's panoptic segments: their JSON file, and the names of their PNGs.
 
 The format: https://cocodataset.org/#format-data.
 """
@@ -53,7 +53,7 @@ class PngNames(msgspec.Struct, frozen=True):
 
 
 def find_png_names(uri: str, *, masks: str) -> PngNames:
-    """Finds out by the first images of a panoptic file how their PNGs are named.
+    """Finds out from the first images of a panoptic file how their PNGs are named.
 
     Args:
         uri: The JSON file.
@@ -92,7 +92,7 @@ def find_png_names(uri: str, *, masks: str) -> PngNames:
 
 
 def _compare(image: str, png: str) -> Iterator[PngNames]:
-    """Yields ways in which the names of an image and its PNG may differ, by what they share."""
+    """Yields ways in which names of images and PNGs may differ, judged by the parts they share."""
     png = without_extension(normalize_key(png))
     shared = len(posixpath.commonprefix([image[::-1], png[::-1]]))
     yield PngNames(image[: len(image) - shared], png[: len(png) - shared])

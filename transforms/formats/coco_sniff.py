@@ -1,4 +1,4 @@
-"""Finds out from the beginning of a COCO file, without parsing all of it, what it annotates.
+"""Finds out what a COCO file annotates from its beginning, without parsing all of it.
 
 The format: https://cocodataset.org/#format-data.
 """
@@ -143,7 +143,7 @@ def _first_items(
 
 
 def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Decodes the objects of a list whose text may end anywhere, and whether these are all."""
+    """Decodes the first objects of a list that may be cut off; also returns whether it has more."""
     # A character that is cut in half at the end does not matter.
     text = window.decode("utf-8", "replace")
     if text and text[0] != "[":

@@ -28,7 +28,7 @@ _DELIMITERS = {",": "commas", ";": "';'", "\t": "tabs", "|": "'|'"}
 _TAB_EXTENSIONS = (".tsv", ".tab")
 # The rows of keras-retinanet have no header: https://github.com/fizyr/keras-retinanet#csv-datasets.
 _RETINANET = ("image", "xmin", "ymin", "xmax", "ymax", "class")
-# `(first line, last line, cells)` of a row, with a problem instead of cells that cannot be read.
+# `(first line, last line, cells)` of a row; a text instead of the cells describes their problem.
 _Numbered = tuple[int, int, list[str] | str]
 
 
@@ -114,7 +114,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
 def _header_problem(header: Sequence[str], *, delimiter: str) -> str | None:
     """Describes why the cells of a first line cannot be a header; returns None where they can."""
     if not any(header):
-        return "the file begins with no header"
+        return "the first line is empty; expected a header"
     if len(header) == 1:
         for other, words in _DELIMITERS.items():
             if other in header[0]:
@@ -126,9 +126,7 @@ def _header_problem(header: Sequence[str], *, delimiter: str) -> str | None:
         names = "their names"
         if len(header) == len(_RETINANET) and is_image_name(header[0]):
             names = f"[{', '.join(_RETINANET)}] (--header {','.join(_RETINANET)})"
-        return (
-            f"the first line names an image; if there are no columns' names, set header to {names}"
-        )
+        return f"the first line names an image; if the file has no header, set header to {names}"
     if twice := [name for index, name in enumerate(header) if name in header[:index]]:
         return f"the column {twice[0]!r} is there twice; is the header missing?"
     return None
@@ -184,7 +182,7 @@ def read_rows(
         first_line: The number of the first line.
 
     Yields:
-        `(number of the line, {column: cell})` of each row. Of a bad row, `(number, problem)` for
+        `(number of the line, {column: cell})` of each row. A bad row gives `(number, problem)` for
         each of its lines.
     """
     read = _multiline_rows if multiline else _rows

@@ -59,7 +59,7 @@ _OCCLUDED = "image/object/occluded"
 _DEFAULT_SUBSET = "default"
 _ELLIPSE_POINTS = 36
 
-# For the beginning of a file, which may end anywhere.
+# These search the beginning of a file, which may be cut off anywhere.
 _IMAGE = re.compile(rb"<image\s[^<>]*>")
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 
@@ -141,10 +141,10 @@ class CvatFormat(Format, frozen=True, kw_only=True):
         )
 
     def resolve(self) -> CvatFormat:
-        """Finds subsets, skeletons and the images' folders at the beginnings of the files.
+        """Finds subsets, skeletons and the images' folders from the beginnings of the files.
 
         Raises:
-            InputError: A file cannot be read, or is no XML of CVAT for images.
+            InputError: A file cannot be read, or is not an XML file of CVAT for images.
         """
         files = RootFiles(self.images)
         subsets: dict[str, None] = {}
@@ -481,7 +481,9 @@ def _read_mask(shape: XmlElement, *, size: Size) -> ObjectAnnotation | None:
     if not all(size):
         raise shape.error("a mask needs the width and height of its <image>")
     if min(left, top) < 0 or min(width, height) < 1 or width * height > MAX_MASK_PIXELS:
-        raise shape.error("the mask's left, top, width and height are no part of an image")
+        raise shape.error(
+            "the mask's left, top, width and height do not describe a part of an image"
+        )
     texts = shape.required("rle").replace(",", " ").split()
     counts = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 12]
     if len(counts) != len(texts) or sum(counts) != width * height:

@@ -44,7 +44,7 @@ class FilenameLabelFormat(SplitFolderFormat, frozen=True, kw_only=True):
         try:
             groups = self._all_groups
         except ValueError as error:
-            raise Problem(("pattern",), f"no regular expression: {error}") from error
+            raise Problem(("pattern",), f"expected a regular expression: {error}") from error
         if not groups:
             raise Problem(
                 ("pattern",),

@@ -1,4 +1,4 @@
-"""The source of the records that a program gives itself."""
+"""The source of records that a program makes."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 # Files that may annotate the images better than the names of folders do.
 _ANNOTATIONS = (".json", ".jsonl", ".xml", ".csv", ".tsv", ".mat", ".tar", ".tfrecord")
-# Names of folders that are not classes. The root, without a name, holds the classes.
+# Names of folders that are not classes; the empty name is that of the root.
 _NO_CLASSES = FILE_FOLDERS | {""}
 
 
@@ -39,8 +39,9 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
     """A folder per class.
 
     Attributes:
-        classes: A UTF-8 text file with a class name a line, which gives each class its id (0 for
-            the first) and leaves all other folders out; without it, the folders sorted by name.
+        classes: A UTF-8 text file with a class name on each line. A class's id is its position,
+            from 0, and folders that are not in the file are left out. Without the file, all
+            folders are classes, sorted by name.
     """
 
     SUMMARY = "a folder per class"
@@ -200,7 +201,7 @@ def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
     # {name: its line}
     lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        # Keys are composed, too.
+        # Keys are in NFC, too.
         name = unicodedata.normalize("NFC", line.strip())
         if not name:
             continue
@@ -218,7 +219,7 @@ def read_class_ids(uri: str, *, storage: Storage) -> dict[str, int]:
 
 
 def _recognize_wrapped(folder: Folder) -> Recognized | None:
-    """Recognizes folders of classes that other folders or an archive hold: naming it would help."""
+    """Recognizes folders of classes inside one folder or archive; the problem names that."""
     wrapping, below = "", [path.split("/")[:-1] for path in folder.images]
     while len(tops := {parts[0] if parts else "" for parts in below}) == 1:
         (top,) = tops

@@ -69,7 +69,7 @@ class JoinSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self._written((*found.labels, *(item.label for item in found.objects)))
 
     def shown_classes(self, annotations: bytes) -> tuple[str, ...]:
-        """Returns these and the classes of regions and panoptic segments."""
+        """Returns the classes of labels, objects, regions and panoptic segments."""
         found = decode_annotations(annotations)
         items = (*found.objects, *found.stuff)
         segments = (segment.label for segment in found.segments)
@@ -104,7 +104,7 @@ class _Defect(NamedTuple):
     """A problem of an image or of its entries.
 
     Attributes:
-        of_split: Where only the split is wrong: the split that the image cannot have.
+        of_split: The split that the image cannot have, if only that is wrong; otherwise empty.
     """
 
     reason: Reason
@@ -476,7 +476,7 @@ def _merge_entries(
         if len(sizes) > 1 and not ignores_sizes:
             given = " and ".join(f"{width}x{height}" for width, height in sizes)
             detail = (
-                f"it has boxes of an image of {given}; correct the sizes, or set "
+                f"annotation files give it the sizes {given}; correct them, or set "
                 "image.annotated_size: ignore to take all boxes in pixels of the image"
             )
             defects.append(_Defect(Reason.SIZE_MISMATCH, detail))
@@ -493,7 +493,7 @@ def _merge_entries(
 
 
 def _pixel_sizes(parts: Iterable[ImageAnnotations]) -> list[tuple[int, int]]:
-    """The different sizes that files give an image in whose pixels they annotate something."""
+    """Returns the sizes that files give an image, where they annotate something in pixels."""
     annotated = (part for part in parts if (part.objects or part.stuff) and not part.normalized)
     sizes = dict.fromkeys((part.width, part.height) for part in annotated)
     return [size for size in sizes if min(size) > 0]

@@ -75,7 +75,7 @@ class JsonLinesFormat(TableFormat, frozen=True, kw_only=True):
             position, problem = found[0]
             raise InputError(
                 uri=uri,
-                problem=f"expected a JSON object a line, found none; byte {position}: {problem}",
+                problem=f"no line holds a JSON object; byte {position}: {problem}",
             )
         return [*dict.fromkeys(name for row in rows for name in row)], rows
 

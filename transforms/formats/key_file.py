@@ -22,7 +22,7 @@ from shardbeam.transforms.storage.parquet import read_parquet
 _PARQUET = b"PAR1"
 _COLUMNS = {"source": str, "key": str, "group": int, "keep": bool}
 
-# Rows that are made at a time.
+# Rows that are decoded at a time.
 _BATCH_ROWS = 1024
 
 # The source and the key of an image. An empty source stands for any.
@@ -52,9 +52,10 @@ def find_key_file(uri: str) -> KeyFile:
 
 @functools.lru_cache(maxsize=4)
 def excluded_images(file: KeyFile) -> frozenset[_Image]:
-    """Reads the images to leave out: those in a text, or all in a list of duplicates but the kept.
+    """Reads the images to leave out.
 
-    A line is a key, or a source's name, a tab and a key.
+    A text names them: each line is a key, or a source's name, a tab and a key. A list of duplicates
+    marks the images to keep; all others are left out.
 
     Raises:
         InputError: The file has changed since the launch, or is neither text nor a list of
@@ -112,7 +113,7 @@ def _read(uri: str) -> bytes:
 def _read_unchanged(file: KeyFile) -> bytes:
     data = _read(file.uri)
     if google_crc32c.value(data) != file.crc32c:
-        raise InputError(uri=file.uri, problem="was changed since the run was launched")
+        raise InputError(uri=file.uri, problem="the file has changed since the run was launched")
     return data
 
 
@@ -124,7 +125,7 @@ def _decode_parquet(data: bytes, *, uri: str) -> Iterator[Mapping[str, Any]]:
                 if not isinstance(row.get(name), kind):
                     raise InputError(
                         uri=uri,
-                        problem=f"{name} is no {kind.__name__}; expected a duplicates.parquet, "
-                        "which a build writes",
+                        problem=f"expected {kind.__name__} in {name}, as in the duplicates.parquet "
+                        "that a build writes",
                     )
             yield row

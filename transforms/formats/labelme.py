@@ -41,6 +41,7 @@ from shardbeam.transforms.examples.segmentation import (
 from shardbeam.transforms.formats.annotation_file import (
     count_replaced,
     decode_json,
+    defect_entry,
     replace_surrogates,
 )
 from shardbeam.transforms.formats.base import Format, Kind, Place, Role
@@ -64,7 +65,7 @@ _WITHOUT_BOX = frozenset({"line", "linestrip", "point", "points"})
 # LabelMe's own names that are not classes.
 _NO_CLASSES = frozenset({"__ignore__", "_background_"})
 _CIRCLE_POINTS = 64
-# A root with more names is no folder of splits; JSON files of a top folder that are opened.
+# A root with more names counts as one without splits; JSON files of a top folder that are opened.
 _LOOK_AT, _FILES = 1000, 100
 
 # An absolute path comes from another machine, so only its last part is used.
@@ -106,8 +107,8 @@ _encoder = msgspec.json.Encoder()
 class LabelMeFormat(Format, frozen=True, kw_only=True):
     """LabelMe: JSON files and their images below one folder.
 
-    A JSON file annotates the image beside it that has the name in `imagePath`. Without one, it
-    annotates the image at that path, relative to the file and inside the root. Without that one,
+    A JSON file annotates the image beside it that has the name in `imagePath`. If there is none, it
+    annotates the image at that path, relative to the file and inside the root. If that is missing,
     too, the image is the picture in `imageData`.
 
     A top folder is a split if it is named like one and holds a picture with a JSON file.
@@ -276,12 +277,12 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
             for name in names:
                 check_class_name(name, uri=path)
         except (InputError, RejectedError) as error:
-            yield _defect(error, key=key, path=path, split=split)
+            yield defect_entry(error, key=key, path=path, split=split)
             return
         for name in dict.fromkeys(names):
             # All files share one origin, so that equal categories are merged.
             yield Category(name=name, origin=self.root, keypoints=tuple(self.keypoints))
-        # The path as image id prevents that two files of one image are merged.
+        # With the path as image id, two files of one image are not merged.
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
@@ -373,7 +374,7 @@ class _Shapes:
         known[label] = shape.points[0]
 
     def objects(self) -> list[ObjectAnnotation]:
-        """Gives the objects with their outlines and keypoints.
+        """Returns the objects with their outlines and keypoints.
 
         Raises:
             ValueError: A group has keypoints and several objects.
@@ -398,7 +399,7 @@ class _Shapes:
         return list(found.values())
 
     def _keypoint_values(self, points: Mapping[str, tuple[float, float]]) -> tuple[float, ...]:
-        """Gives `x, y, visibility` of each keypoint; LabelMe knows no hidden ones."""
+        """Returns `x, y, visibility` of each keypoint; LabelMe has no hidden keypoints."""
         return tuple(
             value
             for name in self._keypoints
@@ -412,17 +413,6 @@ def _read(file: ImageRef, *, path: str) -> tuple[_File, bytes]:
         file, unreadable=Reason.ANNOTATION_MALFORMED, max_bytes=limits.IMAGE_ANNOTATION_BYTES
     )
     return decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path), data
-
-
-def _defect(
-    error: InputError | RejectedError, *, key: str, path: str, split: str
-) -> AnnotationEntry:
-    if isinstance(error, RejectedError):
-        reason, text = error.reason, error.detail
-    else:
-        place = f"{error.place}: " if error.place else ""
-        reason, text = Reason.ANNOTATION_MALFORMED, f"{place}{error.problem}"
-    return AnnotationEntry(key=key, defect=reason, detail=f"{path}: {text}", split=split)
 
 
 def _image_path(text: str, *, beside: str) -> str:

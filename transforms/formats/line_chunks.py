@@ -14,7 +14,7 @@ from shardbeam.transforms.storage.base import Storage
 _BLOCK_BYTES = 8 << 20
 # Size of a request beyond the range, for the line that crosses its end.
 _TAIL_BYTES = 64 << 10
-# Least share of NULs among every second byte of UTF-16 text.
+# UTF-16 text has at least this share of NULs among its even or its odd bytes.
 _UTF16_SHARE = 0.8
 MAX_LINE_BYTES = 16 << 20
 
@@ -31,7 +31,7 @@ def read_lines(
         uri: The file.
         storage: Reads it.
         begin: First byte of the range.
-        end: The byte after its last; by default the file's end.
+        end: The byte after the range's last; by default the file's end.
 
     Raises:
         InputError: The file cannot be read, is not text, or has a line of more than 16 MB.
@@ -55,7 +55,7 @@ def binary_problem(line: bytes) -> str | None:
     halves = line[::2], line[1::2]
     if max(half.count(0) / max(1, len(half)) for half in halves) > _UTF16_SHARE:
         return "the file is UTF-16 text: save it as UTF-8"
-    return "the file is no text"
+    return "the file is not text"
 
 
 def _split(uri: str, *, storage: Storage, begin: int, end: int) -> Iterator[tuple[int, bytes]]:

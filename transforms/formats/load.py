@@ -1,4 +1,4 @@
-"""Finding a format by the name that a config gives it."""
+"""Finds a format by the name that a config gives it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _load_class(name: str) -> type[Format]:
         raise FormatError(f"format {name!r}: {module_name} has no {class_name!r}{near}")
     if not (isinstance(format_class, type) and issubclass(format_class, Format)):
         raise FormatError(
-            f"format {name!r}: {class_name} is no subclass of {Format.__module__}.Format"
+            f"format {name!r}: {class_name} is not a subclass of {Format.__module__}.Format"
         )
     if format_class.kinds is Format.kinds:
         raise FormatError(f"format {name!r}: the class sets no `kinds`")

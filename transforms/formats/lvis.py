@@ -104,7 +104,7 @@ class LvisFormat(Format, frozen=True, kw_only=True):
         return Place(role=Role.IMAGE, key=key, join=_join_of(key))
 
     def annotation_files(self) -> Sequence[str]:
-        """URIs of the JSON files."""
+        """Returns the URIs of the JSON files."""
         return self.annotations
 
     def read_annotations(

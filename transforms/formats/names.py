@@ -11,7 +11,7 @@ _SYSTEM_NAMES = frozenset(
     {"__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "$recycle.bin", "@eadir", "icon\r"}
 )
 
-# Names of folders that hold all files of one kind, and are no classes.
+# Names of folders that hold all files of one kind; such folders are not classes.
 FILE_FOLDERS = frozenset(
     {"images", "image", "imgs", "img", "jpegimages", "annotations", "labels", "masks"}
 )
@@ -45,7 +45,7 @@ def without_extension(key: str) -> str:
 
 
 def loosened(name: str, match: str) -> str:
-    """Returns the part of a name that it is joined by.
+    """Returns the part of a name that is compared when images are joined.
 
     Args:
         name: The name.

@@ -29,13 +29,15 @@ from shardbeam.transforms.storage.base import is_uri, join_uri
 from shardbeam.transforms.storage.find import storage_for
 from shardbeam.transforms.storage.image_bytes import read_bytes
 
-# This much of a file shows what it is, and this many names what a table or list refers to.
+# Bytes of a file that are read to find out what it is.
 _HEAD_BYTES = 64 << 10
+# Names in annotations that are looked up to find the folder of their images.
 _NAMES = 50
 # A member of an archive is read whole, so longer ones are not opened.
 _MEMBER_BYTES = 16 << 20
-# Files of one kind and folder that are opened.
+# Files of each folder that are opened, where there may be one for each image.
 _FILES = 3
+# A folder with more files of a kind may hold one for each image.
 _FEW = 30
 ANNOTATIONS, TABLE, FOLDERS = range(3)
 _BOM = b"\xef\xbb\xbf"
@@ -68,7 +70,7 @@ class ImageFolder(NamedTuple):
 
     Attributes:
         folder: The folder, relative to the root; empty for the root.
-        match: How much of their names they are joined by (the key `match`).
+        match: The key `match` that joins the images to their annotations.
     """
 
     folder: str
@@ -111,7 +113,7 @@ class Folder:
         return [path for path in self.files if path.lower().endswith(extensions)]
 
     def few(self, *extensions: str) -> list[str]:
-        """Returns those of `named` whose folder holds only a few, so not one for each image."""
+        """Returns the same, except files of folders that may hold one for each image."""
         groups = itertools.groupby(self.named(*extensions), posixpath.dirname)
         lists = (list(group) for _, group in groups)
         return [path for paths in lists if len(paths) <= _FEW for path in paths]
@@ -186,7 +188,7 @@ class Folder:
 
 
 def _list_with_zips(root: str) -> Iterator[tuple[str, ImageRef]]:
-    """Lists a root; a zip in it is listed as the folder that a source may name."""
+    """Lists a root; a zip in it counts as a folder of its members."""
     for path, file in list_root(root):
         if not (path.lower().endswith(".zip") and file.whole):
             yield path, file

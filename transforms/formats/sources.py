@@ -22,6 +22,7 @@ from shardbeam.transforms.core.records import (
     encode_annotations,
 )
 from shardbeam.transforms.core.sharding import SplitAssignment
+from shardbeam.transforms.formats.annotation_file import defect_entry
 from shardbeam.transforms.formats.base import (
     ATTACHED_FILE_INDEX,
     MASK_FILE_INDEX,
@@ -164,8 +165,8 @@ def read_listed_file(
     """Reads a listed annotation file or container.
 
     Yields:
-        What the format finds in it. An annotation file that cannot be read gives an entry with a
-        defect, so that its image is rejected and the run goes on.
+        Everything that the format finds in it. An annotation file that cannot be read gives an
+        entry with a defect, so that its image is rejected and the run goes on.
 
     Raises:
         InputError: A container cannot be read, or has another form.
@@ -180,11 +181,7 @@ def read_listed_file(
             max_bytes=limits.IMAGE_ANNOTATION_BYTES,
         )
     except RejectedError as error:
-        yield AnnotationEntry(
-            key=file.join,
-            defect=error.reason,
-            detail=f"{file.path}: {error.detail}",
-        )
+        yield defect_entry(error, key=file.join, path=file.path)
         return
     try:
         for item in source_format.read_listed(data, path=file.path, root=file.root):
@@ -192,12 +189,7 @@ def read_listed_file(
                 check_class_name(item.name, uri=file.path)
             yield item
     except InputError as error:
-        place = f"{error.place}: " if error.place else ""
-        yield AnnotationEntry(
-            key=file.join,
-            defect=Reason.ANNOTATION_MALFORMED,
-            detail=f"{file.path}: {place}{error.problem}",
-        )
+        yield defect_entry(error, key=file.join, path=file.path)
 
 
 def _place(

@@ -20,7 +20,7 @@ from shardbeam.transforms.storage.find import storage_for
 
 # In the order of the splits.
 _NAMES = ("train", "training", "val", "valid", "validation", "test", "testing")
-# A root with more names is no folder of splits; in a split's folder, this many are looked at.
+# A root with more names counts as one without splits; of a top folder, this many names are read.
 _LOOK_AT = 1000
 # Folders that an error names.
 _NAMED = 3
@@ -75,8 +75,8 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
             raise Problem(
                 ("split_folders",),
                 f"{self.images} holds images {found.describe()}: --split-folders (split_folders: "
-                "true) takes each of them for a split, --no-split-folders (split_folders: false) "
-                "takes none for one",
+                "true) makes each of them a split, --no-split-folders (split_folders: false) makes "
+                "none of them one",
             )
         if not found.are_splits:
             return self
@@ -86,9 +86,10 @@ class SplitFolderFormat(Format, frozen=True, kw_only=True):
             raise InputError(
                 uri=self.images,
                 problem="the top folders are splits, not classes, and images lie directly in "
-                f"{', '.join(flat)}: expected <split>/<class>/<image>; filename-label takes labels "
-                "from names, a source a split in the config leaves one out, and --no-split-folders "
-                "(split_folders: false) takes the folders for classes",
+                f"{', '.join(flat)}: expected <split>/<class>/<image>. If labels are in the names "
+                "of files, use filename-label; to leave a split out, name a source for each of the "
+                "others in splits; if the folders are classes, set --no-split-folders "
+                "(split_folders: false)",
             )
         return msgspec.structs.replace(self, _splits=tuple(splits))
 
@@ -180,7 +181,7 @@ def _look_into_archive(uri: str) -> Iterator[tuple[str, bool]]:
 
 
 def _look_into_folder(uri: str, *, by_name: bool) -> Iterator[tuple[str, bool]]:
-    """Yields the same for some images of each top folder; folders named like splits come first."""
+    """Like `_look_into_archive`, but looks at few images; folders named like splits come first."""
     storage = storage_for(uri)
     limit = _LOOK_AT if by_name else None
     names = list(itertools.islice(storage.names(uri), limit and limit + 1))

@@ -54,7 +54,7 @@ from shardbeam.transforms.formats.table_roots import TableRoots, short_names
 from shardbeam.transforms.storage.base import Storage
 from shardbeam.transforms.storage.find import storage_for
 
-# Bytes that are read of all files together to find out what the columns are, and least of each.
+# Bytes that are read to find out what the columns are: of all files together, and at least of each.
 _FIRST_BYTES, _FIRST_BYTES_OF_A_FILE = 4 << 20, 64 << 10
 
 # Names of columns in lower case, without spaces, `_` and `-`; the first that a table has is taken.
@@ -82,7 +82,7 @@ _SPLITS = {
 _FIRST_SPLITS = ("train", "validation", "test")
 _DISCARD = "discard"
 _MAX_SPLITS = 100
-# Larger numbers are labels by accident: label files could not have a line for each.
+# Larger numbers are not class ids: a label file could not have a line for each.
 _MAX_CLASS_ID = 100_000
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*\Z")
 _MAX_NAME_BYTES = 200
@@ -248,7 +248,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
 
     @functools.cached_property
     def kinds(self) -> frozenset[Kind]:
-        """Rows alone, labels or objects, as the columns have it."""
+        """Rows alone, labels or objects, depending on the columns."""
         layout = self._layout
         found = {
             Kind.ROWS: not layout.image,
@@ -618,7 +618,7 @@ class TableFormat(Format, frozen=True, kw_only=True):
         """
         if self._layout.one_hot:
             return class_names(name for name in self._layout.one_hot if self._is_one(row, name))
-        # A column without a name is that of pandas' row numbers.
+        # pandas writes row numbers in a column without a name, so `row.get("")` may find one.
         if not self._layout.label:
             return []
         cell = row.get(self._layout.label)

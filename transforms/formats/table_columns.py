@@ -123,7 +123,7 @@ def column_feature(name: str, column: ColumnType, *, per_object: bool) -> ExtraF
 
 
 def value_of_text(text: str) -> object:
-    """Reads a CSV cell as JSON would write it; None if it is empty, and any other text as it is."""
+    """Reads a number, boolean or list as in JSON; None for an empty cell; else the text itself."""
     stripped = text.strip()
     if not stripped:
         return None

@@ -119,10 +119,10 @@ def check_format(source_format: Format, *, damages: int = 100) -> FormatReport:
         InputError: The source cannot be read.
     """
     made = _travelled(_travelled(source_format).resolve())
-    _require(made.resolve() == made, "resolve: resolving what was resolved gives something else")
+    _require(made.resolve() == made, "resolve: a second call changes the format")
     _check_features(made)
     read = _read(made)
-    _require(read.sorted() == _read(made).sorted(), "what is read a second time differs")
+    _require(read.sorted() == _read(made).sorted(), "a second reading gives something else")
     _check_entries(made, read)
     _check_parts(made, read)
     report = _join(made, read)
@@ -139,7 +139,7 @@ def _require(condition: object, problem: str) -> None:
 
 def _travelled(made: Format) -> Format:
     travelled = msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=type(made))
-    _require(travelled == made, f"a field comes to workers as something else: {made!r}")
+    _require(travelled == made, f"a field has another value in workers: {made!r}")
     return travelled
 
 
@@ -233,12 +233,12 @@ def _check_entries(made: Format, read: _Read) -> None:
         if made.annotation_files():
             _require(
                 places[entry.key, entry.file_index, entry.position] == 1,
-                f"{what}: two entries of one key have this position, so that none is the first",
+                f"{what}: two entries of one key have this position, so neither comes first",
             )
         if entry.defect is None:
             _require(
                 entry.annotations or entry.split or entry.exclusion,
-                f"{what}: it says nothing: no annotations, split, exclusion or defect",
+                f"{what}: it has no annotations, split, exclusion or defect",
             )
         else:
             _require(entry.detail, f"{what}: a defect without detail")
@@ -266,7 +266,7 @@ def _check_parts(made: Format, read: _Read) -> None:
         _require(
             sum(map(_size, entries)) == sum(map(_size, whole))
             and {entry.key for entry in entries} == {entry.key for entry in whole},
-            f"read_chunk: annotation file {file_index} says something else when it is read in "
+            f"read_chunk: annotation file {file_index} gives other entries when it is read in "
             f"{_PARTS} parts",
         )
 
@@ -414,11 +414,11 @@ def _allowing(uri: str, damaged: bytes) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        _require(not uri or error.uri == uri, f"a damaged {uri} is an error of {error.uri}")
-        _require(error.problem, f"a damaged {uri} is an error without words")
+        _require(not uri or error.uri == uri, f"the error for a damaged {uri} names {error.uri}")
+        _require(error.problem, f"the error for a damaged {uri} has no message")
     except Exception as error:
         raise AssertionError(
-            f"a damaged {uri or 'listed annotation file'} raises {error!r}, no InputError; its "
+            f"a damaged {uri or 'listed annotation file'} raises {error!r}, not an InputError; its "
             f"content: {damaged[:200]!r}"
         ) from error
 

@@ -65,7 +65,7 @@ _IMAGE_FOLDER = "JPEGImages"
 _IMAGE_FOLDERS = frozenset({"jpegimages", "pngimages", "images", "image", "imgs", "img"})
 _ANNOTATION_FOLDERS = frozenset({"annotations", "annotation", "xmls", "xml"})
 _LIST_FOLDER = "imagesets"
-# The root of its XML files, and the elements by which the older LabelMe's files differ.
+# The root of VOC's XML files, and elements that only XML files of the older LabelMe have.
 _ROOT, _POLYGON = re.compile(rb"<annotation[\s>]"), re.compile(rb"<(polygon|segm)[\s>]")
 _MASK_FOLDERS = {
     "segmentationclass": MaskRole.VOC_CLASS,
@@ -213,7 +213,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         )
 
     def warnings(self) -> Iterator[str]:
-        """Says which names the classes of maps have, if no file names them."""
+        """Warns about the names of the maps' classes if no file gives these names."""
         if not self._first_mask:
             return
         fix = f"{_LABEL_MAP} in the root names them, a class a line (name:r,g,b::), from 0"
@@ -226,7 +226,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         else:
             yield (
                 f"{self._first_mask}: the palette is not VOC's, so the maps' values stay numbers "
-                f"without names, and are no ids of the objects' classes; {fix}"
+                f"without names, and do not match the ids of the objects' classes; {fix}"
             )
 
     def predefined_splits(self) -> Sequence[str]:
@@ -325,7 +325,7 @@ class VocFormat(Format, frozen=True, kw_only=True):
         yield AnnotationEntry(
             key=_join(normalize_key(path)),
             annotations=encode_annotations(annotations),
-            # The path as image id prevents that two files of one image are merged.
+            # With the path as image id, two files of one image are not merged.
             image_id=path,
         )
 
@@ -397,8 +397,8 @@ class VocFormat(Format, frozen=True, kw_only=True):
             if "_" in split and names and all(map(_PRESENCE.fullmatch, names)):
                 raise InputError(
                     uri=lists[0].file.uri,
-                    problem=f"{names[0]!r} says whether an image holds a class; "
-                    "the list is no split",
+                    problem=f"{names[0]!r} says whether an image shows a class; "
+                    "the list is not a split",
                 )
             chosen.append(split)
             yield from lists
@@ -438,7 +438,9 @@ def _is_class_map(path: str) -> bool:
 
 
 def _join(key: str, *, is_id: bool = False) -> str:
-    """Returns the text that the files of one image share: the path without role folders and ending.
+    """Returns the text that joins the files of one image.
+
+    It is the path without the extension and without folders such as `JPEGImages`.
 
     Lists name an image by an id (`is_id`), which may have no extension.
     """

@@ -79,7 +79,7 @@ class _File(NamedTuple):
 class WebDatasetFormat(Format, frozen=True, kw_only=True):
     """WebDataset: tar files in which a sample's files follow each other.
 
-    Of each sample, these files are read: `key.jpg` (or any other image), `key.cls` (a class: its
+    These files of each sample are read: `key.jpg` (or any other image), `key.cls` (a class: its
     number or its name), `key.txt` (a caption) and `key.json`. Without a `cls`, the JSON's `label`
     is the class; without a `txt`, its `caption` is the caption.
 
@@ -305,7 +305,7 @@ def _as_key(name: str) -> str:
 
 
 def _file(member: TarMember, *, reader: StorageReader) -> _File:
-    """Finds the sample of a member, and reads the member now if it is needed, while it is near."""
+    """Finds the sample of a member, and reads the member if this format uses it."""
     name = posixpath.normpath(member.name)
     match = None if is_hidden(name) else _KEY_AND_EXTENSION.fullmatch(name)
     if match is None:
@@ -330,7 +330,7 @@ def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) ->
     if is_repeated:
         raise RejectedError(
             Reason.DUPLICATE_KEY,
-            "its key was there before; the files of a sample must follow each other in the tar",
+            "an earlier sample has its key; files of a sample must follow each other in the tar",
         )
     extensions = [each.extension for each in sample]
     for extension in (_CLASS, _CAPTION, _JSON):
@@ -340,7 +340,7 @@ def _check_sample(sample: Sequence[_File], *, images: int, is_repeated: bool) ->
 
 def _decode_text(file: _File) -> str:
     if file.member.target or file.member.file.problem or file.content is None:
-        problem = file.member.file.problem or "a link, or too long for what is said of one image"
+        problem = file.member.file.problem or "a link, or too long for a text about one image"
         raise _malformed(f".{file.extension}: {problem}")
     try:
         return file.content.decode("utf-8-sig")

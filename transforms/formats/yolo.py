@@ -66,7 +66,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Pose(NamedTuple):
-    """The number of keypoints of an object, and the number of values of a keypoint."""
+    """The number of an object's keypoints, and the number of values of each."""
 
     points: int
     point_values: int
@@ -235,7 +235,7 @@ class YoloFormat(Format, frozen=True, kw_only=True):
         yield AnnotationEntry(
             key=key,
             annotations=encode_annotations(annotations),
-            # The path as image id prevents that two files of one image are merged.
+            # With the path as image id, two files of one image are not merged.
             image_id=path,
             split=_split_of(key, folders=self._label_folders),
         )

@@ -50,7 +50,7 @@ _SPLIT_FOLDERS = {
 # Text files that are never labels.
 _KNOWN_TEXTS = frozenset({"classes.txt", "license.txt", "requirements.txt"})
 
-# Images of a list that are looked for, before the list is considered one of another folder.
+# Images of a list that are looked up; if none is found, the list is refused.
 _LIST_SAMPLE = 5
 # Folders that an error names.
 _SHOWN_FOLDERS = 3
@@ -91,7 +91,7 @@ class YoloLayout(msgspec.Struct, frozen=True, kw_only=True):
         folders: `{folder of images: split}`.
         lists: The lists of images.
         beside: Whether labels are beside their images, and not in folders of labels.
-        problem: Why the splits cannot be found: file, place and words; None if they were found.
+        problem: File, place and text of the error if the splits cannot be found; otherwise None.
     """
 
     names: tuple[tuple[int, str], ...] = ()
@@ -119,7 +119,7 @@ def join_of_image(key: str) -> str:
 
 
 def join_of_labels(key: str) -> str:
-    """Returns the same text for a label file."""
+    """Returns the text that joins a label file and its image (`join_of_image`)."""
     return _swap(key.rpartition(".")[0], (_LABEL_FOLDERS, _IMAGE_FOLDERS))
 
 
@@ -146,7 +146,7 @@ def _join_path(*parts: str) -> str:
 
 
 def find_roots(paths: Iterable[str]) -> list[str]:
-    """Returns the folders that may be a root because of their files, the upper ones first."""
+    """Returns the top folder and those with a file that names classes, upper ones first."""
     roots = {""}
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -280,7 +280,7 @@ class LayoutFinder:
         return next(filter(self._files.holds, self._candidates(value, key=key, least=2)))
 
     def _sample_list(self, found: ImageList) -> ImageList:
-        """Finds out by its first images how a list's paths must be read."""
+        """Finds out from a list's first images how its paths must be read."""
         uri = join_uri(self._root, found.path)
         lines = text_lines(read_file(found.file), uri=uri)
         names = [name for _, name in itertools.islice(lines, _LIST_SAMPLE)]

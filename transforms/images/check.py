@@ -221,7 +221,7 @@ def _check_name(
 
 
 def _scan(data: bytes, file_format: FileFormat, *, settings: ImageConfig) -> ImageHeader | None:
-    """Reads the header of a JPEG or PNG file; None for other formats, which are never stored."""
+    """Reads the header of a JPEG or PNG file; None for formats that are always converted."""
     complete = settings.verify != "none"
     if file_format is FileFormat.JPEG:
         header = scan_jpeg(data, complete=complete)
@@ -251,7 +251,11 @@ def _verify(
     settings: ImageConfig,
     memory: MemoryBudget,
 ) -> CheckedFile:
-    """Decodes a JPEG or PNG file to check it, unless it is converted, which decodes it anyway."""
+    """Checks a JPEG or PNG file by decoding it.
+
+    A PNG file that is not kept, and a JPEG file that is not storable, are decoded only when they
+    are converted.
+    """
     if file_format is FileFormat.PNG:
         verify_png(data)
         if kept:

@@ -21,7 +21,7 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 
-# The place of an ICC profile's colour space, and Pillow's modes for these.
+# The bytes of an ICC profile that name its colour space, and Pillow's mode for each name.
 _PROFILE_COLOURS = slice(16, 20)
 _PROFILE_MODES = {b"RGB ": "RGB", b"GRAY": "L"}
 
@@ -84,7 +84,7 @@ def encode(
         exif = Image.Exif()
         exif[ExifTags.Base.Orientation] = orientation
         options["exif"] = exif.tobytes()
-    # Pillow would write some of this: comments, resolution, a transparent colour.
+    # Otherwise Pillow would write comments, the resolution and a transparent colour.
     image.info = {}
     buffer = io.BytesIO()
     if settings.encoding == "png":

@@ -164,7 +164,7 @@ def icon_bytes(data: bytes, *, settings: ImageConfig) -> int:
 
 
 def check_tags(data: bytes) -> None:
-    """Refuses a TIFF file whose size Pillow reads differently than libtiff, which decodes it.
+    """Refuses a TIFF file whose size libtiff, which decodes it, may read differently from Pillow.
 
     If a tag is repeated, libtiff uses the first value and Pillow, on which the limits rely, the
     last. Source: TIFF 6.0, section 2; the BigTIFF design.

@@ -175,7 +175,7 @@ def open_image(
     converts: bool = True,
     memory: MemoryBudget = _UNLIMITED,
 ) -> OpenedImage:
-    """Reads a file's header, and refuses the file if decoding it would take too much.
+    """Reads a file's header, and refuses the file if decoding it would take too much memory.
 
     Args:
         data: The file.
@@ -289,7 +289,7 @@ def _with_eight_bits(image: ImageFile.ImageFile, data: bytes) -> Image.Image:
     if image.mode in ("I", "F"):
         raise RejectedError(
             Reason.UNSUPPORTED_IMAGE,
-            f"{image.format}: signed, 32-bit or float samples, which have no set black and white",
+            f"{image.format}: signed, 32-bit or float samples, which define no black and white",
         )
     return image
 

@@ -24,13 +24,14 @@ _ROWS, _COLUMNS = 8, 9
 _BITS = _ROWS * (_COLUMNS - 1)
 # A difference counts if it is at least the mean difference divided by this.
 _PARTS_OF_MEAN = 3
-# A picture is flat if the mean difference of neighbours is below this, in gray levels of 0 to 255,
-# or if fewer of them differ. Flat pictures have no hash, because all of theirs would be alike.
+# A picture is flat if the mean difference of neighbours (in gray levels of 0 to 255) is below the
+# first number, or if fewer neighbours than the second differ. Flat pictures have no hash: all of
+# their hashes would be alike.
 _LEAST_MEAN = 1
 _FEWEST_DIFFERENCES = 16
 # At least this many rows and columns of a cell are used; more take time without changing the hash.
 _CELL_SAMPLES = 16
-# The first EXIF orientation whose rows are columns.
+# From this EXIF orientation on, rows and columns are exchanged.
 _FIRST_TURNED = 5
 
 
@@ -54,7 +55,7 @@ def hash_image(image: Image.Image, *, orientation: int = 1) -> int | None:
     """Hashes an image of any mode with `difference_hash`."""
     step = _step(*image.size)
     size = [math.ceil(side / step) for side in image.size]
-    # Pillow limits the size of images for its other ways to take some pixels.
+    # Pillow's other ways to pick pixels limit the size of the image.
     sampled = image.resize((size[0], size[1]), Image.Resampling.NEAREST)
     return _hash(np.asarray(sampled.convert("L")), orientation=orientation)
 
@@ -85,7 +86,10 @@ def _hash(pixels: npt.NDArray[np.uint8], *, orientation: int) -> int | None:
 
 
 def _sum_cells(pixels: npt.NDArray[np.integer], number: int) -> npt.NDArray[np.int64]:
-    """Sums each row in cells of equal width, times `number`; a cell may begin inside a pixel."""
+    """Sums each row in `number` cells of equal width, which may begin inside a pixel.
+
+    The sums are multiplied by `number`, so that they are integers.
+    """
     starts = np.arange(number) * pixels.shape[1]
     first, part = starts // number, starts % number
     # 32 bits are enough for 8-bit pixels, and several times as fast.

@@ -27,7 +27,7 @@ _MARKER = re.compile(rb"\xff([\x01-\xfe])")
 # Inside a scan, FF is followed by 00 or by a restart marker (D0 to D7). While libjpeg looks for the
 # next restart marker, it drops a marker below C0 and reads no length behind it.
 _MARKER_AFTER_SCAN = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")
-# TEM markers, which every reader accepts there.
+# TEM markers before a restart marker, where every reader accepts them.
 _IGNORED_BEFORE_RESTART = re.compile(rb"(\xff\x01)+(?=\xff[\xd0-\xd7])")
 
 _EOI = b"\xff\xd9"
@@ -116,8 +116,8 @@ class CheckedFile(NamedTuple):
 
     Attributes:
         dhash: Difference hash of the upright picture (`difference_hash`), if it has one.
-        correction: The correction that keeping the file counts as (`JPEG_JUNK_KEPT` if its picture
-            is whole); None if nothing is wrong.
+        correction: The correction to count if the file is kept: `JPEG_JUNK_KEPT` if its picture is
+            whole, else `JPEG_DAMAGE_KEPT`; None if nothing is wrong.
         complaint: What is wrong, in libjpeg's words if libjpeg has found it.
     """
 

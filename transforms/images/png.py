@@ -18,7 +18,7 @@ from shardbeam.transforms.images.header import ImageHeader, exif_orientation
 _SIGNATURE_BYTES = 8
 _CHUNK = struct.Struct(">I4s")
 _CHECKSUM = struct.Struct(">I")
-# Types of chunks behind which Pillow continues to read.
+# Pillow stops reading at a chunk of any other type.
 _PILLOW_KIND = re.compile(rb"\w{4}")
 _GRAY, _RGB, _PALETTE, _GRAY_ALPHA, _RGB_ALPHA = 0, 2, 3, 4, 6
 # Channels and bit depths of each colour type.

@@ -41,7 +41,7 @@ class TarMember(NamedTuple):
 
     Attributes:
         name: Its name in the archive; bytes that are not UTF-8 become surrogates.
-        file: Where its bytes lie; unused for a link.
+        file: The place of its bytes; unused for a link.
         target: The name inside the archive that a link leads to; empty for a file.
     """
 
@@ -55,7 +55,7 @@ class TarMember(NamedTuple):
 
 
 def list_tar(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
-    """Yields `(name, where it lies)` for every file of a tar archive.
+    """Yields `(name, place of its bytes)` for every file of a tar archive.
 
     A link is listed as the file that it leads to; if there is no such file, it carries a `problem`.
     Folders, devices and pipes are left out. Files of an inner tar archive (ImageNet has these) are
@@ -153,7 +153,7 @@ class _Headers:
 
 
 class _Header(tarfile.TarInfo):
-    """A header whose name gets a prefix only in the ustar format: GNU's has times there."""
+    """A header that uses the prefix field only in the ustar format; GNU tar stores times there."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:

@@ -22,7 +22,7 @@ _END = struct.Struct("<4s4H2LH")
 _END_SIGNATURE = b"PK\x05\x06"
 # The comment behind it is shorter than this.
 _MAX_COMMENT_BYTES = 1 << 16
-# In place of a value that the Zip64 record holds.
+# Stands for a value that is in the Zip64 record.
 _IN_ZIP64 = 0xFFFF
 # About 2.5 million members, whose listing takes 2 GB of memory.
 _MAX_DIRECTORY_BYTES = 256 << 20
@@ -49,7 +49,7 @@ _UNIX = frozenset({3, 19})
 
 
 def list_zip(archive: ImageRef) -> Iterator[tuple[str, ImageRef]]:
-    """Yields `(name, where it lies)` for every member of a zip archive but folders.
+    """Yields `(name, place of its bytes)` for every member of a zip archive except folders.
 
     Only the central directory is read, and it takes about 700 bytes of memory a member. Only the
     header in front of a member says where its bytes begin (`ImageRef.header_bytes`). A member that

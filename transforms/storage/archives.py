@@ -28,7 +28,7 @@ _REFUSED = (
 )
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _WILDCARD = re.compile(r"[*?\[]")
-# Characters of a path; systems accept no longer ones.
+# The most characters of a path that systems accept.
 _MAX_NAME = 4_096
 _SHOWN = 100
 # Folders of an archive that an error names.
@@ -124,7 +124,7 @@ def nothing_found(uri: str, *, whose: str) -> InputError:
 
 
 def list_root(uri: str, *, open_archives: bool = True) -> Iterator[tuple[str, ImageRef]]:
-    """Yields `(path below the root, where it lies)` for every file of a folder or archive.
+    """Yields `(path below the root, place of its bytes)` for every file of a folder or archive.
 
     The names of an archive's members are never used as paths to write to, so a name that leads out
     of the archive (`../a.jpg`) does no harm and is listed like any other.

@@ -34,7 +34,7 @@ _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]*)://")
 def read_anonymously(anonymous: bool) -> Iterator[None]:
     """Lets this process read buckets without credentials, if `anonymous` says so.
 
-    It changes no environment variable, as a program may have other threads.
+    It leaves the environment variables alone, because other threads of the program may use them.
     """
     builds: list[object] = [object()] if anonymous else []
     _anonymous_builds.extend(builds)
@@ -62,7 +62,7 @@ class WriteFailedError(InputError):
 
 
 class SpecialFileError(InputError, OSError):
-    """A path leads to something else than a regular file: a folder, a pipe, a socket, a device.
+    """A path leads to something other than a regular file: a folder, a pipe, a socket, a device.
 
     This is also an OSError, so that an image with that path becomes a reject like any unreadable
     one.
@@ -191,8 +191,8 @@ class Storage(abc.ABC):
 
         Args:
             uri: The file.
-            offset: The first byte; from the end of the file on there is nothing to read.
-            size_bytes: How many bytes to read; None for all up to the end.
+            offset: The first byte. At or behind the end of the file, no bytes are read.
+            size_bytes: The number of bytes; None for all up to the end.
             version: The version that the file must have (`StoredFile.version`); None for any.
 
         Raises:

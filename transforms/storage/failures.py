@@ -13,7 +13,7 @@ DEADLINE_S = 300.0
 _INITIAL_WAIT_S = 0.3
 _MAX_WAIT_S = 20.0
 
-_MAX_WORDS = 200
+_MAX_CHARACTERS = 200
 
 
 def make_retry(may_pass: Callable[[BaseException], bool]) -> retry.Retry:
@@ -38,4 +38,4 @@ def one_line(error: BaseException) -> str:
     ):
         error = inner
     words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= _MAX_WORDS else f"{words[:_MAX_WORDS]}..."
+    return words if len(words) <= _MAX_CHARACTERS else f"{words[:_MAX_CHARACTERS]}..."

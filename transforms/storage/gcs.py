@@ -228,7 +228,7 @@ class GcsStorage(Storage):
         return data
 
     def _explain_gone(self, uri: str, *, version: str) -> Exception:
-        """Finds out why a version is gone, which the storage's answer does not tell."""
+        """Finds out why a version is gone, which the storage's answer does not say."""
         bucket, name = _split(uri)
         only = ListingPart(uri, start=name, end=f"{name}\x01")
         # Unlike a request for the object, this one fails where the bucket is gone.
@@ -307,7 +307,7 @@ class GcsStorage(Storage):
         return str(blob.generation)
 
     def find_ours(self, uri: str, *, size_bytes: int, crc32c: str) -> StoredFile | None:
-        """Describes an object if it has the size and checksum of an upload of ours.
+        """Describes an object if it has the size and checksum of our own upload.
 
         After a lost answer, this shows whether the request succeeded.
         """

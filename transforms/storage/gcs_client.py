@@ -38,7 +38,7 @@ T = TypeVar("T")
 _EMULATOR_VARIABLE = "STORAGE_EMULATOR_HOST"
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-# More than a worker has threads; connections are opened only when they are used.
+# More connections than a worker has threads; a connection is opened when it is first used.
 _CONNECTIONS = 256
 
 # (method, address, kind) of requests to the JSON API; the first match counts.
@@ -98,7 +98,7 @@ def _make_client(*, process: int, anonymous: bool, emulator: str | None) -> stor
     session.mount("http://", adapter)
     # Requests for objects need no project, and without a name the client would search for one.
     client = storage.Client(project="<none>", credentials=credentials, _http=session)
-    # Without it the client does not ask about each bucket for the sake of its traces.
+    # With this cache, the client would request each bucket's metadata for its traces.
     client._bucket_metadata_cache = None
     return client
 

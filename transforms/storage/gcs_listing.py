@@ -1,6 +1,6 @@
 """Lists a long prefix with many requests at a time.
 
-A listing returns names in order, in pages of 1,000, and does not tell how many follow or where they
+A listing returns names in order, in pages of 1,000, and does not say how many follow or where they
 end. So after each page, the rest of its range is split at a name guessed half-way to the end, as
 long as more requests may be sent. A wrong guess costs one empty page; no guess loses or repeats a
 name.

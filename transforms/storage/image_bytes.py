@@ -26,7 +26,7 @@ def read_bytes(
     """Reads a file, or a member of a container, and decompresses it if necessary.
 
     Args:
-        file: Where its bytes lie.
+        file: The place of its bytes.
         unreadable: The reason code if it cannot be read or decompressed.
         max_bytes: The most bytes that a file of this purpose can have; None for no limit.
 

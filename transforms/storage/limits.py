@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-# manifest.json and the other JSON files of a dataset, which take 300 bytes a shard.
+# manifest.json and the other JSON files of a dataset, which take 300 bytes for each shard.
 METADATA_BYTES = 128 << 20
-# A shard's index, which takes 100 bytes a row.
+# A shard's index, which takes 100 bytes for each row.
 INDEX_BYTES = 1 << 30
 INDEX_ROWS = 5_000_000
-# A file of rejects holds about 100,000 of them.
+# A file of rejects, which holds about 100,000 rejects.
 REJECTS_BYTES = 512 << 20
 # duplicates.parquet, and the files of images that `exclude` and `group_by` name.
 KEY_FILE_BYTES = 256 << 20

@@ -164,7 +164,7 @@ class LocalStorage(Storage):
         return os.path.lexists(root)
 
     def rename(self, source: str, destination: str, *, replaces: str | None = None) -> None:
-        """Moves a file; one of the new name is replaced."""
+        """Moves a file, and replaces a file that has the new name."""
         del replaces
         os.stat(source)
         os.makedirs(os.path.dirname(destination) or ".", exist_ok=True)

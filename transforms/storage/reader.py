@@ -10,7 +10,7 @@ from shardbeam.transforms.core.records import Coding, ImageRef
 from shardbeam.transforms.storage.base import ChangedError
 from shardbeam.transforms.storage.find import storage_for
 
-# Bytes that take about as long as the read itself: on local disk, and with a request.
+# Transferring this many bytes takes about as long as starting a read: on local disk, and remotely.
 _LOCAL_BLOCK_BYTES = 64 << 10
 _REMOTE_BLOCK_BYTES = 8 << 20
 
