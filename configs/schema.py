@@ -54,7 +54,7 @@ FormatName = Annotated[
 ]
 # The key `splits` of a format whose `CHOOSES_SPLITS` is set.
 PredefinedSplits = Annotated[
-    list[Name], msgspec.Meta(min_length=1), named("predefined split that is written")
+    list[Name], msgspec.Meta(min_length=1), named("split to write (default: all of them)")
 ]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -441,14 +441,18 @@ class Config(_Strict, frozen=True, kw_only=True):
         dict[Name, Fraction],
         named("make several splits, such as train=0.8,validation=0.2", metavar="NAME=FRACTION,..."),
     ] = {}
-    exact: Annotated[bool, named("make the sizes of these splits exact, before rejects")] = False
+    exact: Annotated[
+        bool, named("make the sizes of these splits exact (rejects come off later)")
+    ] = False
     stratify: Annotated[
         bool,
         named("keep the fractions within each class, too; an image counts for its rarest class"),
     ] = False
     group_by: Annotated[
         str | None,
-        named("images whose path gives the same first group stay in one split", metavar="REGEX"),
+        named(
+            "keep images in one split if this matches the same text in their paths", metavar="REGEX"
+        ),
     ] = None
     exclude: Annotated[
         Location | None, named("leave out the images that this file names", metavar="FILE")

@@ -111,15 +111,15 @@ on. Without --runner, the build runs on this machine and needs only this package
     threads: Annotated[
         _Count | None,
         named(
-            "threads that read images, per such process (default: its CPUs and two more)",
+            "threads that read images in each of these processes (default: its CPUs and two more)",
             metavar="N",
         ),
     ] = None
     memory: Annotated[
         _Count | None,
         named(
-            "MB of memory for decoding images, per such process; an image that needs more is "
-            "decoded alone (default: 500, or less if memory is scarce)",
+            "MB of memory for decoding images in each of these processes; an image that needs "
+            "more is decoded alone (default: 500, or less if memory is scarce)",
             metavar="MB",
         ),
     ] = None
@@ -318,7 +318,7 @@ PATH is the folder of a dataset, a folder of TFRecord files, or a TFRecord file.
         _Examples, named("pictures that it shows at most (default: 200)", metavar="N")
     ] = 200
     keys: Annotated[
-        str | None, named("show these pictures: a file with one key a line", metavar="FILE")
+        str | None, named("show these pictures: a file with one key per line", metavar="FILE")
     ] = None
     images: Annotated[
         list[str],

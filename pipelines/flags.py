@@ -211,7 +211,13 @@ def flags_in(kind: type[msgspec.Struct]) -> dict[str, Key]:
 
 def dataset_flags(format_class: type[Format] | None = None) -> dict[str, Key]:
     """Returns the flags that stand for a config file: of one format, or of all."""
-    source = _all_source_flags() if format_class is None else source_flags(format_class)
+    if format_class is None:
+        source = _all_source_flags()
+    else:
+        source = {
+            name: _describe(key, note="repeatable" if key.repeatable else "")
+            for name, key in source_flags(format_class).items()
+        }
     return {**source, **flags_in(OutputFlags), **flags_in(Config)}
 
 
@@ -245,10 +251,15 @@ def _all_source_flags() -> dict[str, Key]:
             formats.setdefault(name, []).append(format_name)
     for name, key in flags.items():
         repeat = "; repeatable" if key.repeatable else ""
-        values = f": {', '.join(key.choices)}" if key.choices else ""
-        text = f"{key.help}{values} ({', '.join(formats[name])}{repeat})"
-        flags[name] = msgspec.structs.replace(key, help=text)
+        flags[name] = _describe(key, note=f"{', '.join(formats[name])}{repeat}")
     return flags
+
+
+def _describe(key: Key, *, note: str) -> Key:
+    """Returns a key whose help text ends with its values, and with a note in brackets."""
+    values = f": {', '.join(key.choices)}" if key.choices else ""
+    end = f" ({note})" if note else ""
+    return msgspec.structs.replace(key, help=f"{key.help}{values}{end}".lstrip(": "))
 
 
 def config_key(flag: str) -> str:

@@ -151,21 +151,24 @@ def _role(path: str, *, plan: Plan, folder: Folder) -> Role:
 
 
 def _explain(likely: list[_Candidate], *, folder: Folder, only: str | None) -> str:
-    kinds = Counter(os.path.splitext(path)[1].lower() or "no extension" for path in folder.files)
+    kinds = Counter(
+        os.path.splitext(path)[1].lower() or "without extension" for path in folder.files
+    )
     held = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(_SHOWN))
     if not likely:
         what = f"no {only} dataset" if only else "no dataset"
         hint = _hint(folder) or "docs/formats says what each format expects"
-        return f"{what} is recognized here, it holds {held}; {hint}"
-    seen = "; ".join(
-        f"{each.name} ({each.recognized.what}{f': {each.problem}' if each.problem else ''})"
-        for each in likely
-    )
+        return f"{what} is recognized here; it holds {held}; {hint}"
     if len(likely) > 1:
-        return f"it may be one of several, name it with --format, or a folder in it: {seen}"
+        seen = "; ".join(
+            f"{each.name} ({each.recognized.what}{f', but {each.problem}' if each.problem else ''})"
+            for each in likely
+        )
+        return f"several formats fit; choose one with --format, or name a folder inside: {seen}"
+    (only_one,) = likely
     return (
-        f"it looks like {seen}; you may also write the config yourself: `shardbeam formats "
-        f"{likely[0].name}` lists its keys"
+        f"it looks like {only_one.name} ({only_one.recognized.what}), but {only_one.problem}; to "
+        f"write the config yourself, see its keys: `shardbeam formats {only_one.name}`"
     )
 
 
@@ -198,7 +201,8 @@ def _hint(folder: Folder) -> str:
 def _write_yaml(found: _Candidate, *, plan: Plan, told: Iterable[str]) -> str:
     """Writes a config, with a description and with common keys as comments."""
     dumped = yaml.safe_dump(
-        dict(found.raw),
+        # A copy, because YAML would write a list that two sources share as an alias.
+        msgspec.to_builtins(found.raw),
         sort_keys=False,
         allow_unicode=True,
         default_flow_style=None,

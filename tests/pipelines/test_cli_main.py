@@ -66,6 +66,9 @@ def test_the_help_of_a_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["formats", "coco"]) == 0
     assert capsys.readouterr().out == text
     assert text.startswith("usage: shardbeam build coco --images DIR --annotations FILE")
+    words = " ".join(text.split())
+    assert "or by name alone: path, suffix, name --" in words
+    assert "COCO JSON file (repeatable)" in words
 
 
 @pytest.mark.parametrize("line", ["formats cocoo", "build no.py:Boxes --help"])

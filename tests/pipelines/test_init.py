@@ -305,13 +305,13 @@ def test_layouts(
         (
             {"a.jpg": JPEG, "b.JPG": JPEG, "notes": "x"},
             "",
-            "d: no dataset is recognized here, it holds 2 .jpg, 1 no extension; there are no "
+            "d: no dataset is recognized here; it holds 2 .jpg, 1 without extension; there are no "
             "annotations, and the images lie directly in it: for classes, put",
         ),
         (
             {**images("a.jpg"), "a.json": coco("a.jpg"), "a.xml": voc_xml(voc_object(ymin=2))},
             "",
-            "d: it may be one of several, name it with --format, or a folder in it: "
+            "d: several formats fit; choose one with --format, or name a folder inside: "
             "coco (1 annotation file); voc (1 XML file)",
         ),
         ({**images("a.jpg"), "a.json": coco("a.jpg")}, "--format voc", "d: no voc dataset is"),
@@ -319,72 +319,73 @@ def test_layouts(
         (
             {"a.json": coco("a.jpg")},
             "",
-            "d: it looks like coco (1 annotation file: none of the images that a.json names is "
-            "there: 'a.jpg'); you may also write the config",
+            "d: it looks like coco (1 annotation file), but none of the images that a.json names "
+            "is there: 'a.jpg'; to write the config yourself",
         ),
         (
             {**images("a.jpg"), "a.json": coco("a.jpg"), "b.json": coco("a.jpg")},
             "",
-            "d: it looks like coco (2 annotation files: a.json and b.json both hold detection)",
+            "d: it looks like coco (2 annotation files), but a.json and b.json both hold "
+            "detection;",
         ),
         (
             {**images("a/1.jpg", "b/2.jpg"), "a/x.json": "{}"},
             "",
-            "d: it looks like image-folder (2 folders of classes: a/x.json may say more than",
+            "d: it looks like image-folder (2 folders of classes), but a/x.json may say more than",
         ),
         (
             {**images("train/1.jpg", "val/2.jpg")},
             "",
-            "d: no dataset is recognized here, it holds 2 .jpg; there are no annotations, and the "
+            "d: no dataset is recognized here; it holds 2 .jpg; there are no annotations, and the "
             "images lie directly in train/, val/: for classes",
         ),
         # The problem and the fix.
         (
             images("a/1.jpg", "b/2.jpg", "cover.jpg"),
             "",
-            "d: it looks like image-folder (2 folders of classes: 1 image beside them, such as "
-            "cover.jpg: move it out of the folder, or into that of its class); ",
+            "d: it looks like image-folder (2 folders of classes), but 1 image lies beside them, "
+            "such as cover.jpg: move it out of the folder, or into that of its class; ",
         ),
         (
             images("x/flowers/a/1.jpg", "x/flowers/b/2.jpg"),
             "",
-            "d: it looks like image-folder (2 folders of images: all are in x/flowers: `shardbeam "
-            "init d/x/flowers` looks there); ",
+            "d: it looks like image-folder (2 folders of images), but all are in x/flowers: "
+            "`shardbeam init d/x/flowers` looks there; ",
         ),
         (
             {"a.zip": zipped(images("a/1.jpg", "b/2.jpg"))},
             "",
-            "d: it looks like image-folder (2 folders of images: all are in a.zip: `shardbeam "
-            "init d/a.zip` looks there); ",
+            "d: it looks like image-folder (2 folders of images), but all are in a.zip: `shardbeam "
+            "init d/a.zip` looks there; ",
         ),
         (
             {"a.zip": zipped({**images("1.jpg"), "a.json": coco("1.jpg").encode()})},
             "",
-            "d: it looks like coco (1 annotation file: ",
+            "d: it looks like coco (1 annotation file), but ",
         ),
         (
             {**images("img/1.jpg"), "a.csv": "id,breed\n1,pug\n"},
             "",
-            "d: no dataset is recognized here, it holds 1 .csv, 1 .jpg; the columns of a.csv are "
+            "d: no dataset is recognized here; it holds 1 .csv, 1 .jpg; the columns of a.csv are "
             "not known, or name other images: id,breed; say what they are: `shardbeam build csv",
         ),
         (
             {"a.tar": b"\0" * 100},
             "",
-            "d: no dataset is recognized here, it holds 1 .tar; an archive of images is recognized "
+            "d: no dataset is recognized here; it holds 1 .tar; an archive of images is recognized "
             "by itself: shardbeam init d/a.tar",
         ),
-        ({"a.tgz": b"x"}, "", "d: no dataset is recognized here, it holds 1 .tgz; a.tgz has to be"),
-        ({"a.txt": b"x"}, "", "d: no dataset is recognized here, it holds 1 .txt; there are no im"),
+        ({"a.tgz": b"x"}, "", "d: no dataset is recognized here; it holds 1 .tgz; a.tgz has to be"),
+        ({"a.txt": b"x"}, "", "d: no dataset is recognized here; it holds 1 .txt; there are no im"),
         (
             {**images("a.jpg"), "labels/a.txt": "0 0.5 0.5 0.1 0.1\n"},
             "",
-            "d: it looks like yolo (1 file of labels: ",
+            "d: it looks like yolo (1 file of labels), but ",
         ),
         (
             {**images("a.jpg"), "a.xml": "<annotations><meta/><track id='1'/></annotations>"},
             "",
-            "d: it looks like cvat (1 XML file: a.xml is of CVAT for video; export it as",
+            "d: it looks like cvat (1 XML file), but a.xml is of CVAT for video; export it as",
         ),
         # A broken file is not recognized.
         ({**images("a.jpg"), "a.json": coco("a.jpg")[:30]}, "", "d: no dataset is recognized"),
@@ -421,6 +422,18 @@ def test_a_format_decides(files: Files, name: str, tmp_path: Path) -> None:
     write_files(tmp_path / "d", files)
     _, told = init(tmp_path / "d", "--format", name)
     assert told.startswith(f"{name}: ")
+
+
+def test_sources_that_share_a_list_write_it_twice(tmp_path: Path) -> None:
+    row = "a.jpg,1,2,3,4,cat\n"
+    files = {
+        f"{split}/{name}": data
+        for split in ("train", "valid")
+        for name, data in {"a.jpg": JPEG, "_annotations.csv": row}.items()
+    }
+    write_files(tmp_path / "d", files)
+    text, _ = init(tmp_path / "d")
+    assert text.count("header: [image, xmin, ymin, xmax, ymax, class]") == 2
 
 
 def test_a_file_is_not_replaced_unasked(tmp_path: Path) -> None:

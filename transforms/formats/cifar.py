@@ -64,7 +64,9 @@ class _CifarFormat(Format, frozen=True, kw_only=True):
     expected: ClassVar[str]
 
     root: Annotated[Location, named("folder of the binary batches", metavar="DIR")]
-    pixels: Annotated[Literal["png", "raw"], named("pixels")] = "png"
+    pixels: Annotated[
+        Literal["png", "raw"], named("write images as PNG, or as the raw values of the batch")
+    ] = "png"
     _names: Mapping[str, tuple[str, ...]] = {}
     _splits: tuple[str, ...] = ()
 

@@ -78,9 +78,10 @@ class CocoFormat(Format, frozen=True, kw_only=True):
         | None
     ) = None
     match: Match = "path"
-    tasks: Annotated[list[Task], msgspec.Meta(min_length=1), named("which keys to fill")] | None = (
-        None
-    )
+    tasks: (
+        Annotated[list[Task], msgspec.Meta(min_length=1), named("kinds of annotations to read")]
+        | None
+    ) = None
     _masks: bool = False
     _png_names: PngNames = PngNames()
 

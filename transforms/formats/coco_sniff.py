@@ -202,8 +202,8 @@ def recognize_coco(folder: Folder, *, is_lvis: bool) -> Recognized | None:
         source = sources.setdefault(split, {"images": folder.uri(images.folder)})
         if source["images"] != folder.uri(images.folder):
             return doubt(
-                f"the images of {file.path} are in {folder.uri(images.folder)}, and others of "
-                f"{f'split {split!r}' if split else 'no split'} in {source['images']}"
+                f"the images of {file.path} are in {folder.uri(images.folder)}, and those of "
+                f"another file {f'of split {split!r} ' if split else ''}in {source['images']}"
             )
         if images.match != "path":
             source["match"] = images.match

@@ -57,7 +57,7 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         Annotated[
             list[str],
             msgspec.Meta(min_length=1),
-            named("names of the columns, with , between them, where the files have no header"),
+            named("names of the columns, separated by commas, if the files have no header"),
         ]
         | None
     ) = None
@@ -65,11 +65,11 @@ class CsvFormat(TableFormat, frozen=True, kw_only=True):
         Annotated[
             str,
             msgspec.Meta(pattern=r'\A(\\t|[^"\\\r\n])\Z', description=r"one character, or \t"),
-            named("character between cells", metavar="CHARACTER"),
+            named("character between cells, such as ; or \\t", metavar="CHARACTER"),
         ]
         | None
     ) = None
-    multiline: Annotated[bool, named("let quoted cells hold line ends")] = False
+    multiline: Annotated[bool, named("allow line ends within quoted cells")] = False
 
     def read_annotations(
         self, *, storage: Storage, file_index: int

@@ -95,7 +95,7 @@ class CvatFormat(Format, frozen=True, kw_only=True):
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     annotations: Annotated[
-        list[Location], msgspec.Meta(min_length=1), named("CVAT for images XML file")
+        list[Location], msgspec.Meta(min_length=1), named("XML file of CVAT for images")
     ]
     match: Match = "path"
     _masks: bool = False

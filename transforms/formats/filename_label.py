@@ -36,9 +36,9 @@ class FilenameLabelFormat(SplitFolderFormat, frozen=True, kw_only=True):
 
     SUMMARY = "the label in the file's name, found by a regular expression"
 
-    pattern: Annotated[str, named("regular expression with a group `label`", metavar="REGEX")] = (
-        _AFTER_LAST_UNDERSCORE
-    )
+    pattern: Annotated[
+        str, named("regular expression whose group `label` is the label", metavar="REGEX")
+    ] = _AFTER_LAST_UNDERSCORE
 
     def __post_init__(self) -> None:
         try:

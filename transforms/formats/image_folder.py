@@ -48,7 +48,10 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
     kinds = frozenset({Kind.CLASSIFICATION})
     needs_classes = True
 
-    classes: Annotated[Location, named("file of class names")] | None = None
+    classes: (
+        Annotated[Location, named("file with one class name per line; other folders are left out")]
+        | None
+    ) = None
 
     @classmethod
     def recognize(cls, folder: Folder) -> Recognized | None:
@@ -78,8 +81,9 @@ class ImageFolderFormat(SplitFolderFormat, frozen=True, kw_only=True):
         if strays and len(classes) > 2:
             return Recognized(
                 what=f"{len(classes) - 1:,} folders of classes",
-                problem=f"{counted(len(strays), 'image')} beside them, such as {strays[0]}: move "
-                "it out of the folder, or into that of its class",
+                problem=f"{counted(len(strays), 'image')} {'lies' if len(strays) == 1 else 'lie'} "
+                f"beside them, such as {strays[0]}: move it out of the folder, or into that of its "
+                "class",
                 rank=FOLDERS,
             )
         if strays:

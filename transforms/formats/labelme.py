@@ -128,7 +128,7 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
     lists_annotations = True
 
     root: Annotated[Location, named("folder of the JSON files and their images", metavar="DIR")]
-    keypoints: Annotated[list[str], named("label of points that are keypoints, in order")] = []
+    keypoints: Annotated[list[str], named("label of a keypoint; give them in their order")] = []
     _masks: bool = False
     _splits: tuple[str, ...] = ()
     _mixed: str = ""

@@ -93,7 +93,7 @@ class OpenImagesFormat(Format, frozen=True, kw_only=True):
 
     images: Annotated[Location, named("root folder of the images", metavar="DIR")]
     boxes: Annotated[list[Location], named("CSV file of boxes")] = []
-    classes: Annotated[Location, named("file of class names")] | None = None
+    classes: Annotated[Location, named("CSV file of class descriptions")] | None = None
     image_labels: Annotated[list[Location], named("CSV file of image-level labels")] = []
     match: Match = "path"
 

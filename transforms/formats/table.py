@@ -156,27 +156,31 @@ class TableFormat(Format, frozen=True, kw_only=True):
     extensions: ClassVar[tuple[str, ...]]
     guessed_keys: ClassVar[Sequence[Mapping[str, Any]]] = ({},)
 
-    manifest: Annotated[list[Location], msgspec.Meta(min_length=1), named("file of rows")]
+    manifest: Annotated[list[Location], msgspec.Meta(min_length=1), named("table to read")]
     image_root: Annotated[
         list[Location], named("folder of the images that rows name", metavar="DIR")
     ] = []
-    no_images: Annotated[bool, named("write the rows alone, although they name images")] = False
-    image_column: Annotated[str, named("column of the image's path or URI")] | None = None
-    label_column: Annotated[str, named("column of the labels")] | None = None
+    no_images: Annotated[bool, named("write the rows without images, even if they name some")] = (
+        False
+    )
+    image_column: Annotated[str, named("column with the image's path or URI")] | None = None
+    label_column: Annotated[str, named("column with the labels")] | None = None
     label_separator: (
         Annotated[
-            str, msgspec.Meta(min_length=1), named("what separates several labels, such as |")
+            str,
+            msgspec.Meta(min_length=1),
+            named("text between several labels in one cell, such as |"),
         ]
         | None
     ) = None
     one_hot: (
-        Annotated[bool, named("take each further column for a class, of which a row has 0 or 1")]
+        Annotated[bool, named("take each remaining column for a class, with 0 or 1 in each row")]
         | None
     ) = None
-    split_column: Annotated[str, named("column of the split")] | None = None
+    split_column: Annotated[str, named("column with the split")] | None = None
     columns: dict[str, str] = {}
     match: Match = "path"
-    splits: Annotated[list[Name] | None, named("split whose rows are used")] = None
+    splits: Annotated[list[Name] | None, named("split to write")] = None
     _layout: TableLayout = TableLayout()
 
     def __post_init__(self) -> None:

@@ -120,14 +120,15 @@ class VocFormat(Format, frozen=True, kw_only=True):
     lists_annotations = True
 
     root: Annotated[
-        Location, named("folder of JPEGImages, Annotations and ImageSets", metavar="DIR")
+        Location, named("folder that contains JPEGImages, Annotations and ImageSets", metavar="DIR")
     ]
     splits: PredefinedSplits | None = None
-    image_set: Annotated[Name, named("folder of ImageSets that holds the lists")] = "Main"
+    image_set: Annotated[Name, named("folder in ImageSets with the lists of splits")] = "Main"
     coordinates: Annotated[
-        Literal["one_based", "as_given"], named("what the boxes' numbers mean")
+        Literal["one_based", "as_given"],
+        named("count the pixels of boxes from 1, or take the numbers as they are"),
     ] = "one_based"
-    semantic: Annotated[bool, named("write the maps of SegmentationClass")] = False
+    semantic: Annotated[bool, named("write the maps in SegmentationClass")] = False
     match: Match = "path"
     _masks: bool = False
     _lists: tuple[SplitList, ...] = ()

@@ -100,7 +100,9 @@ class WebDatasetFormat(Format, frozen=True, kw_only=True):
     opens_archives = False
 
     tars: Annotated[
-        list[Location], msgspec.Meta(min_length=1), named("tar file, folder of them, or pattern")
+        list[Location],
+        msgspec.Meta(min_length=1),
+        named("tar file, folder of tar files, or pattern"),
     ]
     fields: dict[str, Base] = {}
     _keeps_ids: bool = False

@@ -94,7 +94,13 @@ class YoloFormat(Format, frozen=True, kw_only=True):
     lists_annotations = True
 
     root: Annotated[Location, named("folder of images/ and labels/", metavar="DIR")] | None = None
-    data: Annotated[Location, named("data.yaml; by default the one in the root")] | None = None
+    data: (
+        Annotated[
+            Location,
+            named("file that names classes and splits (default: the data.yaml in the root)"),
+        ]
+        | None
+    ) = None
     splits: PredefinedSplits | None = None
     match: Match = "path"
     _masks: bool = False
