@@ -92,9 +92,9 @@ GO_INSTALL = GOBIN=$(TOOLS)/bin go install
 runner-tools: $(TOOLS)/kubernetes-schemas  ## Get the tools for `make test-runners` that Go and Maven can build.
 	@if command -v go >/dev/null; \
 		then $(MAKE) $(addprefix $(TOOLS)/bin/,prism beam-boot fake-gcs-server kubeconform); \
-		else echo "runner-tools: no Go here, so no Prism, boot, storage server and kubeconform" >&2; fi
+		else echo "runner-tools: Go is not installed, so Prism, boot, fake-gcs-server and kubeconform are skipped" >&2; fi
 	@if command -v mvn >/dev/null; then $(MAKE) $(TOOLS)/flink; \
-		else echo "runner-tools: no Maven here, so no Flink" >&2; fi
+		else echo "runner-tools: Maven is not installed, so Flink is skipped" >&2; fi
 
 $(TOOLS)/bin/prism: requirements.lock
 	$(GO_INSTALL) github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM_VERSION)
