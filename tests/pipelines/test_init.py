@@ -425,12 +425,10 @@ def test_a_format_decides(files: Files, name: str, tmp_path: Path) -> None:
 
 
 def test_sources_that_share_a_list_write_it_twice(tmp_path: Path) -> None:
-    row = "a.jpg,1,2,3,4,cat\n"
-    files = {
-        f"{split}/{name}": data
-        for split in ("train", "valid")
-        for name, data in {"a.jpg": JPEG, "_annotations.csv": row}.items()
-    }
+    files: dict[str, bytes | str] = {}
+    for split in ("train", "valid"):
+        files[f"{split}/a.jpg"] = JPEG
+        files[f"{split}/_annotations.csv"] = "a.jpg,1,2,3,4,cat\n"
     write_files(tmp_path / "d", files)
     text, _ = init(tmp_path / "d")
     assert text.count("header: [image, xmin, ymin, xmax, ymax, class]") == 2
