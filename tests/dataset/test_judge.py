@@ -9,14 +9,23 @@ import msgspec
 import pytest
 
 from shardbeam.configs.schema import DuplicatesConfig
+from shardbeam.transforms.core.edges import (
+    ANNOTATION_FILES,
+    IMAGES,
+    ROOTS,
+    Edges,
+    encode_element,
+)
 from shardbeam.transforms.core.errors import InputError
-from shardbeam.transforms.core.labels import LabelMap
+from shardbeam.transforms.core.labels import LabelMap, LabelSettings
 from shardbeam.transforms.core.reasons import Correction, Reason
 from shardbeam.transforms.core.records import Reject
+from shardbeam.transforms.core.sharding import SplitAssignment
 from shardbeam.transforms.dataset.census import Census, ListingSummary, SourceCensus, merge_censuses
 from shardbeam.transforms.dataset.duplicates import Duplicates
 from shardbeam.transforms.dataset.files import Origin, ShardResult, describe_data
 from shardbeam.transforms.dataset.judge import (
+    check_edges,
     check_join,
     count_resumed,
     count_reuse,
@@ -40,10 +49,11 @@ from shardbeam.transforms.dataset.outcome import (
 from shardbeam.transforms.dataset.rejects import RejectsFile
 from shardbeam.transforms.dataset.statistics import Statistics
 from shardbeam.transforms.formats.coco import CocoFormat
-from shardbeam.transforms.formats.joining import JoinedKey
-from shardbeam.transforms.formats.sources import Source
+from shardbeam.transforms.formats.joining import JoinedKey, JoinSettings
+from shardbeam.transforms.formats.sources import Source, list_annotation_files, list_roots
 from tests.support.example_builders import make_label_map
 from tests.support.manifests import make_dataset, make_shard_result
+from tests.support.structs import fields
 
 SOURCE = Source("train", CocoFormat(images="/data/images", annotations=["a.json"]))
 BY_SUFFIX = "by their last folder and name, without case and extension: --match suffix"
@@ -75,7 +85,7 @@ def test_a_join_without_a_match_stops_with_a_mend(listed: str, referenced: str, 
     message = str(caught.value)
     assert message.startswith("/data/images: none of the 2 annotated images is listed here: ")
     assert mend in message
-    assert ("1 of 2 names that were tried match then" in message) == ("check that" not in message)
+    assert ("; 1 of 2 names that were tried match then" in message) == ("check that" not in message)
 
 
 def test_a_join_never_shows_one_name_as_its_own_opposite() -> None:
@@ -145,18 +155,19 @@ def count(*, listed: int, examples: int = 3) -> dict[str, SplitOutcome]:
 
 
 def test_counts_come_from_the_step_that_knows_them() -> None:
-    assert count(listed=6)["train"] == SplitOutcome(
-        listed=6,
-        examples=3,
-        shards=1,
-        num_bytes=4,
-        unannotated=1,
-        rejected={"missing_image": 1, "truncated": 1},
-        unlisted=1,
-        excluded={"hidden_file": 2},
-        images=3,
-        corrections={"box_clipped": 2},
-    )
+    expected = {
+        "listed": 6,
+        "examples": 3,
+        "shards": 1,
+        "num_bytes": 4,
+        "unannotated": 1,
+        "rejected": {"missing_image": 1, "truncated": 1},
+        "unlisted": 1,
+        "excluded": {"hidden_file": 2},
+        "images": 3,
+        "corrections": {"box_clipped": 2},
+    }
+    assert fields(count(listed=6)["train"], *expected) == expected
 
 
 def test_a_split_without_anything_is_counted() -> None:
@@ -186,6 +197,13 @@ REJECTED = [("train", "bd"), ("train", "ca"), ("test", "e"), ("", "\n")]
             "(28.57%); rejects.max_ratio allows 28.00%\nsplit 'train': 1 missing_image, "
             "1 truncated; the first: a (corrupt: why), b (corrupt: why), c (corrupt: why)\n"
             "fix them, or let them pass: --set rejects.max_ratio=0.286",
+        ),
+        # Nothing was rejected that could be named.
+        (
+            {"train": SplitOutcome()},
+            0.3,
+            Status.FAILED,
+            "no examples are left, nothing was committed: split 'train'",
         ),
         # All that belongs to no split is rejected, which no ratio forbids.
         (
@@ -306,6 +324,14 @@ def test_a_line_says_which_images_are_left_out(
         ((88, 12), {"stratify": True}, ()),
         ((88, 12), {"limit": 100}, ()),
         ((88, 12), {"fractions": {}}, ()),
+        (
+            (88, 12),
+            {"fractions": {"train": 0.8, "test": 0.12, "dev": 0.08}},
+            (
+                "fractions are approximate: train 88%, test 12%, dev 0% of the images, for "
+                "train 80%, test 12%, dev 8%; --exact makes them exact",
+            ),
+        ),
     ],
 )
 def test_a_line_says_that_fractions_are_approximate(
@@ -416,8 +442,11 @@ TWO_SOURCES = ("train/0", "train/1")
         ),
         ({"census": in_two(4, 0), "config": {**EXACT, "limit": 5}}, []),
         ({"census": in_two(4, 0), "config": {**EXACT, "exact": False}}, []),
-        ({"splits": LEFT, "excluded": 2}, []),
-        ({"splits": LEFT, "excluded": 3}, ["of 3 images that the file of exclude names, 2 are"]),
+        ({"splits": {**LEFT, "test": SplitOutcome()}, "excluded": 2}, []),
+        (
+            {"splits": {**LEFT, "test": SplitOutcome()}, "excluded": 3},
+            ["of 3 images that the file of exclude names, 2 are"],
+        ),
         ({"splits": SCALED}, ["2 images are annotated in another size"]),
         ({"splits": SCALED, "config": {"image": {"annotated_size": "ignore"}}}, []),
         (
@@ -551,6 +580,75 @@ def test_lost_shards_and_moves_are_found(
         moves=moves,
     )
     assert [line.split(":")[0] for line in found] == lost
+
+
+def census_of(*edges: str, roots: int = 1) -> Census:
+    """A census in which the roots and the annotation file of `SOURCE` were received."""
+    found = Edges()
+    for edge in edges:
+        found.send(edge, b"x")
+    for root in list_roots([SOURCE]) * roots:
+        found.receive(ROOTS, encode_element(root))
+    for part in list_annotation_files([SOURCE]):
+        found.receive(ANNOTATION_FILES, encode_element(part))
+    return Census(edges=found)
+
+
+JOIN = JoinSettings(splits=SplitAssignment(by_source={"train": "train"}), labels=LabelSettings())
+
+
+def test_a_join_that_received_what_the_plan_sent_goes_on() -> None:
+    checked = check_edges(census_of(), sources=[SOURCE], settings=JOIN)
+    assert checked.edges.lost() == []
+    assert set(checked.edges.sent) == {ROOTS, ANNOTATION_FILES}
+
+
+@pytest.mark.parametrize(
+    ("census", "lost"),
+    [
+        (Census(), ROOTS),
+        (census_of(roots=0), ROOTS),
+        (census_of(roots=2), ROOTS),
+        (census_of(IMAGES), IMAGES),
+    ],
+)
+def test_a_join_stops_where_a_runner_lost_or_doubled_elements(census: Census, lost: str) -> None:
+    with pytest.raises(InputError, match=rf"nothing was committed: {lost}: "):
+        check_edges(census, sources=[SOURCE], settings=JOIN)
+
+
+def test_lost_elements_of_the_census_are_found() -> None:
+    edges = Edges()
+    edges.send(IMAGES, b"x")
+    (line,) = find_lost_without_shards(census=Census(edges=edges))
+    assert line == f"{IMAGES}: 1 were sent and 0 arrived"
+
+
+def find_lost_without_shards(
+    *,
+    census: Census = Census(),  # noqa: B008  # It is only read.
+    splits: tuple[str, ...] = (),
+    rejects: tuple[RejectsFile, ...] = (),
+) -> list[str]:
+    return find_lost(
+        census, splits=splits, shards=[], rejects=rejects, statistics=[], duplicates=None
+    )
+
+
+def test_a_split_has_a_shard_at_least() -> None:
+    (line,) = find_lost_without_shards(splits=("train",))
+    assert line.startswith("shards: 1 ")
+
+
+def test_files_of_rejects_are_named_by_the_number_of_all() -> None:
+    file = rejected("train", keys="a", corrupt=60_000)
+    named = msgspec.structs.replace(file, file=describe_data("rejects/train.jsonl", b""))
+    assert find_lost_without_shards(rejects=(named,)) == []
+    # Together they fill two files, so that neither has its name.
+    assert (
+        find_lost_without_shards(rejects=(named, named))
+        == ["rejects: rejects/train.jsonl was named by another number of them"] * 2
+    )
 
 
 def test_a_class_with_the_id_0_is_named() -> None:

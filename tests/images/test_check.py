@@ -81,18 +81,9 @@ def test_common_files_are_stored_as_they_are(
 ) -> None:
     stored = check(data, settings)
     assert stored.data is data
-    assert stored == StoredImage(
-        data=data,
-        format=image_format,
-        width=64,
-        height=48,
-        file_width=64,
-        file_height=48,
-        orientation=1,
-        upright=True,
-        channels=channels,
-        dhash=stored.dhash,
-    )
+    assert (stored.format, stored.channels) == (image_format, channels)
+    assert (stored.width, stored.height) == (stored.file_width, stored.file_height) == (64, 48)
+    assert (stored.orientation, stored.upright) == (1, True)
     assert (stored.dhash is not None) == (settings is DEFAULTS)
 
 

@@ -550,6 +550,8 @@ def _header(kind: bytes = tarfile.REGTYPE, *, size_bytes: int = 0) -> bytes:
     ("tail", "byte", "problem"),
     [
         (b"x" * 512 + bytes(1024), 2048, "no tar header here"),
+        # Too short for a header.
+        (b"x" * 100, 2048, "its end mark is missing"),
         # Zeros in the middle, and an archive behind an archive.
         (bytes(512) + _header() + bytes(1024), 2560, "data follows the end"),
         (bytes(4096) + _header() + bytes(1024), 6144, "data follows the end"),
@@ -600,6 +602,18 @@ def test_a_name_that_no_system_takes_is_a_reject_with_its_extension(
     (key,) = rejects(tmp_path / name)
     assert len(key) < 300
     assert (key[:4], key[-4:]) == ("a/nn", ".jpg")
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_a_link_may_have_the_size_of_its_file(tmp_path: Path, kind: bytes) -> None:
+    """Some programs write it, though no data follows."""
+    link = tarfile.TarInfo("b.jpg")
+    link.type, link.linkname, link.size = kind, "a.jpg", 1_000_000
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("a.jpg"))
+        tar.addfile(link)
+
+    assert contents(tmp_path / "a.tar") == {"a.jpg": b"", "b.jpg": b""}
 
 
 def test_a_tar_with_endless_zeros_behind_it(tmp_path: Path) -> None:
