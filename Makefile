@@ -168,7 +168,7 @@ test-runners: $(READY) runner-tools  ## Test on Prism, on Flink and in a contain
 	$(BIN)/pytest -m runners -rs
 
 .PHONY: test-slow
-test-slow: $(READY)  ## Run the slow tests: the benchmarks on little data, every command of docs/first-hour.md, datasets as people lay them out.
+test-slow: $(READY)  ## Run the slow tests: the benchmarks on little data, every command of docs/first-hour.md, more cases of quick tests.
 	$(BIN)/pytest -m slow -rs
 
 .PHONY: test-browser

@@ -19,6 +19,7 @@ SLICE = {
     "another run takes over, on gs://": 431,
     "an image changes meanwhile, on gs://": 562,
 }
+QUICK = ("a kill in the commit, on disk", "an image changes meanwhile, on gs://")
 # The mechanism that is taken away: a chain that reports that, whatever the threads do.
 FOUND_BY = {"dataset_info.json last": 1979, "records in a shard's key": 780}
 
@@ -37,7 +38,13 @@ def play(chain: Chain, world: World, *, without: str = "") -> Play:
     return played
 
 
-@pytest.mark.parametrize("seed", SLICE.values(), ids=SLICE)
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, id=event, marks=() if event in QUICK else pytest.mark.slow)
+        for event, seed in SLICE.items()
+    ],
+)
 def test_a_chain_ends_in_the_bytes_of_an_undisturbed_build(seed: int, world: World) -> None:
     kind, steps = make_chain(seed)
     played = play((kind, steps), world)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,10 +127,16 @@ class Frame(NamedTuple):
         return rendered
 
 
-def frames(*, orientation: int, apply: bool, annotated_upright: bool) -> list[Frame]:
+def frames(
+    *,
+    orientation: int,
+    apply: bool,
+    annotated_upright: bool,
+    sizes: Sequence[tuple[int, int]] = CELLS,
+) -> list[Frame]:
     """Makes the frames whose annotations the annotated size or the config tells."""
     found = []
-    for cells, (cell, written_cell) in itertools.product((OBLONG, SQUARE), CELLS):
+    for cells, (cell, written_cell) in itertools.product((OBLONG, SQUARE), sizes):
         said = Frame(
             cells=cells,
             orientation=orientation,
@@ -145,17 +152,25 @@ def frames(*, orientation: int, apply: bool, annotated_upright: bool) -> list[Fr
     return found
 
 
+TURNS = list(itertools.product(range(1, 9), (True, False), (True, False)))
+# Each turn in one size of the cells, each size in four turns or more. The slow ones try each turn
+# in each size.
 in_all_frames = pytest.mark.parametrize(
     "frames",
     [
         pytest.param(
-            frames(orientation=orientation, apply=apply, annotated_upright=annotated_upright),
+            frames(
+                orientation=orientation,
+                apply=apply,
+                annotated_upright=annotated_upright,
+                sizes=CELLS if all_sizes else [CELLS[number * 5 // 4 % len(CELLS)]],
+            ),
             id=f"{orientation}-{'apply' if apply else 'keep'}-"
-            f"{'upright' if annotated_upright else 'stored'}",
+            f"{'upright' if annotated_upright else 'stored'}{'-all sizes' if all_sizes else ''}",
+            marks=pytest.mark.slow if all_sizes else (),
         )
-        for orientation, apply, annotated_upright in itertools.product(
-            range(1, 9), (True, False), (True, False)
-        )
+        for all_sizes in (False, True)
+        for number, (orientation, apply, annotated_upright) in enumerate(TURNS)
     ],
 )
 

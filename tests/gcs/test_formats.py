@@ -21,9 +21,22 @@ LOOKED_AT = [
     for sample in ODD_SAMPLES
     if "archive" in sample.name or sample.name.endswith("folders of splits")
 ]
+ALL: list[FormatSample | OddSample] = [*SAMPLES, *LOOKED_AT]
+# Each format, and each way to find files: the other samples take these ways again.
+QUICK = {
+    *{sample.format_name: sample.name for sample in reversed(SAMPLES)}.values(),
+    *("voc-maps", "voc: in an archive", "labelme: folders of splits"),
+    "image-folder: folders of splits in an archive",
+}
 
 
-@pytest.mark.parametrize("sample", [*SAMPLES, *LOOKED_AT], ids=lambda sample: sample.name)
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(each, marks=() if each.name in QUICK else pytest.mark.slow, id=each.name)
+        for each in ALL
+    ],
+)
 def test_the_same_as_from_local_disk(
     sample: FormatSample | OddSample,
     gcs: ProxiedGcs,

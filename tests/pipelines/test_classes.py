@@ -86,8 +86,20 @@ def test_category_0(
     assert bool(warning) == bool(warned)
 
 
-@pytest.mark.parametrize("categories", [DUMMY, BACKGROUND, FROM_ZERO])
-@pytest.mark.parametrize("more", [[], ["--set", "labels.exclude=[cat]"]], ids=["all", "some"])
+WITHOUT_CATS = ["--set", "labels.exclude=[cat]"]
+
+
+@pytest.mark.parametrize(
+    ("categories", "more"),
+    [
+        pytest.param(DUMMY, WITHOUT_CATS, id="dummy, without cats"),
+        pytest.param(BACKGROUND, [], id="background"),
+        pytest.param(FROM_ZERO, WITHOUT_CATS, id="from zero, without cats"),
+        pytest.param(DUMMY, [], id="dummy", marks=pytest.mark.slow),
+        pytest.param(BACKGROUND, WITHOUT_CATS, id="background, without", marks=pytest.mark.slow),
+        pytest.param(FROM_ZERO, [], id="from zero", marks=pytest.mark.slow),
+    ],
+)
 def test_ids_are_those_of_a_sample_and_of_a_part(
     tmp_path: Path, categories: list[dict[str, Any]], more: list[str]
 ) -> None:

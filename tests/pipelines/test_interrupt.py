@@ -343,7 +343,9 @@ def test_sigterm_while_workers_start(
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("finished", [0, 1, 30, 60])
+@pytest.mark.parametrize(
+    "finished", [0, 30, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 60))]
+)
 def test_a_killed_worker_ends_nothing(
     finished: int, shapes: Path, expected: Tree, tmp_path: Path
 ) -> None:

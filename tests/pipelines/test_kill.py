@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from shardbeam.pipelines.sample import write_shapes
-from tests.support.crash_points import LONG, finished_shards, moments, record_states, restore
+from tests.support.crash_points import (
+    LONG,
+    each_moment,
+    finished_shards,
+    moments,
+    record_states,
+    restore,
+)
 from tests.support.dataset import (
     Tree,
     check_whole,
@@ -77,11 +84,12 @@ def first_states(
 
 
 @pytest.mark.parametrize("part", range(PARTS))
+@each_moment(quick=6, slow=3)
 def test_a_build_killed_at_any_moment(
-    part: int, first_states: list[Tree], tiny: Path, expected: Tree, tmp_path: Path
+    every: int, part: int, first_states: list[Tree], tiny: Path, expected: Tree, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    for state in moments(first_states, every=3)[part::PARTS]:
+    for state in moments(first_states, every=every)[part::PARTS]:
         restore(output, state)
         committed = check_whole(state)
         assert run(*tiny_words(tiny, output, "--if-changed")).exit_code == 0
@@ -156,21 +164,23 @@ def test_a_dataset_is_whole_or_not_there_while_it_is_replaced(
     assert all(state["notes.txt"] == b"mine" for state in states)
 
 
+@each_moment(quick=10, slow=5)
 def test_a_replacement_killed_at_any_moment(
-    replacing: tuple[Path, list[Tree]], tiny: Path, expected: Tree
+    every: int, replacing: tuple[Path, list[Tree]], tiny: Path, expected: Tree
 ) -> None:
     output, states = replacing
-    for state in moments(states, every=5):
+    for state in moments(states, every=every):
         restore(output, state)
         assert run(*tiny_words(tiny, output, *AGAIN)).exit_code == 0
         assert read_dataset(output) == {**expected, "notes.txt": b"mine"}
 
 
+@each_moment(quick=20, slow=10)
 def test_a_killed_replacement_taken_back(
-    replacing: tuple[Path, list[Tree]], tiny: Path, old: Tree
+    every: int, replacing: tuple[Path, list[Tree]], tiny: Path, old: Tree
 ) -> None:
     output, states = replacing
-    for state in moments(states, every=10):
+    for state in moments(states, every=every):
         restore(output, state)
         assert run(*coco_words(tiny, output, *OLD_SETTINGS, "--overwrite")).exit_code == 0
         # The replacement's finished shards stay for its own next run.
@@ -180,14 +190,17 @@ def test_a_killed_replacement_taken_back(
 # Another config after a kill
 
 
-def test_another_config_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path) -> None:
+@each_moment(quick=30, slow=12)
+def test_another_config_after_a_kill(
+    every: int, tiny: Path, expected: Tree, tmp_path: Path
+) -> None:
     output = tmp_path / "out"
     words = tiny_words(tiny, output, "--overwrite")
     old_words = coco_words(tiny, output, *OLD_SETTINGS)
     with record_states(output) as states:
         assert run(*old_words).exit_code == 0
     old = dataset_files(states[-1])
-    for state in moments(states, every=12):
+    for state in moments(states, every=every):
         restore(output, state)
         assert run(*words).exit_code == 0
         assert dataset_files(read_tree(output)) == expected
@@ -200,7 +213,7 @@ def test_another_config_after_a_kill(tiny: Path, expected: Tree, tmp_path: Path)
     restore(output, next(state for state in states if "features.json" in state))
     with record_states(output) as states:
         assert run(*words).exit_code == 0
-    for state in moments(states, every=12):
+    for state in moments(states, every=every):
         check_whole(state)
         restore(output, state)
         assert run(*words).exit_code == 0

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,10 +87,24 @@ def words_of(command: str, dataset: Path, *, whole: Path, images: Path) -> list[
     return table[command]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def in_place_of(*files: tuple[str, ...]) -> list[Any]:
+    """Returns each file's words with each kind; all but a pipe and one other kind are slow."""
+    return [
+        pytest.param(
+            *words,
+            kind,
+            marks=() if kind in ("pipe", KINDS[1:][number % 4]) else pytest.mark.slow,
+        )
+        for number, words in enumerate(files)
+        for kind in KINDS
+    ]
+
+
 @pytest.mark.parametrize(
-    ("file", "command"),
-    [(file, command) for file, commands in OPENED.items() for command in commands.split()],
+    ("file", "command", "kind"),
+    in_place_of(
+        *((file, command) for file, commands in OPENED.items() for command in commands.split())
+    ),
 )
 def test_a_datasets_own_files(
     file: str, command: str, kind: str, whole: Path, images: Path, tmp_path: Path
@@ -130,8 +145,7 @@ NAMED: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("named", NAMED)
+@pytest.mark.parametrize(("named", "kind"), in_place_of(*((named,) for named in NAMED)))
 def test_files_that_a_config_names(named: str, kind: str, images: Path, tmp_path: Path) -> None:
     file = tmp_path / "named"
     words = [word.format(file=file, images=images) for word in NAMED[named]]

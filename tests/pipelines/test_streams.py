@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +51,9 @@ def run_in_shell(words: list[str], *redirections: str, cwd: Path) -> Ended:
         (CLOSED, "", ()),
         (HEAD, "", ("--json",)),
         (FULL, "; stdout: No space left on device", ()),
-        (FULL, "; stdout: No space left on device", ("--json",)),
+        pytest.param(
+            FULL, "; stdout: No space left on device", ("--json",), marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_build_says_that_it_is_committed(
@@ -76,16 +79,31 @@ def test_a_refusal_keeps_its_exit_code(redirection: str, shapes: Path, tmp_path:
 
 
 @pytest.mark.parametrize("redirection", [CLOSED, HEAD, FULL])
-def test_damage_keeps_its_exit_code(redirection: str, shapes: Path, tmp_path: Path) -> None:
-    assert build(*coco_words(shapes, "")[1:-2], output=tmp_path / "out").exit_code == 0
+def test_damage_keeps_its_exit_code(redirection: str, dataset: Path, tmp_path: Path) -> None:
+    shutil.copytree(dataset, tmp_path / "out")
     (tmp_path / "out" / "labels.txt").write_text("x")
     ended = run_in_shell(["verify", "out", "--quick"], redirection, cwd=tmp_path)
     assert ended == (5, "shardbeam: error: damaged: out: 1 problem\n")
 
 
+OTHERS = (
+    "--help",
+    "--version",
+    "formats",
+    "show {}",
+    "stats {}",
+    "verify {} --quick",
+    "diff {} {}",
+)
+
+
+# All of them print with `write_stdout`; `show` ends early where nobody reads.
 @pytest.mark.parametrize(
     "line",
-    ["--help", "--version", "formats", "show {}", "stats {}", "verify {} --quick", "diff {} {}"],
+    [
+        pytest.param(line, marks=() if line in ("--help", "show {}") else pytest.mark.slow)
+        for line in OTHERS
+    ],
 )
 def test_other_commands(line: str, dataset: Path, tmp_path: Path) -> None:
     words = [word.format(dataset) for word in line.split()]
@@ -95,7 +113,14 @@ def test_other_commands(line: str, dataset: Path, tmp_path: Path) -> None:
     assert full == (1, "shardbeam: error: stdout: No space left on device\n")
 
 
-@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "redirection",
+    [
+        "2>/dev/full",
+        "<&- >&- 2>&-",
+        *(pytest.param(some, marks=pytest.mark.slow) for some in ("2>&-", ">&- 2>&-")),
+    ],
+)
 def test_without_stderr_the_exit_code_is_the_same(
     redirection: str, shapes: Path, tmp_path: Path
 ) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.dataset import (
     Tree,
     read_tree,
@@ -139,4 +141,12 @@ def moments(states: list[Tree], *, every: int = 1) -> list[Tree]:
         if shared != seen:
             distinct.append(state)
         seen = shared
-    return distinct[random.Random(0).randrange(every) :: every]
+    picked = distinct[random.Random(0).randrange(every) :: every]
+    assert picked
+    return picked
+
+
+def each_moment(*, quick: int, slow: int) -> pytest.MarkDecorator:
+    """Gives a test its `every`, one more where the test is slow; `make faults` needs only one."""
+    more = () if LONG else (pytest.param(slow, marks=pytest.mark.slow),)
+    return pytest.mark.parametrize("every", [quick, *more])
