@@ -143,7 +143,7 @@ def _first_items(
 
 
 def _decode_objects(window: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Decodes the first objects of a list that may be cut off; also returns whether it has more."""
+    """Decodes the first objects of a list that may be cut off, and says whether these are all."""
     # A character that is cut in half at the end does not matter.
     text = window.decode("utf-8", "replace")
     if text and text[0] != "[":
