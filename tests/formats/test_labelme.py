@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from shardbeam.transforms.core.errors import InputError
 from shardbeam.transforms.core.records import AnnotationEntry, ListedFile, decode_annotations
 from shardbeam.transforms.formats.labelme import LabelMeFormat
 from shardbeam.transforms.formats.root_files import require_file
 from shardbeam.transforms.formats.sources import read_listed_file
+from shardbeam.transforms.storage.local import LocalStorage
 
 _SQUARE = [[0, 0], [4, 0], [4, 4], [0, 4]]
 
@@ -115,3 +117,14 @@ def test_flags_that_are_set_are_labels(tmp_path: Path) -> None:
 
     assert found.labels == ("day",)
     assert found.corrections == {"excluded_label_dropped": 1}
+
+
+def test_a_failing_storage_is_no_reject(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that cannot be read now may be sound, so its picture must not be left out."""
+
+    def fail(self: object, uri: str, **place: object) -> bytes:
+        raise InputError(uri=uri, problem="the server does not answer")
+
+    monkeypatch.setattr(LocalStorage, "read", fail)
+    with pytest.raises(InputError, match="does not answer"):
+        _read(tmp_path, _DOG)

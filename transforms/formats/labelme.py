@@ -227,8 +227,13 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         )
 
     def _has_image(self, path: str, file: ImageRef) -> bool:
+        # An InputError of the storage must end the run; one of the JSON is the file's.
         try:
-            found, _ = _read(file, path=path)
+            data = _read(file)
+        except RejectedError:
+            return False
+        try:
+            found = _decode(data, path=path)
             image_path = self._locate(found, beside=path)
         except (InputError, RejectedError):
             return False
@@ -254,11 +259,19 @@ class LabelMeFormat(Format, frozen=True, kw_only=True):
         """Parses one JSON file, and lists the picture in it if the picture has no file.
 
         A problem of the file becomes the defect of its entry.
+
+        Raises:
+            InputError: The storage fails.
         """
         key = normalize_key(path)
         split = self.split_listed(key)
         try:
-            found, data = _read(file, path=path)
+            data = _read(file)
+        except RejectedError as error:
+            yield defect_entry(error, key=key, path=path, split=split)
+            return
+        try:
+            found = _decode(data, path=path)
             image_path = self._locate(found, beside=path)
             key = normalize_key(image_path)
             if (problem := key_problem(key)) is not None:
@@ -407,12 +420,14 @@ class _Shapes:
         )
 
 
-def _read(file: ImageRef, *, path: str) -> tuple[_File, bytes]:
-    """Reads a JSON file; returns its content, decoded and as text."""
-    data = read_bytes(
+def _read(file: ImageRef) -> bytes:
+    return read_bytes(
         file, unreadable=Reason.ANNOTATION_MALFORMED, max_bytes=limits.IMAGE_ANNOTATION_BYTES
     )
-    return decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path), data
+
+
+def _decode(data: bytes, *, path: str) -> _File:
+    return decode_json(data.removeprefix(codecs.BOM_UTF8), decoder=_decoder, uri=path)
 
 
 def _image_path(text: str, *, beside: str) -> str:
